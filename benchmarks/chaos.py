@@ -118,7 +118,7 @@ class Seat:
         if not ended and monotonic() < self.dies_at:
             return 0
         if ended:
-            self.child.told()
+            self.child.result()
         self.child.end()
         self.child = None
         return not ended
@@ -132,7 +132,7 @@ class Seat:
             self.left = len(left)
             if left:
                 self.child = begin(left)
-                self.child.reached()  # else a slow connection would leave nothing of a short life
+                self.child.wait_for_boundary()  # else a slow connection would leave nothing of a short life
                 self.dies_at = monotonic() + life_s * self.stretch
         return self.child is not None
 

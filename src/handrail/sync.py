@@ -51,8 +51,8 @@ T = TypeVar("T")
 class SyncRuntime:
     """Runs tools and conversations in the calling thread. Takes the arguments of `Runtime`.
 
-        with SyncRuntime([get_weather]) as runtime:
-            result = runtime.call("get_weather", {"city": "Paris"})
+    with SyncRuntime([get_weather]) as runtime:
+        result = runtime.call("get_weather", {"city": "Paris"})
     """
 
     __slots__ = ("__weakref__", "_engine", "_loop_thread")

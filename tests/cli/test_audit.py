@@ -106,7 +106,7 @@ def test_an_empty_log_is_no_result_and_no_error(cli, logged):
     logged(count=0)
     result = cli("audit", "tail")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "the log is empty\n")
-    assert cli("audit", "verify").stdout.startswith("0 records stand in good order")
+    assert cli("audit", "verify").stdout.startswith("0 records verified")
 
 
 def test_what_a_model_wrote_cannot_move_the_cursor(cli, logged):
@@ -121,9 +121,9 @@ def test_a_chain_that_holds_is_said_to_and_how_much_that_proves(cli, logged):
     told = cli("audit", "verify")
     assert told.exit_code == 0
     assert told.stdout.splitlines() == [
-        "5 records stand in good order: none was changed, taken out or put in between",
+        "5 records verified: none was changed, removed or inserted",
         "not known without a checkpoint (--checkpoint): whether records were cut off at the end",
-        "not known without a key (--key-file): whether somebody who may write to the store has written the log anew",
+        "not known without a key (--key-file): whether somebody who may write to the store has rewritten the log",
         f"the last is 5, {log.records[-1].hash}",
     ]
 
@@ -145,7 +145,7 @@ def test_a_record_that_was_changed_is_named(cli, logged, body):
     result = cli("audit", "verify")
     assert result.exit_code == 1
     assert result.stdout == (
-        "the log is broken: record 3 was changed, or hashed with another key; 2 records before it stand in good order\n"
+        "the log is broken: record 3 was changed, or hashed with another key; the 2 records before it are intact\n"
     )
     told = json.loads(cli("audit", "verify", "--json").stdout)
     assert (told["ok"], told["records"], told["broken"]["seq"], told["last"]) == (False, 2, 3, None)
@@ -186,7 +186,7 @@ def test_a_log_with_a_key_is_checked_with_that_key(cli, logged, tmp_path):
     ("--key-file", " \n", "holds no key: it is empty"),
     ("--checkpoint", None, "there is no file"),
     ("--checkpoint", "", "holds no checkpoint; write one with: handrail audit tail -n 1 --json"),
-    ("--checkpoint", "{", "is no JSON"),
+    ("--checkpoint", "{", "is not JSON"),
     ("--checkpoint", '{"seq": "5"}', "holds no checkpoint"),
     ("--checkpoint", '{"seq": 0, "hash": ""}', "holds no checkpoint"),
     ("--checkpoint", '{"seq": true, "hash": "00"}', "holds no checkpoint"),

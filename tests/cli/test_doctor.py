@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from handrail.cli.commands.doctor import examined, masked
+from handrail.cli.commands.doctor import examine, mask_key
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.levels import offered
 from handrail.sandboxes.seccomp import filter_here
@@ -34,19 +34,19 @@ def test_a_key_is_never_shown(cli, monkeypatch):
     ("sk-" + "a" * 30, "set, 33 characters, ends in …aaaa"),
 ])  # fmt: skip
 def test_a_mask_tells_one_key_from_another_and_no_more(key, shown):
-    assert masked(key) == shown
+    assert mask_key(key) == shown
 
 
 def test_the_environment_that_changes_what_we_do_is_told():
     model = "openai:x@http://localhost:8000/v1"  # an address of one's own needs no key
-    found = {finding.subject: finding.found for finding in examined({"HANDRAIL_MODEL": model, "NO_COLOR": "1"})}
+    found = {finding.subject: finding.found for finding in examine({"HANDRAIL_MODEL": model, "NO_COLOR": "1"})}
     assert (found["HANDRAIL_MODEL"], found["NO_COLOR"]) == (model, "1")
     assert "FORCE_COLOR" not in found
 
 
 def test_where_kept_things_are_looked_for_is_told_without_a_password(cli, shop, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert "none: what is done is known until the process ends" in cli("doctor").stdout
+    assert "none: what is recorded ends with the process" in cli("doctor").stdout
     cli("call", "note", '{"order_id": "A-1"}', "--tools", shop, "--store", "sqlite:///handrail.db")
     assert "sqlite:///handrail.db, in this folder: it opens" in cli("doctor").stdout
     (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///kept.db"\n', encoding="utf-8")
@@ -93,7 +93,7 @@ def test_a_key_that_is_not_set_has_no_tick_and_is_no_error(cli, monkeypatch):
 
 
 def test_the_sandboxes_of_this_machine_are_told():
-    told = {finding.subject: finding for finding in examined({})}
+    told = {finding.subject: finding for finding in examine({})}
     assert {f"sandbox {each.level}": each.lacks or "works" for each in offered()} == {
         name: finding.found for name, finding in told.items() if name.startswith("sandbox")
     }
@@ -102,7 +102,7 @@ def test_the_sandboxes_of_this_machine_are_told():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the walls are Linux's")
 def test_what_the_sandboxes_of_this_machine_are_built_of_is_told():
-    told = {finding.subject: finding for finding in examined({}) if finding.subject.startswith("wall")}
+    told = {finding.subject: finding for finding in examine({}) if finding.subject.startswith("wall")}
     assert [*told] == ["wall seccomp", "wall key ring", "wall user namespaces", "wall landlock"]
     assert all(finding.ok for finding in told.values())  # none of them keeps handrail from working
     assert told["wall seccomp"].there is bool(filter_here())

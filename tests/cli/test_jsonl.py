@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.cli.jsonl import Recorder, record_of
+from handrail.cli.jsonl import Recorder, event_record
 from handrail.errors import Failure
 from handrail.events import CallAdmitted, CallFinished, HttpExchange, ModelAnswered, RunStarted, Streamed
 from handrail.messages import ArgumentsDelta, TextDelta, Turn
@@ -29,7 +29,7 @@ CALL = ToolCall("c1", "get_order", "{}")
     }),
 ])  # fmt: skip
 def test_a_record_has_the_fields_of_its_event(event, fields):
-    assert record_of(event, 1.23456) == {"v": 1, "at_s": 1.235, **fields}
+    assert event_record(event, 1.23456) == {"v": 1, "at_s": 1.235, **fields}
 
 
 @dataclass
@@ -39,18 +39,18 @@ class Odd:
 
 def test_a_value_of_any_kind_can_be_written():
     for value in (Odd({1, 2}), object(), float("nan"), b"\xff", {"a": Odd(1)}):
-        json.dumps(record_of(CallFinished(CALL, ToolResult("c1", value=value), 0), 0), allow_nan=False)
+        json.dumps(event_record(CallFinished(CALL, ToolResult("c1", value=value), 0), 0), allow_nan=False)
 
 
 def test_a_failure_is_written_whole():
-    record = record_of(CallFinished(CALL, ToolResult("c1", failure=Failure("X", "No.", "Ask.")), 0.5), 1)
+    record = event_record(CallFinished(CALL, ToolResult("c1", failure=Failure("X", "No.", "Ask.")), 0.5), 1)
     assert record["result"]["failure"] == {
         "code": "X", "message": "No.", "suggestion": "Ask.", "retryable": False, "details": [],
     }  # fmt: skip
 
 
 def test_a_providers_raw_message_is_left_out():
-    record = record_of(ModelAnswered(1, Turn("Hi", raw={"signature": "secret"})), 0)
+    record = event_record(ModelAnswered(1, Turn("Hi", raw={"signature": "secret"})), 0)
     assert "secret" not in json.dumps(record)
 
 

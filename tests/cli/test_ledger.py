@@ -74,7 +74,7 @@ def test_a_write_whose_end_is_known_takes_no_word_and_offers_none(writes):
 def test_a_write_that_happened_is_not_done_again_and_gives_its_value(writes, key):
     told = resolve(writes, key, "--happened", "--value", '{"id": 12}')
     assert told.exit_code == 0
-    assert f"maria has said: refund {key} happened; it is not done again" in told.stdout
+    assert f"recorded by maria: refund {key} happened; it is not repeated" in told.stdout
     again = claim_again(writes, key)
     assert (again.state, again.value) == (ClaimState.DONE, {"id": 12})
     assert writes.json("ledger", "show", "refund", key)["resolved_by"] == "maria"
@@ -96,20 +96,20 @@ def test_a_write_whose_end_is_known_or_still_to_come_takes_no_word(writes, key, 
     before = writes.json("ledger", "show", "refund", key)
     result = resolve(writes, key, "--happened")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: the write refund {key} takes no word: {says}\n"
+    assert result.stderr == f"error: the write refund {key} cannot be resolved: {says}\n"
     assert writes.json("ledger", "show", "refund", key) == before
 
 
 def test_a_second_word_is_told_whose_was_the_first(writes):
     resolve(writes, "refund:in_doubt", "--did-not-happen")
     result = resolve(writes, "refund:in_doubt", "--happened")
-    assert result.stderr.endswith("it did not happen, as maria has said\n")
+    assert result.stderr.endswith("it did not happen, resolved by maria\n")
 
 
 @pytest.mark.parametrize(("words", "says"), [
     ([], "say what you found: --happened or --did-not-happen"),
     (["--did-not-happen", "--value", "1"], "--value is the result of a write that happened"),
-    (["--happened", "--value", "{"], "--value is no JSON"),
+    (["--happened", "--value", "{"], "--value is not JSON"),
 ])  # fmt: skip
 def test_a_word_that_is_not_clear_changes_nothing(writes, words, says):
     result = resolve(writes, "refund:in_doubt", *words)

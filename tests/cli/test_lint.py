@@ -48,7 +48,7 @@ def test_what_becomes_no_tool_is_named_in_one_line_and_not_looked_at(cli):
     told = cli("lint", str(Path(__file__).parents[2] / "examples/service.json"))
     assert (told.exit_code, "addPicture" in told.stdout) == (0, False)
     (line,) = told.stderr.splitlines()
-    assert "not looked at" in line and "addPicture: its body is application/xml" in line
+    assert "not checked" in line and "addPicture: its body is application/xml" in line
 
 
 YAML = """
@@ -123,7 +123,7 @@ def test_what_is_set_right_is_written_in_the_files_own_layout(cli, sloppy, tmp_p
     result = cli("lint", sloppy, "--fix")
     text = (tmp_path / sloppy).read_text(encoding="utf-8")
     schema = json.loads(text)["tools"][0]["inputSchema"]
-    assert "set right find_order: schema-foreign, text-untidy" in result.stderr
+    assert "fixed find_order: schema-foreign, text-untidy" in result.stderr
     assert schema == {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     assert text.startswith('{\n  "tools": [\n')
     assert text.endswith("}\n")
@@ -133,7 +133,7 @@ def test_what_is_set_right_is_written_in_the_files_own_layout(cli, sloppy, tmp_p
 def test_a_dry_run_writes_nothing(cli, sloppy, tmp_path):
     before = (tmp_path / sloppy).read_bytes()
     result = cli("lint", sloppy, "--fix", "--dry-run")
-    assert "would set right find_order" in result.stderr
+    assert "would fix find_order" in result.stderr
     assert (tmp_path / sloppy).read_bytes() == before
 
 

@@ -78,9 +78,9 @@ def test_several_places_make_one_set(file):
     ("def broken(:\n", "line 1: "),                                          # does not parse
     ("x = 1\nraise RuntimeError('no database')", "RuntimeError: no database (mine.py, line 2)"),
     ("raise SystemExit(3)", "SystemExit: 3 (mine.py, line 1)"),              # a script without a guard
-    ("import there_is_no_such_module", "there is no module there_is_no_such_module (mine.py, line 1)"),
+    ("import there_is_no_such_module", "no module there_is_no_such_module (mine.py, line 1)"),
     ("x = 1", "decorate functions with @tool"),                              # nothing in it
-    ("def look(place: str): ...", "decorate with @tool what the model may call (look)"),
+    ("def look(place: str): ...", "decorate what the model may call with @tool (look)"),
     ("import handrail as hr\n@hr.tool\ndef f(x): ...", "parameter `x` has no type hint"),
     ("import handrail as hr\nfrom socket import socket\n@hr.tool\ndef f(x: socket): ...", "has no JSON form"),
     ("import handrail as hr\n@hr.tool(efect='read')\ndef f(x: int): ...", "Did you mean `effect`?"),
@@ -99,9 +99,9 @@ def test_two_tools_of_one_name_are_refused(file):
 
 @pytest.mark.parametrize(("place", "says"), [
     ("nowhere/tools.py", "there is no file nowhere/tools.py"),
-    ("no_such_package", "there is no module no_such_package"),
+    ("no_such_package", "no module no_such_package"),
     ("json:nothing", "json has no 'nothing'"),
-    ("json", "there are no tools in json"),
+    ("json", "no tools in json"),
     ("/", "/ is a directory"),
     ("..", ".. is a directory"),
     ("shop.yaml", "openapi:shop.yaml"),

@@ -41,7 +41,7 @@ def test_help_lists_the_commands_without_importing_them(cli):
 
 def test_help_tells_every_exit_code(cli):
     told = dict(re.findall(r"^  (\d+) +(.+)$", cli("--help").stdout, re.MULTILINE))
-    assert told == {str(int(code)): code.meaning for code in Exit if code.told}
+    assert told == {str(int(code)): code.meaning for code in Exit if code.is_documented}
     assert set(told) == {"0", "1", "2", "3", "4", "5", "6", "130"}
 
 
@@ -120,7 +120,7 @@ def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
     listing = [sys.executable, "-m", "handrail", *words, "--tools", shop]
     with FULL.open("w") as full:
         result = subprocess.run(listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert result.stderr == "error: what came of it cannot be written: No space left on device\n"
+    assert result.stderr == "error: cannot write the result: No space left on device\n"
     assert result.returncode == Exit.ERROR
 
 
@@ -141,7 +141,7 @@ def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(shop, words,
         [sys.executable, "-m", "handrail", *words, "--tools", shop], input=b"\xff\xfe", capture_output=True,
         check=False, env={**os.environ, "LC_ALL": locale},
     )  # fmt: skip
-    assert told.stderr.startswith(b"error: what stands on stdin is no utf-8 text: ")
+    assert told.stderr.startswith(b"error: stdin is not utf-8 text: ")
     assert told.returncode == Exit.USAGE
 
 

@@ -84,7 +84,7 @@ def test_a_setting_that_there_is_not_is_told(cli, here, file, text):
     result = cli("runs", "list")
     assert result.exit_code == 2
     assert f"error: {file} has " in result.stderr
-    assert "which is no setting of handrail; " in result.stderr
+    assert "which is not a setting of handrail; " in result.stderr
 
 
 def test_what_other_tools_keep_in_a_pyproject_is_left_alone(cli, here):

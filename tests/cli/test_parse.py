@@ -116,10 +116,10 @@ def test_arguments_are_told_verbatim_and_as_the_tool_would_get_them(cli, tmp_pat
 
 
 @pytest.mark.parametrize(("words", "text", "says"), [
-    (["--dialect", "openai-chat"], "Hello", "a message of openai-chat is no JSON"),
+    (["--dialect", "openai-chat"], "Hello", "a message of openai-chat is not JSON"),
     (["--dialect", "openai-chat"], "[1]", "is a JSON object"),
     (["--dialect", "openai-chat"], '{"type": "message", "output": []}', "this is no OpenAI chat message"),
-    (["--dialect", "openai-chat", "--opened", "<think>"], message("{}"), "leave out what was opened"),
+    (["--dialect", "openai-chat", "--opened", "<think>"], message("{}"), "leave out --opened"),
     (["--dialect", "morse"], "...", "known are openai-chat"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_told_in_one_sentence(cli, words, text, says):

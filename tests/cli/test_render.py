@@ -84,7 +84,7 @@ def test_a_question_in_a_file_is_asked_without_its_line_end(cli, tmp_path):
 
 
 @pytest.mark.parametrize(("case", "says"), [
-    ('[{"role": "user"', "the conversation is no JSON"),
+    ('[{"role": "user"', "the conversation is not JSON"),
     ("[]", "a conversation is a list of messages"),
     ('{"question": "Hi"}', "a conversation is a list of messages"),
     ('["Hi"]', "message 1 is no object"),
@@ -121,7 +121,7 @@ def test_a_mistake_on_the_command_line_is_told(cli, words, says):
     assert says in result.stderr
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"\xff[]", "cannot be read"), (b"[", "is no JSON"), (b"3", "a list")])
+@pytest.mark.parametrize(("content", "says"), [(b"\xff[]", "cannot be read"), (b"[", "is not JSON"), (b"3", "a list")])
 def test_definitions_that_cannot_be_used_are_told(cli, tmp_path, content, says):
     file = tmp_path / "tools.json"
     file.write_bytes(content)
@@ -152,7 +152,7 @@ def test_of_many_cases_one_that_fails_does_not_stop_the_others(cli):
         (1, True, None), (3, False, None), (4, True, "third"), (5, False, None),
     ]  # fmt: skip
     assert told[2]["body"]["messages"][0]["content"] == "Three"
-    assert "line 3 is no JSON" in told[1]["error"]
+    assert "line 3 is not JSON" in told[1]["error"]
 
 
 def test_lines_that_are_all_well_end_well(cli):

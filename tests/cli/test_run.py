@@ -119,7 +119,7 @@ def test_a_run_that_waits_names_the_risk_that_nobody_agreed_to(ask, asks_about_n
     (Fault(401, '{"error": {"message": "Incorrect API key", "code": "invalid_api_key"}}'), "401 invalid_api_key"),
     (Fault(429, '{"error": {"message": "Slow down", "code": "rate_limit"}}', headers=NO_RETRY), "Slow down"),
     (Fault(500, "<html>Bad</html>", headers=NO_RETRY), "500"),
-    (Fault(200, "this is no JSON"), "failed: "),
+    (Fault(200, "this is not JSON"), "failed: "),
     (Fault(200, "{}"), "failed: "),
 ])  # fmt: skip
 def test_a_server_that_fails_is_told_in_a_sentence(ask, fault, says):

@@ -15,7 +15,7 @@ import handrail as hr
 from handrail.calls import ToolCall
 from handrail.cli.commands import demo
 from handrail.cli.loading import tools_from
-from handrail.cli.store_access import command_line, shown
+from handrail.cli.store_access import command_line, mask_password
 from handrail.dialects import dialect
 from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
 from handrail.messages import Turn, conversation_of
@@ -80,8 +80,8 @@ def test_the_store_may_stand_in_the_settings_of_the_project(deployed, monkeypatc
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ('audit_keyfile = "audit.key"', "'audit_keyfile' is no setting of store; known are place, audit_key_file"),
-    ("audit_key_file = 3", "`audit_key_file` of store is 3; it is text in quotes"),
+    ('audit_keyfile = "audit.key"', "'audit_keyfile' is not a setting of store; known are place, audit_key_file"),
+    ("audit_key_file = 3", "`audit_key_file` of store is 3; write text in quotes"),
 ])  # fmt: skip
 def test_no_run_is_begun_where_the_settings_of_the_store_are_misspelt(deployed, monkeypatch, tmp_path, line, says):
     made = deployed(PAID)
@@ -137,7 +137,7 @@ def test_a_store_that_is_named_stands_in_the_commands_to_go_on(waiting, monkeypa
 
 def test_a_password_is_not_shown():
     place = "postgresql://me:s3cr3t:@x@host/database"
-    assert shown(place) == "postgresql://me:***@host/database"
+    assert mask_password(place) == "postgresql://me:***@host/database"
     assert "s3cr3t" not in command_line("runs list", place)
 
 
@@ -197,7 +197,7 @@ def test_tools_that_have_changed_are_mentioned(waiting, tmp_path):
     file.write_text(f"{file.read_text()}\n{more}")
     result = waiting("runs", "resume", waiting.run, "--tools", waiting.tools)
     assert result.exit_code == 3
-    assert "the tools are not quite those that this run was begun with" in result.stderr
+    assert "the tools differ from those that this run started with" in result.stderr
 
 
 def test_a_budget_that_is_used_up_is_raised_by_the_command_that_goes_on(deployed):
@@ -289,7 +289,7 @@ def test_a_run_whose_process_lives_is_not_taken_from_it_unasked(slow):
     refused = slow.process("runs", "resume", slow.run, "--tools", slow.tools)
     assert refused.returncode == 2
     assert f"is under way in process {slow.other.pid} of " in refused.stderr
-    assert "insist with `anyway`" in refused.stderr
+    assert "`--anyway`" in refused.stderr
     slow.open()
     out, _ = slow.other.communicate(timeout=30)
     assert (slow.other.returncode, out) == (0, "Seen.\n")
@@ -324,7 +324,7 @@ def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_an
     assert "is poisoned: it was taken over 5 times in a row" in refused.stderr
     again = made.process(*every)
     assert (again.returncode, again.stdout) == (0, "")
-    assert f"left alone, because poisoned (runs resume RUN --anyway insists): {run['run_id']}" in again.stderr
+    assert f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {run['run_id']}" in again.stderr
     assert made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode == 2
     (listed,) = made.json("runs", "list", "--status", "poisoned")["runs"]
     assert (listed["ended"], listed["takeovers"]) == ("poisoned", 5)
@@ -374,6 +374,32 @@ def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_
     assert "taken over                     once from a process" in made("runs", "show", run["run_id"]).stdout
 
 
+SHELF = '''
+import handrail as hr
+
+
+def take(name: str, result: str) -> None:
+    """Take a thing off the shelf."""
+
+
+@hr.tool(effect="write", compensate=take)
+def put(name: str) -> str:
+    """Put a thing on the shelf."""
+    return f"{name} is there"
+'''
+
+
+def test_a_write_that_was_taken_back_is_shown_as_such(deployed, tmp_path):
+    (tmp_path / "shelf.py").write_text(SHELF, encoding="utf-8")
+    made = deployed([call("put", name="cup"), "It is there."], tools=str(tmp_path / "shelf.py"))
+    run_id, _ = made.begin()
+    assert made.json("runs", "show", run_id)["undone"] == []
+    with hr.SyncRuntime(tools_from([made.tools]), store=made.place) as runtime:
+        assert [result.ok for result in runtime.undo(run_id)] == [True]
+    assert "put, step 1.0, was taken back\n" in made("runs", "show", run_id).stdout
+    assert made.json("runs", "show", run_id)["undone"] == [{"tool": "put", "step": "1.0"}]
+
+
 @pytest.mark.parametrize(("word", "says"), [("--happened", "happened"), ("--did-not-happen", "did not happen")])
 def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(deployed, tmp_path, word, says):
     (tmp_path / "rooms.py").write_text(DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8")
@@ -385,7 +411,7 @@ def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(deploye
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
     made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
     for told in (made("runs", "show", run["run_id"]).stdout, made.process(*resume).stderr):
-        assert f"book was in doubt when the model was told of it; maria has said since that it {says}\n" in told
+        assert f"book was in doubt when the model read its result; maria has since recorded that it {says}\n" in told
         assert "must look" not in told
         assert "look:" not in told
 
@@ -400,7 +426,7 @@ def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(deployed, 
     assert "look:    handrail ledger show book book:7\n" in second.stderr
     made("ledger", "resolve", "book", "book:7", "--happened", "--by", "maria")
     (run,) = made.json("runs", "list", "--status", "done")["runs"]
-    assert "maria has said since that it happened\n" in made("runs", "show", run["run_id"]).stdout
+    assert "maria has since recorded that it happened\n" in made("runs", "show", run["run_id"]).stdout
 
 
 def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed, tmp_path):
@@ -434,12 +460,12 @@ def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on
     assert stand == {killed["run_id"]: "done", "r_left": "done", "r_mine": "running", "r_far": "running"}
     again = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (again.returncode, again.stdout) == (0, "")
-    assert "no run can go on by itself" in again.stderr
+    assert "nothing to resume" in again.stderr
 
 
 def test_a_run_that_waits_goes_on_with_all_others_once_its_question_is_answered(waiting):
     words = ("runs", "resume", "--all", "--tools", waiting.tools)
-    assert "no run can go on by itself" in waiting(*words).stderr
+    assert "nothing to resume" in waiting(*words).stderr
     waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
     assert "It is gone." in waiting(*words).stdout
 
@@ -476,7 +502,7 @@ def desk(deployed, tmp_path):
 
 def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_answered(desk):
     words = ("runs", "resume", "--all", "--tools", desk.tools)
-    assert "no run can go on by itself" in desk.process(*words).stderr
+    assert "nothing to resume" in desk.process(*words).stderr
     desk("approvals", "approve", desk.question()["id"], "--by", "maria")
     resumed = desk.process(*words)
     assert (resumed.returncode, resumed.stdout) == (0, "The desk has paid.\n")
@@ -572,7 +598,7 @@ def test_a_run_that_waits_is_cancelled_at_once_and_a_second_time_without_harm(wa
     assert waiting("runs", "cancel", waiting.run).stdout.startswith(f"{waiting.run} is cancelled; it was waiting")
     assert waiting.json("runs", "show", waiting.run)["status"] == "cancelled"
     again = waiting("runs", "cancel", waiting.run)
-    assert (again.exit_code, again.stdout) == (0, f"{waiting.run} was cancelled before\n")
+    assert (again.exit_code, again.stdout) == (0, f"{waiting.run} was cancelled already\n")
 
 
 def test_a_run_that_another_process_drives_is_asked_to_end(paid):
@@ -588,7 +614,7 @@ def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
         store.begin_run(replace(recorded(paid, paid.run).record, owner=gone)).result(10)
-    assert "its process is gone, so it ends with the next one" in paid("runs", "cancel", paid.run).stdout
+    assert "its process is gone, so it ends when another process resumes it" in paid("runs", "cancel", paid.run).stdout
 
 
 def test_a_tenant_s_run_is_listed_with_its_scope_and_gone_on_with_under_that_name(deployed):
@@ -639,7 +665,7 @@ def test_a_replay_asks_nobody_and_needs_no_server(paid):
     asked, before = len(paid.server.requests), recorded(paid, paid.run)
     result = paid("runs", "replay", paid.run, "--tools", paid.tools)
     assert (result.exit_code, result.stdout) == (0, "It is paid.\n")
-    assert "came to the end that is kept" in result.stderr
+    assert "ended as recorded" in result.stderr
     assert len(paid.server.requests) == asked
     assert recorded(paid, paid.run) == before
 
@@ -655,7 +681,7 @@ def test_a_replay_that_ends_otherwise_is_an_error(paid):
         file.execute("UPDATE runs SET result = replace(result, 'It is paid.', 'It is free.')")
     result = paid("runs", "replay", paid.run, "--tools", paid.tools)
     assert result.exit_code == 1
-    assert "the replay ended otherwise" in result.stderr
+    assert "the replay ended differently" in result.stderr
 
 
 # ---------------------------------------------------------------------- export

@@ -83,7 +83,7 @@ def test_a_store_that_is_not_there_is_not_made(cli, tmp_path, words):
 def test_a_store_in_memory_cannot_be_looked_after(cli):
     told = cli("store", "info", "memory:")
     assert told.exit_code == Exit.USAGE
-    assert "gone with its process" in told.stderr
+    assert "ends with its process" in told.stderr
 
 
 def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):

@@ -87,12 +87,12 @@ def told(event, **how):
         Line("failed", "X: No.", "get_order", whole=True),
     ]),
     (FinishedLate(CALL, value=1), [
-        Line("late", "finished late, after the model had been told otherwise", "get_order", whole=True),
+        Line("late", "finished late, after the model had read another result", "get_order", whole=True),
     ]),
     (FinishedLate(CALL, error="OSError: gone"), [Line("late", "failed late: OSError: gone", "get_order", whole=True)]),
     (LateResult(CALL, "pay", "pay:1", 1, "done"), [
         Line(
-            "late", "what it says now is not recorded: somebody else has this write, or has said how it ended",
+            "late", "its late result is not recorded: another process has this write, or somebody has resolved it",
             "get_order", whole=True,
         ),
     ]),
@@ -101,19 +101,19 @@ def told(event, **how):
         Line("repaired", "the answer was repaired: trailing_comma", whole=True),
     ]),
     (AnswerRefused(1, "tool", FAILURE), [
-        Line("refused", "the answer has not its form: `order_id` is required.", whole=True),
+        Line("refused", "the answer does not have its form: `order_id` is required.", whole=True),
     ]),
     (AskedOtherwise("native", "tool", "HTTP 400"), [
         Line(
-            "note", "the server does not take the answer's form as native, so it is asked for as tool: HTTP 400",
+            "note", "the server does not accept the answer's form as native; asking for it as tool: HTTP 400",
             whole=True,
         ),
     ]),
     (HistoryMended(["a call had no result"]), [
-        Line("note", "the conversation was mended: a call had no result", whole=True),
+        Line("note", "the conversation was repaired: a call had no result", whole=True),
     ]),
     (ContextFolded(1, 900), [
-        Line("note", "1 old result can be read by a handle from now on; about 900 tokens stay", whole=True),
+        Line("note", "1 old result can now be read by a handle; about 900 tokens stay", whole=True),
     ]),
     (ToolsSelected(1, "bm25", ["a", "b"], 40), [Line("note", "2 of 40 tools are shown (bm25)", whole=True)]),
     (ToolsSelected(1, "all", ["a", "b"], 2), []),

@@ -110,7 +110,7 @@ def test_a_service_is_a_place_of_tools_whose_credentials_stand_in_the_environmen
 
 @pytest.mark.parametrize(("file", "said"), [
     ("absent.json", "No such file"),
-    ("README.md", "is no JSON"),
+    ("README.md", "is not JSON"),
     ("https://shop.example/openapi.json", "nothing is fetched; save it in a file first"),
     ("examples/service.json@localhost:8000", "'localhost:8000' does not begin with http:// or https://"),
 ])  # fmt: skip

@@ -17,7 +17,7 @@ from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raise
 from handrail.errors import Code
 from handrail.messages import AssistantMessage, ToolMessage, Turn, Usage, UserMessage
 from handrail.parsing import jsontext
-from handrail.testing import ManualClock, call, turn_of
+from handrail.testing import ManualClock, as_turn, call
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 from tests.support.effect_script import SOON
@@ -74,7 +74,7 @@ class Talk:
                 return over.value
             if isinstance(asked, AskModel):
                 self.asked.append(asked)
-                answer = turn_of(self.script[min(asked.number, len(self.script)) - 1])
+                answer = as_turn(self.script[min(asked.number, len(self.script)) - 1])
             else:
                 answer = self.carried(asked)
 

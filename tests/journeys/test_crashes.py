@@ -17,7 +17,15 @@ import pytest
 import handrail as hr
 from handrail.core import execution
 from handrail.testing import ScriptedModel, call
-from handrail.testing.crashes import Boundary, Moment, begun, done, effects_wanted, ends_in_doubt, killed
+from handrail.testing.crashes import (
+    Boundary,
+    Moment,
+    effects_wanted,
+    ends_in_doubt,
+    run_in_child,
+    start,
+    start_and_kill,
+)
 from tests.journeys.worlds import CLASSES, Far, tool
 from tests.support.drivers import chat_message, until
 
@@ -98,8 +106,10 @@ def test_a_write_that_died_happens_once_or_is_in_doubt(store, far, way, boundary
     ]
     run_id = f"r_{token_hex(6)}"
     deed = partial(way.deed, name=f"open_{replay}", run_id=run_id)
-    killed(partial(deed, resume=False), tools, store=store, moment=Moment(boundary, way.nth))  # or NotReached is raised
-    survived = done(partial(deed, resume=True), tools, store=store)
+    start_and_kill(
+        partial(deed, resume=False), tools, store=store, moment=Moment(boundary, way.nth)
+    )  # or NotReached is raised
+    survived = run_in_child(partial(deed, resume=True), tools, store=store)
 
     assert len(survived["told"]) == len(way.titles)  # every call has its one result
     outcomes = {
@@ -131,14 +141,14 @@ def in_doubt(store, far, boundary):
     """Let a write of class `none` die, and return its deed with the tools."""
     tools = [tool(far, "none", key="{title}")]
     deed = partial(one_call, name="open_none", run_id=f"r_{token_hex(6)}")
-    killed(deed, tools, store=store, moment=Moment(boundary))
+    start_and_kill(deed, tools, store=store, moment=Moment(boundary))
     return deed, tools
 
 
 def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
     deed, tools = in_doubt(store, far, Boundary.AFTER_EFFECT)
     for _ in range(3):
-        assert doubtful(done(deed, tools, store=store)["told"][0])
+        assert doubtful(run_in_child(deed, tools, store=store)["told"][0])
     assert len(far.lines("asked")) == 1
 
 
@@ -148,15 +158,15 @@ def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
 ])  # fmt: skip
 def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state, effects):
     deed, tools = in_doubt(store, far, boundary)
-    assert doubtful(done(deed, tools, store=store)["told"][0])
+    assert doubtful(run_in_child(deed, tools, store=store)["told"][0])
 
     def resolve(runtime):
         (write,) = runtime.store.list_writes(state="in_doubt", run_id=deed.keywords["run_id"]).result(10)
         said = runtime.store.resolve(write.scope, write.key, state=state, by="maria", value="opened by hand")
         return said.result(10).resolved_by
 
-    assert done(resolve, tools, store=store) == "maria"
-    assert not doubtful(done(deed, tools, store=store)["told"][0])
+    assert run_in_child(resolve, tools, store=store) == "maria"
+    assert not doubtful(run_in_child(deed, tools, store=store)["told"][0])
     assert len(far.lines("effects")) == effects
 
 
@@ -165,13 +175,13 @@ def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state,
 
 def frozen_and_replaced(deed, successor, tools, store, boundary):
     """Freeze a process at a boundary, let another one take over, thaw the first; return what both had to say."""
-    frozen = begun(deed, tools, store=store, moment=Moment(boundary, by=signal.SIGSTOP))
+    frozen = start(deed, tools, store=store, moment=Moment(boundary, by=signal.SIGSTOP))
     try:
-        frozen.reached()
+        frozen.wait_for_boundary()
         os.waitid(os.P_PID, frozen.pid, os.WSTOPPED | os.WNOWAIT)
-        after = done(successor, tools, store=store)
+        after = run_in_child(successor, tools, store=store)
         os.kill(frozen.pid, signal.SIGCONT)
-        return frozen.told(), after
+        return frozen.result(), after
     finally:
         frozen.end()
 
@@ -203,7 +213,7 @@ def test_a_late_owner_ends_the_doubt_that_its_freezing_raised(store, far):
     frozen, after = frozen_and_replaced(deed, deed, [tool(far, "none", key="{title}")], store, Boundary.AFTER_EFFECT)
     assert doubtful(after["text"])
     assert frozen["heard"] == [True]  # nobody else has done it, so its word is the truth
-    assert not doubtful(done(deed, [tool(far, "none", key="{title}")], store=store)["text"])
+    assert not doubtful(run_in_child(deed, [tool(far, "none", key="{title}")], store=store)["text"])
     assert len(far.lines("effects")) == 1
 
 

@@ -168,7 +168,7 @@ def test_the_whole_story_is_told_over_a_raw_completion_endpoint_too(name):
 
 @pytest.mark.parametrize(("words", "says"), [
     (["--wire", "morse"], "does not speak 'morse'; it speaks openai-chat"),
-    (["--wire", "anthropic", "--model", "openai:NAME"], "name no wire beside it"),
+    (["--wire", "anthropic", "--model", "openai:NAME"], "leave out the name after --wire"),
 ])  # fmt: skip
 def test_a_wire_that_cannot_be_spoken_is_told(words, says):
     result = run(*words)

@@ -170,7 +170,7 @@ def test_sixty_four_callers_in_each_of_four_processes_lose_no_update(store, tmp_
     file.write_text("0")
     processes = [Child(partial(deposits, store, file)) for _ in range(PROCESSES)]
     try:
-        told = [balance for process in processes for balance in process.told()]
+        told = [balance for process in processes for balance in process.result()]
     finally:
         for process in processes:
             process.end()

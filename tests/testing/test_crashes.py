@@ -165,7 +165,7 @@ def test_a_tool_in_a_process_of_its_own_is_killed_with_the_rest(crash, desk, mon
 
 def test_what_a_process_of_the_kit_raises_is_told():
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        Child(lambda _: 1 // 0).told()
+        Child(lambda _: 1 // 0).result()
 
 
 def test_whoever_does_not_use_the_fixtures_pays_for_nothing(tmp_path):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.testing.checklist import check
-from handrail.toolbox.arithmetic import FUNCTIONS, MOST_BITS, written
-from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, value_of
+from handrail.toolbox.arithmetic import FUNCTIONS, MOST_BITS, format_exact
+from handrail.toolbox.calculator import MOST_CHARACTERS, calculate, evaluate
 
 
 def failure_of(expression):
@@ -93,7 +93,7 @@ OF = {
 @given(nodes)
 def test_any_expression_is_worth_what_fractions_say(node):
     text, expected = node
-    assert value_of(text).value == expected
+    assert evaluate(text).value == expected
     told = calculate(text)
     error = abs(Fraction(told["result"]) - expected)
     assert error == 0 if told["exact"] else error <= abs(expected) * Fraction(1, 10**14)
@@ -103,14 +103,14 @@ def test_any_expression_is_worth_what_fractions_say(node):
 @example(-5, 3)
 def test_what_is_written_reads_as_the_same_number(numerator, places):
     value = Fraction(numerator, 10**places)
-    assert Fraction(written(value)) == value
+    assert Fraction(format_exact(value)) == value
 
 
 @given(st.floats(0.001, 1e4))
 def test_functions_agree_with_those_of_the_platform(number):
     theirs = {"sin": math.sin, "cos": math.cos, "atan": math.atan, "ln": math.log, "sqrt": math.sqrt,
               "log10": math.log10}  # fmt: skip
-    told = {name: float(value_of(f"{name}({number!r})").value) for name in theirs}
+    told = {name: float(evaluate(f"{name}({number!r})").value) for name in theirs}
     # Ours is of the decimal number as it is written, theirs of the double next to it.
     assert told == {name: pytest.approx(of(number), rel=1e-12, abs=1e-11) for name, of in theirs.items()}
 
@@ -188,7 +188,7 @@ def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_wh
     with monkeypatch.context() as patched:
         patched.setattr(math, real.__name__, noted)
         with pytest.raises(hr.ToolError, match="digits"):
-            operation(*(value_of(each) for each in terms))
+            operation(*(evaluate(each) for each in terms))
     assert widest <= 2 * MOST_BITS
 
 

@@ -227,9 +227,9 @@ def test_many_who_open_an_empty_database_at_once_all_find_their_tables(address):
 
 def test_whether_a_code_was_redeemed_can_be_asked(address):
     desk, asked = filled(Desk(address)), {"user_id": "U1", "code": "SPRING-26"}
-    assert desk.redeemed(asked, context_of("")) == hr.NotFound()
+    assert desk.verify_redemption(asked, context_of("")) == hr.NotFound()
     done = desk.redeem_promo(context_of(""), **asked)
-    assert desk.redeemed(asked, context_of("")) == hr.Found(done)
+    assert desk.verify_redemption(asked, context_of("")) == hr.Found(done)
 
 
 def test_a_ticket_survives_the_death_of_its_process(crash, tmp_path):

@@ -15,8 +15,8 @@ import pytest
 
 import handrail as hr
 from handrail.testing.loopback import Answer, Loopback
-from handrail.toolbox.connections import proxy_of, timed_client
-from handrail.toolbox.egress import Egress, GuardedAsyncTransport, guarded_client, is_public, resolved
+from handrail.toolbox.connections import make_client, proxy_for
+from handrail.toolbox.egress import Egress, GuardedAsyncTransport, guarded_client, is_public, system_resolve
 from handrail.toolbox.webpage import ReadPage
 from handrail.toolbox.wikipedia import Wikipedia
 
@@ -115,7 +115,9 @@ def test_every_redirect_is_checked_again(location):
     hosts = {"outside.example": ["127.0.0.1"], "inside.example": ["192.168.0.1"]}
     with Loopback(lambda asked: Answer(302, headers={"location": location}, body=b"")) as server:
         egress = Egress(private=["127.0.0.1"], ports=[server.port, 80, 443])
-        client = guarded_client(egress, resolve=lambda *to: hosts.get(to[0]) or resolved(*to), follow_redirects=True)
+        client = guarded_client(
+            egress, resolve=lambda *to: hosts.get(to[0]) or system_resolve(*to), follow_redirects=True
+        )
         with client, pytest.raises((hr.ToolError, httpx2.UnsupportedProtocol)) as raised:
             client.get(f"http://outside.example:{server.port}/")
     assert isinstance(raised.value, httpx2.UnsupportedProtocol) or raised.value.failure.code == "NOT_PERMITTED"
@@ -198,11 +200,11 @@ def test_a_log_line_about_a_proxy_names_it_without_its_password(drive, caplog, m
 
 
 def test_a_service_is_reached_through_the_proxy_of_the_environment_unless_it_is_excepted(monkeypatch):
-    with Loopback(lambda asked: Answer(json={"by": "proxy"})) as proxy, timed_client() as client:
+    with Loopback(lambda asked: Answer(json={"by": "proxy"})) as proxy, make_client() as client:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "near.example")
         assert client.get("http://far.example/x?y=1").json() == {"by": "proxy"}
-        assert proxy_of(httpx2.URL("http://near.example/")) == ""
+        assert proxy_for(httpx2.URL("http://near.example/")) == ""
 
 
 def guarded(port, timeout):
@@ -210,7 +212,7 @@ def guarded(port, timeout):
 
 
 def plain(_, timeout):
-    return timed_client(timeout=timeout)
+    return make_client(timeout=timeout)
 
 
 @pytest.mark.parametrize("client_at", [guarded, plain])

@@ -18,8 +18,8 @@ from handrail.testing import ScriptedApprover, ScriptedModel, call
 from handrail.testing.checklist import check
 from handrail.toolbox import confined
 from handrail.toolbox import files as files_module
-from handrail.toolbox.confined import KEPT, Tree, folded
-from handrail.toolbox.decoding import decoded
+from handrail.toolbox.confined import BACKUPS, Tree, fold
+from handrail.toolbox.decoding import decode
 from handrail.toolbox.files import Files
 
 SECRET = "the secret outside"
@@ -84,7 +84,7 @@ def test_beyond_the_last_line_there_is_nothing(root):
     (b"\x1b[31mred\x1b[0m\n", ("\x1b[31mred\x1b[0m\n", "utf-8")),
 ])  # fmt: skip
 def test_encodings_are_told_apart(data, expected):
-    assert decoded(data) == expected
+    assert decode(data) == expected
 
 
 @pytest.mark.parametrize(("data", "why"), [
@@ -95,7 +95,7 @@ def test_encodings_are_told_apart(data, expected):
 ])  # fmt: skip
 def test_what_is_no_text_is_refused_and_not_guessed(data, why):
     with pytest.raises(ValueError, match=why):
-        decoded(data)
+        decode(data)
 
 
 PRINTED = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")
@@ -103,13 +103,13 @@ PRINTED = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\uf
 
 @given(st.text(alphabet=PRINTED), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
 def test_what_was_written_in_an_encoding_that_says_so_is_read_as_it_was(text, encoding):
-    assert decoded(text.encode(encoding)) == (text, encoding)
+    assert decode(text.encode(encoding)) == (text, encoding)
 
 
 @given(st.binary())
 def test_any_bytes_are_text_or_refused(data):
     try:
-        text, encoding = decoded(data)
+        text, encoding = decode(data)
     except ValueError:
         return
     assert text.encode(encoding) == data or encoding == "utf-16"
@@ -202,7 +202,7 @@ def test_a_denied_folder_denies_what_is_in_it(root):
 
 
 def test_folding_leaves_other_names_apart():
-    assert len({folded(name) for name in ("a.md", "b.md", "天气.md", "天氣.md")}) == 4
+    assert len({fold(name) for name in ("a.md", "b.md", "天气.md", "天氣.md")}) == 4
 
 
 def test_a_link_that_is_swapped_in_while_reading_never_leaks(root):
@@ -458,7 +458,7 @@ def test_undoing_what_is_no_longer_kept_says_so(root):
     replace = {"path": "hello.txt", "text": "x", "version": read(root, "hello.txt")["version"]}
     files = Files([root], writing=True)
     (replaced,) = asked(files, ("write_file", replace), approver=lambda _: True)
-    (root / KEPT / replaced.value["kept"]).unlink()
+    (root / BACKUPS / replaced.value["kept"]).unlink()
     with pytest.raises(hr.NoEffect, match="no longer kept"):
         files.restore(**replace, result=replaced.value)
 
@@ -502,15 +502,15 @@ def test_a_full_disk_is_told_as_what_it_is_and_nothing_happened(root, monkeypatc
 
 def test_nothing_is_left_lying_about_when_a_write_is_refused(root):
     written(root, ("write_file", {"path": "hello.txt", "text": "x"}))
-    assert not [*root.glob(f"{KEPT}*")]
+    assert not [*root.glob(f"{BACKUPS}*")]
 
 
 def test_the_folder_of_what_was_kept_is_not_for_the_model(root):
     version = read(root, "hello.txt")["version"]
     (result,) = written(root, ("write_file", {"path": "hello.txt", "text": "x", "version": version}))
-    assert read(root, f"{KEPT}/{result.value['kept']}") == "NOT_PERMITTED"
+    assert read(root, f"{BACKUPS}/{result.value['kept']}") == "NOT_PERMITTED"
     (listed,) = asked(Files([root]), ("list_files", {"recursive": True}))
-    assert not [entry for entry in listed.value["entries"] if KEPT in entry["path"]]
+    assert not [entry for entry in listed.value["entries"] if BACKUPS in entry["path"]]
 
 
 def test_undoing_brings_back_what_was_there(root):
@@ -585,7 +585,7 @@ def test_a_file_is_written_once_whatever_dies(crash, root):
     files = Files([root], writing=True, approve=False)
     arguments = {"path": "hello.txt", "text": "new", "version": read(root, "hello.txt")["version"]}
 
-    crash(files["write_file"], arguments, effects=lambda: len([*(root / KEPT).glob("*")]))
+    crash(files["write_file"], arguments, effects=lambda: len([*(root / BACKUPS).glob("*")]))
 
 
 # ---------------------------------------------------------------------- what is declared

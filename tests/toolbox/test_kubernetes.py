@@ -18,9 +18,9 @@ import handrail as hr
 from handrail.errors import ConfigError, NoEffect
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.checklist import check
-from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster, refused
+from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster, refusal
 from handrail.toolbox import kubernetes
-from handrail.toolbox.kubernetes import MOST_BYTES, PASSED_ON, Kubernetes, Where, masked
+from handrail.toolbox.kubernetes import MOST_BYTES, PASSED_ON, Kubernetes, Where, mask_environment
 
 REAL = shutil.which("kubectl")
 KUBECTLS = [
@@ -129,7 +129,7 @@ class TestEitherKubectl:
         assert cluster.restarts == ["shop/orders"]
 
     def test_a_restart_that_the_server_did_not_carry_out_is_not_left_in_doubt(self, tools, cluster):
-        cluster.broken["PATCH"] = refused(500, "InternalError", "etcd has no leader")
+        cluster.broken["PATCH"] = refusal(500, "InternalError", "etcd has no leader")
         result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
         assert (code_of(result), cluster.restarts) == ("UNAVAILABLE", [])
 
@@ -139,12 +139,12 @@ class TestEitherKubectl:
         assert (code_of(result), cluster.restarts) == ("RESTARTED_SINCE", ["shop/orders"])
 
     def test_a_right_that_is_missing_is_told(self, tools, cluster):
-        cluster.broken["GET /api/v1/namespaces/shop/pods"] = refused(403, "Forbidden", "user x cannot list pods")
+        cluster.broken["GET /api/v1/namespaces/shop/pods"] = refusal(403, "Forbidden", "user x cannot list pods")
         assert code_of(called(tools, "get_resources", kind="pods")) == "NOT_PERMITTED"
 
     def test_a_restart_without_the_right_to_it_is_told_and_had_no_effect(self, tools, cluster):
         told = 'deployments.apps "orders" is forbidden: User "me" cannot patch resource "deployments"'
-        cluster.broken["PATCH"] = refused(403, "Forbidden", told)
+        cluster.broken["PATCH"] = refusal(403, "Forbidden", told)
         result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
         assert (code_of(result), result.attempts) == ("NOT_PERMITTED", 1)
 
@@ -155,7 +155,7 @@ class TestEitherKubectl:
         assert code_of(called(tools, "rollout_restart", deployment="orders", last_restart="never")) == "UNAVAILABLE"
 
     def test_what_nobody_worded_is_a_reference_for_the_log(self, tools, cluster):
-        cluster.broken["GET /api/v1/namespaces/shop/services"] = refused(418, "Teapot", "token=hunter2")
+        cluster.broken["GET /api/v1/namespaces/shop/services"] = refusal(418, "Teapot", "token=hunter2")
         result = called(tools, "get_resources", kind="services")
         assert (code_of(result), "hunter2" in result.text) == ("INTERNAL_ERROR", False)
 
@@ -334,7 +334,7 @@ def test_a_cluster_that_hangs_is_given_up_in_time(cluster):
 
 
 def test_a_cluster_that_tells_no_usage_is_not_asked_again(cluster):
-    cluster.broken["GET /apis/metrics"] = refused(404, "NotFound", "Metrics API not available")
+    cluster.broken["GET /apis/metrics"] = refusal(404, "NotFound", "Metrics API not available")
     result = called(over(cluster), "top_pods")
     assert (code_of(result), result.attempts) == ("NO_METRICS", 1)
 
@@ -398,7 +398,7 @@ Annotations:  source: https://me:hunter2@git.example/x
 
 
 def test_no_value_of_an_environment_or_of_a_secret_option_is_told():
-    told = masked(DESCRIBED)
+    told = mask_environment(DESCRIBED)
     assert "hunter2" not in told
     for left in ("--port=80", "--db-password=***", "--verbose", "PASSWORD:  ***", "secret 'db'", "Mounts:      <none>",
                  "https://me:***@git.example/x"):  # fmt: skip
@@ -415,7 +415,7 @@ def test_no_value_of_an_environment_or_of_a_secret_option_is_told():
     "Annotations:  source: postgres://u:p@hunter2@db.example/x timeout=1s",
 ])  # fmt: skip
 def test_no_secret_of_a_command_line_is_told(said):
-    told = masked(said)
+    told = mask_environment(said)
     assert "hunter2" not in told and "***" in told and told.endswith("timeout=1s")
 
 
@@ -441,7 +441,7 @@ def test_a_command_that_is_given_up_is_not_waited_for_by_its_streams_which_anoth
         command = ("sh", "-c", "setsid sleep 60 & exec sleep 60")
         async with asyncio.timeout(20):
             with suppress(TimeoutError):
-                await asyncio.wait_for(kubernetes._ended(command, {}, newest=True), 0.1)
+                await asyncio.wait_for(kubernetes._run_process(command, {}, newest=True), 0.1)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -336,7 +336,7 @@ def test_a_document_that_cannot_be_used_is_one_sentence(spec, said):
 
 def test_a_file_that_is_none_is_one_sentence(tmp_path):
     (tmp_path / "a.json").write_text("{")
-    for name, said in {"a.json": "is no JSON", "absent.json": "cannot be read"}.items():
+    for name, said in {"a.json": "is not JSON", "absent.json": "cannot be read"}.items():
         with pytest.raises(ConfigError, match=said):
             hr.openapi(tmp_path / name)
 

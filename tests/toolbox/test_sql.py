@@ -14,7 +14,7 @@ from handrail.cli.loading import tools_from
 from handrail.testing.checklist import check
 from handrail.toolbox.sql import Databases
 from handrail.toolbox.sql.database import Share
-from handrail.toolbox.sql.guard import Query, checked
+from handrail.toolbox.sql.guard import Query, check_query
 from tests.stores.servers import psycopg, started
 
 EXAMPLE = Path(__file__).parents[2] / "examples/toolbox/databases.py"
@@ -184,13 +184,13 @@ def test_values_of_postgres_that_python_has_no_type_for_are_told_as_text(server,
 ])  # fmt: skip
 def test_who_is_connected_to_what_is_not_told(sql):
     with pytest.raises(hr.ToolError, match="not told here"):
-        checked(sql, [], "postgres")
+        check_query(sql, [], "postgres")
 
 
 def test_columns_named_as_what_is_not_told_can_be_read():
     for sql in ('SELECT "user" FROM t', "SELECT t.user, current_date, now() FROM t", "SELECT count(*) AS user FROM t"):
-        assert checked(sql, [], "postgres").text == sql
-    assert checked("SELECT user FROM t", [], "sqlite").text  # there it is a name as any other
+        assert check_query(sql, [], "postgres").text == sql
+    assert check_query("SELECT user FROM t", [], "sqlite").text  # there it is a name as any other
 
 
 def test_numbers_that_json_has_not_are_words(shop, server):
@@ -626,7 +626,7 @@ def test_no_function_that_postgres_calls_volatile_passes_the_guard(server):
     for name in sorted(volatile - harmless):
         for call in (f"SELECT {name}()", f"SELECT {name}('x', 'y')", f"SELECT * FROM {name}('x')"):
             try:
-                checked(call, [], "postgres")
+                check_query(call, [], "postgres")
             except hr.ToolError:
                 continue
             passed.add(name)
@@ -652,7 +652,7 @@ def test_no_call_hides_in_a_text_that_the_guard_lets_pass(server):
             text = "SELECT 'x'," + "".join(made.choices(PIECES, k=made.randint(2, 9))) + made.choice(PIECES[:3])
             values = ["x"] if "$1" in text else []
             try:
-                query = checked(text, values, "postgres")
+                query = check_query(text, values, "postgres")
             except hr.ToolError:
                 continue
             passed += 1
@@ -699,4 +699,4 @@ def test_text_made_to_break_a_parser_or_a_planner_comes_to_an_end(address, sql):
 
 
 def test_a_byte_order_mark_before_a_query_is_no_part_of_it():
-    assert checked("\ufeffSELECT 1 AS one", (), "sqlite").text == "SELECT 1 AS one"
+    assert check_query("\ufeffSELECT 1 AS one", (), "sqlite").text == "SELECT 1 AS one"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.testing.checklist import check
-from handrail.toolbox.units import _UNITS, convert_units, converted, unit
+from handrail.toolbox.units import _UNITS, convert, convert_units, unit
 
 
 @pytest.mark.parametrize(("value", "from_unit", "to_unit", "result"), [
@@ -85,8 +85,8 @@ named = st.sampled_from(sorted(_UNITS))
 @given(named, named, st.fractions(1, 10**9))
 def test_there_and_back_is_the_same_value(one, other, value):
     if unit(one).powers == unit(other).powers and not unit(one).zero:
-        there = converted(value, one, other)
-        assert converted(there, other, one) == value
+        there = convert(value, one, other)
+        assert convert(there, other, one) == value
 
 
 @given(st.text(max_size=30))

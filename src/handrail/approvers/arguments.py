@@ -55,22 +55,22 @@ def in_short(arguments: Mapping[str, Json]) -> str:
         cuts[json.dumps(place)] = shown
         return place
 
-    def cut(value: Json) -> Json:
+    def shorten(value: Json) -> Json:
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             left = len(value) - _HEAD - _TAIL
-            return mark(f"{_quoted(value[:_HEAD])} ... {left:,} more characters ... {_quoted(value[-_TAIL:])}")
+            return mark(f"{_quote(value[:_HEAD])} ... {left:,} more characters ... {_quote(value[-_TAIL:])}")
         if isinstance(value, list):
             left = len(value) - _FIRST_PARTS - _LAST_PARTS
             if len(value) <= _MOST_PARTS:
-                return [cut(each) for each in value]
-            ends = [cut(each) for each in (*value[:_FIRST_PARTS], *value[-_LAST_PARTS:])]
+                return [shorten(each) for each in value]
+            ends = [shorten(each) for each in (*value[:_FIRST_PARTS], *value[-_LAST_PARTS:])]
             return [*ends[:_FIRST_PARTS], mark(f"... {left:,} more ..."), *ends[_FIRST_PARTS:]]
         if isinstance(value, Mapping):
-            return {name: cut(each) for name, each in value.items()}
+            return {name: shorten(each) for name, each in value.items()}
         return value
 
     ordered = sorted(arguments.items(), key=lambda pair: re.search(_DESTINATION, pair[0]) is not None)
-    text = exact({name: cut(value) for name, value in ordered})
+    text = exact({name: shorten(value) for name, value in ordered})
     for place, shown in cuts.items():
         text = text.replace(place, shown)
     return text
@@ -79,15 +79,15 @@ def in_short(arguments: Mapping[str, Json]) -> str:
 def warnings(arguments: Mapping[str, Json]) -> list[str]:
     """Return a sentence for each word that mixes letters of look-alike scripts, three at most."""
     found = (
-        f"{_quoted(word)} mixes {' and '.join(scripts)} letters."
+        f"{_quote(word)} mixes {' and '.join(scripts)} letters."
         for text in _texts(arguments)
         for word in re.findall(r"[^\W\d_]{2,}", text[:_LOOKED_AT])
-        if not word.isascii() and len(scripts := _scripts_of(word)) > 1
+        if not word.isascii() and len(scripts := _scripts(word)) > 1
     )
     return [sentence for _, sentence in zip(range(_MOST_WARNINGS), dict.fromkeys(found), strict=False)]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return exact({"": text})[len('{\n  "": ') : -len("\n}")]
 
 
@@ -103,7 +103,7 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _scripts_of(word: str) -> list[str]:
+def _scripts(word: str) -> list[str]:
     """Return the Unicode names of the look-alike scripts that a word's letters belong to."""
-    told = {unicodedata.name(char, "").partition(" ")[0] for char in word}
-    return sorted(script.capitalize() for script in told.intersection(_ALIKE))
+    names = {unicodedata.name(char, "").partition(" ")[0] for char in word}
+    return sorted(script.capitalize() for script in names.intersection(_ALIKE))

@@ -80,7 +80,9 @@ class TerminalApprover:
     def __init__(
         self, *, input: TextIO | None = None, output: TextIO | None = None, by: str = "", editor: str | None = None
     ) -> None:
-        self._input, self._output, self.by = input, output, by or _login_name()
+        self._input = input
+        self._output = output
+        self.by = by or _login_name()
         if editor is None:
             self.editor = os.environ.get("VISUAL") or os.environ.get("EDITOR", "")
         else:
@@ -99,7 +101,7 @@ class TerminalApprover:
                 return None
             self._shown = asked
             try:
-                return _Question(keyboard, self._output or sys.stderr, self, visit).put(asked)
+                return _TerminalQuestion(keyboard, self._output or sys.stderr, self, visit).ask(asked)
             except _NobodyThere:
                 return None
             finally:
@@ -135,7 +137,7 @@ class TerminalApprover:
         return None
 
 
-class _Question:
+class _TerminalQuestion:
     """One question, from its first line to the answer."""
 
     def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
@@ -146,37 +148,59 @@ class _Question:
         self._by = approver.by
         self._draft = ""
 
-    def put(self, asked: AskHuman) -> Approval:
-        """Show the call and take a clear answer."""
+    def ask(self, asked: AskHuman) -> Approval:
+        """Show the call and return a clear answer."""
         self._asked = asked
-        arguments = asked.arguments
+        self._introduce(asked)
+        self._show(asked.arguments)
+        _discard_typed_input(self._keyboard)
+        if asked.required_approvals == 1:
+            return self._ask_one(asked)
+        return self._ask_among_several(asked)
+
+    def _introduce(self, asked: AskHuman) -> None:
         self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
         for line in _paragraphs(asked.description):
-            for row in _wrapped(printable(line), self._screen):
+            for row in _wrap_prose(printable(line), self._screen):
                 self._say(f"{_INDENT}{row}\n")
-        self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n" if asked.reason else "")
-        alone = asked.required_approvals == 1
-        if not alone:
+        if asked.reason:
+            self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n")
+        if asked.required_approvals > 1:
             self._say(f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n")
-        self._show(arguments)
-        _drop_what_was_typed(self._keyboard)
+
+    def _ask_one(self, asked: AskHuman) -> Approval:
+        arguments = asked.arguments
         while True:
-            word = _WORDS.get(
-                self._line(f"(a)pprove, (d)eny, {'(e)dit' if alone else '(l)eave it open'}? ").strip().lower()
-            )
-            if word == "deny":
-                return Approval(False, self._by, self._line("Why? The model is told: ").strip())
-            if word == "approve" and alone:
-                return Approval(True, self._by, "", None if arguments == asked.arguments else arguments)
-            if word == "approve" and (name := self._name(asked)):
-                return Approval(True, name)
-            if word == "edit" and alone:
-                arguments = self._edited(arguments)
-                self._show(arguments)
-            elif word == "leave" and not alone:
-                raise _NobodyThere
-            elif word != "approve":
-                self._say(f"{_INDENT}Answer a, d or {'e' if alone else 'l'}.\n")
+            match self._word("(a)pprove, (d)eny, (e)dit? "):
+                case "approve":
+                    edited = None if arguments == asked.arguments else arguments
+                    return Approval(True, self._by, "", edited)
+                case "deny":
+                    return self._deny()
+                case "edit":
+                    arguments = self._edit(arguments)
+                    self._show(arguments)
+                case _:
+                    self._say(f"{_INDENT}Answer a, d or e.\n")
+
+    def _ask_among_several(self, asked: AskHuman) -> Approval:
+        while True:
+            match self._word("(a)pprove, (d)eny, (l)eave it open? "):
+                case "approve":
+                    if name := self._name(asked):
+                        return Approval(True, name)
+                case "deny":
+                    return self._deny()
+                case "leave":
+                    raise _NobodyThere
+                case _:
+                    self._say(f"{_INDENT}Answer a, d or l.\n")
+
+    def _word(self, prompt: str) -> Word | None:
+        return _WORDS.get(self._line(prompt).strip().lower())
+
+    def _deny(self) -> Approval:
+        return Approval(False, self._by, self._line("Why? The model is told: ").strip())
 
     def _others(self, asked: AskHuman) -> str:
         """Say who has agreed and whose word does not count."""
@@ -198,7 +222,7 @@ class _Question:
             return ""
         return name
 
-    def _edited(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
+    def _edit(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Let the person edit the arguments. Arguments that do not fit the schema are refused, to be edited again."""
         editor = self._approver.editor
         before = self._draft or exact(arguments)
@@ -207,15 +231,15 @@ class _Question:
             if editor:
                 self._draft = edit_in(editor, before)
             else:
-                self._draft = self._edited_line(before)
-            edited = _read(self._draft, self._asked.parameters)
+                self._draft = self._edit_line(before)
+            value = _read(self._draft, self._asked.parameters)
         except (OSError, ValueError) as error:
             self._say(f"{_INDENT}Nothing was changed: {printable(str(error)).removesuffix('.')}.\n")
             return arguments
         self._draft = ""
-        return edited
+        return value
 
-    def _edited_line(self, text: str) -> str:
+    def _edit_line(self, text: str) -> str:
         """Read a line from the person, prefilled with `text` where this terminal can do that.
 
         Raises:
@@ -227,7 +251,7 @@ class _Question:
         line = " ".join(each.strip() for each in text.splitlines())
         with _line_editor(_INDENT + prompt, line, self._keyboard, self._screen) as editing:
             while (code := editing.poll()) is None:
-                self._look_whether_left()
+                self._check_withdrawn()
                 with suppress(subprocess.TimeoutExpired):
                     editing.wait(_LOOK_S)
             if editing.stdout:
@@ -240,7 +264,7 @@ class _Question:
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
         for line in (*in_short(arguments).splitlines(), *(f"Look twice: {each}" for each in warnings(arguments))):
-            for row in _folded(line, self._screen):
+            for row in _fold_json(line, self._screen):
                 self._say(f"{_INDENT}{row}\n")
 
     def _say(self, text: str) -> None:
@@ -253,14 +277,14 @@ class _Question:
         typed = False
         while not typed:
             typed = _has_line(self._keyboard)
-            self._look_whether_left()  # also with a line there: it is meant for whoever reads next
+            self._check_withdrawn()  # also with a line there: it is meant for whoever reads next
         line = self._keyboard.readline()
         if not line:
             self._say("\n")
             raise _NobodyThere
         return line
 
-    def _look_whether_left(self) -> None:
+    def _check_withdrawn(self) -> None:
         if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
             raise _NobodyThere
 
@@ -322,7 +346,7 @@ def _line_editor(prompt: str, line: str, keyboard: TextIO, screen: TextIO) -> It
             termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-def _drop_what_was_typed(keyboard: TextIO) -> None:
+def _discard_typed_input(keyboard: TextIO) -> None:
     """Forget lines that nobody has read: a second Enter for the last question would approve the next one unseen."""
     if sys.platform != "win32":
         import termios  # not on Windows
@@ -368,22 +392,21 @@ def _room(screen: TextIO) -> int:
     return 0
 
 
-def _wrapped(line: str, screen: TextIO) -> list[str]:
+def _wrap_prose(line: str, screen: TextIO) -> list[str]:
     """Break a line of prose at its spaces to fit the screen; nothing else changes."""
     room = _room(screen)
-    return (
-        wrap(
+    rows: list[str] = []
+    if room:
+        rows = wrap(
             line,
             room,
             break_long_words=False,
             break_on_hyphens=False,
         )
-        if room
-        else []
-    ) or [line]
+    return rows or [line]
 
 
-def _folded(line: str, screen: TextIO) -> Iterator[str]:
+def _fold_json(line: str, screen: TextIO) -> Iterator[str]:
     """Break a line of JSON at the screen's edge without losing a character; indent continuations by two more."""
     room = _room(screen)
     row = ""
@@ -409,9 +432,9 @@ def edit_in(editor: str, text: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "arguments.json")
         file.write_text(text + "\n", encoding="utf-8")
-        ended = subprocess.run([*shlex.split(editor), str(file)], check=False)
-        if ended.returncode:  # how an editor is told to forget it all, such as `:cq`
-            raise OSError(f"the editor ended with {ended.returncode}")
+        process = subprocess.run([*shlex.split(editor), str(file)], check=False)
+        if process.returncode:  # how an editor is told to forget it all, such as `:cq`
+            raise OSError(f"the editor ended with {process.returncode}")
         return file.read_text(encoding="utf-8")
 
 

@@ -1,10 +1,9 @@
 """The command line: `handrail COMMAND`, one file per command in `commands/`.
 
-A command is imported when it is used, so that `--version`, `--help` and completion answer at once and load none of the
-machinery.
+A command is imported when it is used, so that `--version`, `--help` and completion answer at once.
 
 Rule 1: results go to stdout, everything else to stderr; a program may read stdout.
-Rule 2: a mistake of the caller ends in one sentence and an exit code of `exits`; the traceback is for `--debug`.
+Rule 2: a mistake of the caller ends in one sentence and an exit code of `exits`; `--debug` adds the traceback.
 Rule 3: nothing imports this package.
 """
 
@@ -33,27 +32,27 @@ from handrail.logs import log
 COMMANDS = {
     "demo": "Watch a model and its tools at work; needs no key and no network.",
     "run": "Ask a model one question and let it use your tools.",
-    "chat": "Talk with a model that can use your tools.",
+    "chat": "Chat with a model that can use your tools.",
     "call": "Call one tool by hand, with every check that a model's call gets.",
-    "tools": "Look at tools as a model sees them.",
-    "lint": "Say what is wrong with tools, as a model that must choose and fill them would meet it.",
-    "check": "Say what tools still lack before a model is let at them in production.",
+    "tools": "Show tools as a model sees them.",
+    "lint": "Find faults in tools that lead a model to choose or fill them wrongly.",
+    "check": "Check tools against the checklist for production.",
     "eval": "Measure on questions of your own.",
-    "render": "Print a conversation as a model gets it: the request body of a wire, or the text of a prompt.",
-    "parse": "Read what a model wrote: its text, its reasoning and its calls.",
-    "decode": "Read what a provider sent, a body or a stream of events, as a model's answer.",
-    "repair": "Read a model's argument text and name what had to be mended.",
-    "runs": "Look at kept runs, go on with them, cancel, fork, replay and export them.",
+    "render": "Render a conversation as a model gets it: the request body of a wire, or the text of a prompt.",
+    "parse": "Parse what a model wrote: its text, its reasoning and its calls.",
+    "decode": "Decode a provider's response, a body or a stream of events, into a model's answer.",
+    "repair": "Parse a model's argument text and name each repair.",
+    "runs": "List and show stored runs; resume, cancel, fork, replay and export them.",
     "approvals": "List the calls that wait for a person; approve or deny them.",
-    "ledger": "Look at writes, and say how one ended that nobody knows of.",
-    "audit": "Follow, check and export the log of what was decided and done.",
-    "store": "Look after the store of a deployment: a SQLite file or a Postgres database.",
+    "ledger": "List writes, and resolve one that is in doubt.",
+    "audit": "Follow, verify and export the audit log.",
+    "store": "Inspect, copy and vacuum a store: a SQLite file or a Postgres database.",
     "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
-    "new": "Begin a project: tools, a test that kills them, and settings, in a new folder.",
-    "doctor": "Say what this machine has, and what is missing.",
+    "new": "Create a project: tools, a test that kills them, and settings, in a new folder.",
+    "doctor": "Show what this machine has, and what is missing.",
     "completion": "Print the completion script for a shell.",
 }
-"""Every command with the first line of its help, which is thereby known without importing it."""
+"""Every command with the first line of its help, so that the list of commands imports none of them."""
 
 _ERROR = click.style("error:", fg="red", bold=True)
 _OF_TEXT = "\n\t"
@@ -63,7 +62,7 @@ class Program(click.Group):
     """A group whose commands are imported when they are used, and whose errors are sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Name the commands in the order in which a newcomer meets them."""
+        """List the commands in the order in which a newcomer meets them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -85,14 +84,14 @@ class Program(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Tell the exit codes."""
+        """List the exit codes."""
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(int(code)), code.meaning) for code in exits.Exit if code.told])
+            formatter.write_dl([(str(int(code)), code.meaning) for code in exits.Exit if code.is_documented])
         with formatter.section("Start with"):
             formatter.write_text("handrail demo")
 
     def main(self, *args: Any, **how: Any) -> Any:
-        """Do what the command line says; where the disk is full, that is one sentence too."""
+        """Run the command line; a full disk ends in one sentence too."""
         try:
             try:
                 return super().main(*args, **how)
@@ -102,14 +101,14 @@ class Program(click.Group):
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            _let_go_of_stdout()
-            click.echo(f"{_ERROR} {error.filename or 'what came of it'} cannot be written: {error.strerror}", err=True)
+            _discard_stdout()
+            click.echo(f"{_ERROR} cannot write {error.filename or 'the result'}: {error.strerror}", err=True)
             sys.exit(exits.Exit.ERROR)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its return value is the exit code."""
         _open_streams()
-        ctx.with_resource(_said_once())
+        ctx.with_resource(_deduplicate_warnings())
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe can still be caught
@@ -117,7 +116,7 @@ class Program(click.Group):
             click.echo("interrupted", err=True)
             code = exits.Exit.INTERRUPTED
         except BrokenPipeError:
-            _let_go_of_stdout()
+            _discard_stdout()
             code = exits.Exit.NOBODY_READS
         except HandrailError as error:
             if is_debugging(ctx):
@@ -128,19 +127,19 @@ class Program(click.Group):
 
 
 def is_debugging(ctx: click.Context) -> bool:
-    """Whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
+    """Return whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
     return bool(ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"))
 
 
 @contextmanager
-def _said_once() -> Iterator[None]:
-    """Let each warning of the log be shown once, and not for every attempt of a call, unless all of it is wanted."""
+def _deduplicate_warnings() -> Iterator[None]:
+    """Show each warning of the log once instead of at every attempt, unless the log is at level DEBUG."""
     shown: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        told = record.getMessage()
-        if log.isEnabledFor(logging.DEBUG) or told not in shown:
-            shown.add(told)
+        message = record.getMessage()
+        if log.isEnabledFor(logging.DEBUG) or message not in shown:
+            shown.add(message)
             return True
         return False
 
@@ -152,15 +151,15 @@ def _said_once() -> Iterator[None]:
 
 
 def _open_streams() -> None:
-    """Make sure that there is something to print to: the shell may have closed it, the locale be unable to spell."""
+    """Replace streams that the shell has closed, and escape characters that the locale cannot encode."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # as long as the process
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _let_go_of_stdout() -> None:
-    """Point stdout at nothing: the interpreter flushes it once more when it ends, and would complain."""
+def _discard_stdout() -> None:
+    """Point stdout at the null device: the interpreter flushes it once more at exit, which would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -169,5 +168,5 @@ def _let_go_of_stdout() -> None:
 def main() -> None:
     """The layer between a model's tool call and your production system.
 
-    Every call that a model makes is checked, allowed, carried out at most once, limited in time, and answered.
+    Every call that a model makes is validated, authorised, performed at most once, limited in time, and answered.
     """

@@ -1,8 +1,8 @@
-"""A model's answer as a person looks at it: every call with what admission would mend in it, or refuse it for.
+"""Reviews a model's answer for a person: what admission would repair in each call, or why it would refuse it.
 
-Nothing runs, and nobody is asked: a call is taken as far as its tool's schema.
+Nothing runs, and nobody is asked: a call is checked against its tool's schema and no further.
 
-Rule 1: without tools only the text of the arguments is judged; a call is never refused for a tool that nobody named.
+Rule 1: without tools only the text of the arguments is checked; no call is refused for a tool that nobody named.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from handrail.parsing import jsontext
 from handrail.tools.toolset import Toolset
 
 
-class JudgedCall(Struct, frozen=True):
-    """One call, and how it would be read.
+class CallReview(Struct, frozen=True):
+    """One call, and the result of its checks.
 
     Attributes:
-        tool: The tool that is meant, where tools are known and its name was written differently.
-        arguments: As the tool would get them; None when they cannot be read.
-        failure: Why it would be refused.
+        tool: The tool that the call resolves to, if the model spelled its name differently.
+        arguments: The arguments that the tool would get; None if they cannot be parsed.
+        failure: The reason for a refusal.
     """
 
     call: ToolCall
@@ -41,33 +41,33 @@ class JudgedCall(Struct, frozen=True):
     failure: Failure | None = None
 
     def as_json(self) -> Document:
-        """Return the call: `arguments` is the model's own text, `value` what is read in it."""
-        told: Document = {"id": self.call.id, "name": self.call.name, "arguments": self.call.arguments}
-        told |= {"tool": self.tool} if self.tool else {}
-        told |= {
+        """Return the call: `arguments` is the model's own text, `value` the parsed arguments."""
+        document: Document = {"id": self.call.id, "name": self.call.name, "arguments": self.call.arguments}
+        document |= {"tool": self.tool} if self.tool else {}
+        document |= {
             "value": self.arguments,
             "repairs": list(self.repairs),
             "lossy": any(map(_is_guess, self.repairs)),
         }
         if self.failure is None:
-            return told
-        return {**told, "failure": self.failure.as_json()}
+            return document
+        return {**document, "failure": self.failure.as_json()}
 
 
-class JudgedTurn(Struct, frozen=True):
+class TurnReview(Struct, frozen=True):
     """A whole answer."""
 
     dialect: str
     turn: Turn
-    calls: Sequence[JudgedCall]
+    calls: Sequence[CallReview]
 
     @property
     def ok(self) -> bool:
-        """Whether no call would be refused."""
-        return all(judged.failure is None for judged in self.calls)
+        """Whether every call would be admitted."""
+        return all(review.failure is None for review in self.calls)
 
     def as_json(self) -> Document:
-        """Return everything that is known of the answer."""
+        """Return the whole answer as JSON."""
         turn = self.turn
         return {
             "ok": self.ok,
@@ -75,14 +75,14 @@ class JudgedTurn(Struct, frozen=True):
             "text": turn.text,
             "reasoning": turn.reasoning,
             "refusal": turn.refusal,
-            "calls": [judged.as_json() for judged in self.calls],
+            "calls": [review.as_json() for review in self.calls],
             "finish": turn.finish,
             "usage": asdict(turn.usage),
             "server_side": [dict(each) for each in turn.server_side],
         }
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield what a person reads, as pairs of a label and a text of one or more lines."""
+        """Yield pairs of a label and a text of one or more lines, for a person."""
         turn = self.turn
         usage = self.turn.usage
         for label, text in (("reasoning", turn.reasoning), ("text", turn.text), ("refusal", turn.refusal)):
@@ -90,8 +90,8 @@ class JudgedTurn(Struct, frozen=True):
                 yield label, text
         for each in turn.server_side:
             yield "provider", json.dumps(each, ensure_ascii=False)
-        for number, judged in enumerate(self.calls, start=1):
-            yield f"call {number}", "\n".join(_lines_of(judged))
+        for number, review in enumerate(self.calls, start=1):
+            yield f"call {number}", "\n".join(_call_lines(review))
         yield "finish", _FINISHES[turn.finish]
         if usage.input_tokens or usage.output_tokens:
             yield "tokens", f"{usage.input_tokens} in, {usage.output_tokens} out"
@@ -106,76 +106,76 @@ _FINISHES: Mapping[Finish, str] = {
 }
 
 
-def judged(dialect: str, turn: Turn, tools: Toolset | None) -> JudgedTurn:
-    """Return an answer with every call judged."""
-    return JudgedTurn(dialect, turn, [_judged(call, turn.finish, tools) for call in turn.calls])
+def review_turn(dialect: str, turn: Turn, tools: Toolset | None) -> TurnReview:
+    """Review every call of an answer."""
+    return TurnReview(dialect, turn, [_review_call(call, turn.finish, tools) for call in turn.calls])
 
 
-def told(read: Callable[[Json], JudgedTurn], text: str, *, as_json: bool, as_jsonl: bool) -> Exit:
-    """Print what is read in a text, or in each of its lines; return the exit code.
+def print_review(read: Callable[[Json], TurnReview], text: str, *, as_json: bool, as_jsonl: bool) -> Exit:
+    """Print the review of a text, or of each of its lines; return the exit code.
 
     Raises:
-        HandrailError: The one text cannot be read. With `as_json`, what came from the model is a document even then.
+        HandrailError: The one text cannot be read. With `as_json`, an error of the model's is printed as a document.
     """
     if as_jsonl:
         return cases.print_lines(text, lambda case: read(case).as_json())
     try:
-        seen = read(text)
+        review = read(text)
     except ModelError as error:
         if not as_json:
             raise
-        cases.print_document(cases.document_of(error))
+        cases.print_document(cases.error_document(error))
         return Exit.ERROR
     if as_json:
-        cases.print_document(seen.as_json())
+        cases.print_document(review.as_json())
     else:
-        print_columns(console(), seen.rows())
-    return Exit.OK if seen.ok else Exit.ERROR
+        print_columns(console(), review.rows())
+    return Exit.OK if review.ok else Exit.ERROR
 
 
-def _judged(call: ToolCall, finish: Finish, tools: Toolset | None) -> JudgedCall:
+def _review_call(call: ToolCall, finish: Finish, tools: Toolset | None) -> CallReview:
     if tools is None:
         parsed = jsontext.parse(call.arguments, finish)
         if isinstance(parsed, Failure):
-            return JudgedCall(call, failure=parsed)
-        return JudgedCall(call, "", parsed.value, parsed.repairs)
-    known = admission.parse_call(call, tools, finish)
-    if isinstance(known, Failure):
-        return JudgedCall(call, failure=known)
-    tool = known.tool
-    read = JudgedCall(call, "" if tool.name == call.name else tool.name, known.arguments, known.repairs)
-    checked = tool.check_arguments(known.arguments)
+            return CallReview(call, failure=parsed)
+        return CallReview(call, "", parsed.value, parsed.repairs)
+    parsed_call = admission.parse_call(call, tools, finish)
+    if isinstance(parsed_call, Failure):
+        return CallReview(call, failure=parsed_call)
+    tool = parsed_call.tool
+    review = CallReview(call, "" if tool.name == call.name else tool.name, parsed_call.arguments, parsed_call.repairs)
+    checked = tool.check_arguments(parsed_call.arguments)
     if isinstance(checked, Failure):
-        return replace(read, failure=checked)
+        return replace(review, failure=checked)
     bound = tool.bind(checked.arguments)
-    read = replace(
-        read,
+    review = replace(
+        review,
         arguments=checked.arguments,
-        repairs=(*known.repairs, *checked.repairs),
+        repairs=(*parsed_call.repairs, *checked.repairs),
     )
     if isinstance(bound, Failure):
-        return replace(read, failure=bound)
-    return read
+        return replace(review, failure=bound)
+    return review
 
 
-def _lines_of(judged: JudgedCall) -> Iterator[str]:
-    call = judged.call
+def _call_lines(review: CallReview) -> Iterator[str]:
+    call = review.call
     yield f"{call.name}  ({call.id})"
-    if judged.arguments is None:
+    if review.arguments is None:
         yield call.arguments
     else:
-        yield json.dumps(judged.arguments, ensure_ascii=False, indent=2)
-    if judged.tool:
-        yield f"~ meant is the tool {judged.tool}"
-    for name in judged.repairs:
-        yield f"~ {name}{_what(name)}"
-    if judged.failure is not None:
-        yield f"✗ {judged.failure.code}: {judged.failure.message}"
-        if judged.failure.suggestion:
-            yield f"  {judged.failure.suggestion}"
+        yield json.dumps(review.arguments, ensure_ascii=False, indent=2)
+    if review.tool:
+        yield f"~ meant is the tool {review.tool}"
+    for name in review.repairs:
+        yield f"~ {name}{_explanation(name)}"
+    if review.failure is not None:
+        yield f"✗ {review.failure.code}: {review.failure.message}"
+        if review.failure.suggestion:
+            yield f"  {review.failure.suggestion}"
 
 
-def _what(name: str) -> str:
+def _explanation(name: str) -> str:
     repair = jsontext.REPAIRS.get(name)
     if repair is None:
         return ""

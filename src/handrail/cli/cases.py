@@ -1,8 +1,8 @@
-"""What `render`, `parse` and `decode` are given, and the documents that they print: one, or one for each line.
+"""The input cases of `render`, `parse` and `decode`, and the documents that they print: one, or one for each line.
 
-A line of JSON is a case of its own: what is wrong with one becomes a document that says so, and the others go on.
+A line of JSON is a case of its own: a faulty one becomes a document with its error, and the others are processed.
 
-Rule 1: a document has `ok`, and `error` where nothing could be made of its case.
+Rule 1: a document has `ok`, and `error` if its case failed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def print_lines(text: str, view: Callable[[Json], Document]) -> Exit:
             continue
         head: Document = {"line": number}
         try:
-            case = json_of(line, f"line {number}")
+            case = parse_json(line, f"line {number}")
             if isinstance(case, Mapping) and isinstance(case.get("id"), str | int):
                 head["id"] = case["id"]
             document = view(case)
         except HandrailError as error:
-            document = document_of(error)
+            document = error_document(error)
         failed |= not document["ok"]
         print_document({**head, **document})
     return Exit.ERROR if failed else Exit.OK
@@ -55,8 +55,8 @@ def print_document(document: Document) -> None:
     click.echo(json_text({"v": 1, **document}))
 
 
-def document_of(error: HandrailError) -> Document:
-    """Return what is told of a case that nothing could be made of."""
+def error_document(error: HandrailError) -> Document:
+    """Return the document of a case that failed."""
     document: Document = {"ok": False, "error": str(error)}
     if isinstance(error, ModelError):
         document |= {"code": error.code, "status": error.status, "retryable": error.retryable}
@@ -66,20 +66,20 @@ def document_of(error: HandrailError) -> Document:
 # ---------------------------------------------------------------------- what is given
 
 
-def json_of(text: str, what: str) -> Json:
-    """Return the JSON in a text.
+def parse_json(text: str, what: str) -> Json:
+    """Parse a text as JSON.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It is not JSON.
     """
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what} is no JSON: {error}") from error
+        raise ConfigError(f"{what} is not JSON: {error}") from error
 
 
-def said_in(case: Json) -> Json:
-    """Return what the model wrote: a case's `text` or `body`, or what is given itself, where it has neither."""
+def model_output(case: Json) -> Json:
+    """Return the model's output: the `text` or `body` of a case, or the case itself if it has neither."""
     if isinstance(case, Mapping):
         if isinstance(case.get("text"), str):  # OpenAI's Responses have an object of this name
             return case["text"]
@@ -89,7 +89,7 @@ def said_in(case: Json) -> Json:
 
 
 def tools_at(places: Iterable[str]) -> Toolset | None:
-    """Return the tools of all these places, or None where no place is named.
+    """Return the tools of all these places, or None if no place is named.
 
     A place is as for every other command, or a file of definitions whose name ends in `.json`.
 
@@ -99,37 +99,37 @@ def tools_at(places: Iterable[str]) -> Toolset | None:
     places = list(places)
     if not places:
         return None
-    written = [place for place in places if place.endswith(".json")]
-    tools = tools_from(place for place in places if place not in written)
-    for place in written:
-        tools.add(*described(json_of(options.text_of(place), place)))
+    definition_files = [place for place in places if place.endswith(".json")]
+    tools = tools_from(place for place in places if place not in definition_files)
+    for place in definition_files:
+        tools.add(*tools_from_definitions(parse_json(options.read_text(place), place)))
     return tools
 
 
 def tools_in(case: Mapping[str, Json], otherwise: Toolset | None) -> Toolset | None:
-    """Return the tools that a case brings along, else those of the command line."""
-    told = case.get("tools")
-    if told is None:
+    """Return the tools that a case defines, else those of the command line."""
+    definitions = case.get("tools")
+    if definitions is None:
         return otherwise
-    return Toolset(described(told))
+    return Toolset(tools_from_definitions(definitions))
 
 
-def described(definitions: Json) -> list[BaseTool]:
+def tools_from_definitions(definitions: Json) -> list[BaseTool]:
     """Return tools from their definitions: in the chat form, as MCP lists them, or bare.
 
-    They are there to be looked at and cannot run. They count as reads, so that every mending of arguments is shown.
+    These tools cannot run. They count as reads, so that every repair of arguments is shown.
 
     Raises:
-        ConfigError: They are no definitions.
+        ConfigError: They are not definitions.
     """
     if isinstance(definitions, Mapping) and isinstance(definitions.get("tools"), list):
         definitions = definitions["tools"]  # a request, or MCP's answer to `tools/list`
     if not isinstance(definitions, list):
         raise ConfigError("tools are a list of definitions, each with `name`, `description` and `parameters`")
-    return [_described(each, number) for number, each in enumerate(definitions, start=1)]
+    return [_tool_from_definition(each, number) for number, each in enumerate(definitions, start=1)]
 
 
-def _described(definition: Json, number: int) -> BaseTool:
+def _tool_from_definition(definition: Json, number: int) -> BaseTool:
     if isinstance(definition, Mapping):
         function = definition.get("function", definition)
     else:
@@ -138,7 +138,7 @@ def _described(definition: Json, number: int) -> BaseTool:
         raise ConfigError(f"tool {number} has no `name`; a definition has `name`, `description` and `parameters`")
     parameters: Json = next((function[key] for key in _SCHEMA_KEYS if function.get(key)), {})
     if not isinstance(parameters, Mapping):
-        raise ConfigError(f"the parameters of tool {function['name']!r} are no JSON Schema")
+        raise ConfigError(f"the parameters of tool {function['name']!r} are not a JSON Schema")
     description = str(function.get("description") or "")
     return FunctionTool(
         _never,

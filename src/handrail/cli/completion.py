@@ -1,6 +1,6 @@
-"""How a shell completes an argument; `completion_names` has what can be completed.
+"""Completes an argument in a shell; `completion_names` has the names.
 
-Rule 1: a completion never fails and prints nothing: what cannot be read has no names.
+Rule 1: a completion never fails and prints nothing else: an unreadable source has no names.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     return [CompletionItem(incomplete, type="file")]
 
 
-def names(known: Callable[[click.Context], Iterable[str]]) -> Completer:
+def names(list_names: Callable[[click.Context], Iterable[str]]) -> Completer:
     """Return a completer for these names, without those already on the command line."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
             try:
-                found = list(known(context))
+                candidates = list(list_names(context))
             except (HandrailError, OSError):
                 return []
         typed = context.params.get(str(parameter.name))
@@ -39,7 +39,7 @@ def names(known: Callable[[click.Context], Iterable[str]]) -> Completer:
             before = set(typed)
         else:
             before = set()
-        return [CompletionItem(name) for name in found if name.startswith(incomplete) and name not in before]
+        return [CompletionItem(name) for name in candidates if name.startswith(incomplete) and name not in before]
 
     return complete
 

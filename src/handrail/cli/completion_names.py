@@ -33,22 +33,22 @@ def _store(context: click.Context) -> str:
 
 
 def _runs(context: click.Context) -> Iterable[str]:
-    with store_access.RUNS.opened(_store(context)) as kept:
+    with store_access.RUNS.open(_store(context)) as kept:
         return [record.run_id for record in result_now(kept.list_runs(most=_MOST_RUNS))]
 
 
 def _questions(context: click.Context) -> Iterable[str]:
-    with store_access.QUESTIONS.opened(_store(context)) as kept:
+    with store_access.QUESTIONS.open(_store(context)) as kept:
         return [question.id for question in result_now(kept.list_approvals())]
 
 
 def _standing_approvals(context: click.Context) -> Iterable[str]:
-    with store_access.STANDING_APPROVALS.opened(_store(context)) as kept:
-        return [grant.id for grant in result_now(kept.list_standing_approvals())]
+    with store_access.STANDING_APPROVALS.open(_store(context)) as kept:
+        return [approval.id for approval in result_now(kept.list_standing_approvals())]
 
 
 _MOST_RUNS = 100
-"""The newest ones; nobody looks through more."""
+"""The newest ones; more would not fit on a screen."""
 
 tools = names(_tools)
 wires = names(lambda _: options.wires())

@@ -1,4 +1,4 @@
-"""Who is asked about a call at the command line: what was said there beforehand, then the person at this terminal."""
+"""The approver of the command line: `--yes-to` first, then the person at the terminal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _RISKS = get_args(Risk)
 
 
 class Consent(Struct, frozen=True):
-    """An approver: the command line approves calls up to a risk beforehand; the terminal is asked about all others.
+    """Approves calls up to a risk by itself; asks at the terminal about all others.
 
     Attributes:
-        up_to: The highest risk that is approved unasked; None for no call at all.
+        up_to: The highest risk that is approved without asking; None asks about every call.
     """
 
     terminal: TerminalApprover
     up_to: Risk | None = None
 
     def __call__(self, asked: AskHuman) -> Approval | None:
-        """Approve a call, or ask about it; None when nobody is there. No option stands for several people."""
+        """Approve a call, or ask about it; None if nobody is there. No option replaces several people."""
         if self.covers(asked.risk) and asked.required_approvals == 1:
             return Approval(True, by=f"--yes-to {self.up_to}")
         return self.terminal(asked)
 
     def covers(self, risk: Risk) -> bool:
-        """Whether calls of this risk are approved unasked."""
+        """Return whether calls of this risk are approved without asking."""
         return self.up_to is not None and _RISKS.index(risk) <= _RISKS.index(self.up_to)
 
     def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:

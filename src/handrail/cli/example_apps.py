@@ -16,9 +16,9 @@ def app_files() -> Mapping[str, Path]:
     """Return the apps by name.
 
     Raises:
-        ConfigError: They were not installed.
+        ConfigError: They are not installed.
     """
     for place in PLACES:
         if files := sorted(place.glob("[!_]*.py")):
             return {file.stem: file for file in files}
-    raise ConfigError("the apps are not here; they lie in `examples/apps` of the repository")
+    raise ConfigError("the apps are not installed; they are in `examples/apps` of the repository")

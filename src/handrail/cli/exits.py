@@ -1,6 +1,6 @@
-"""Exit codes: what a shell script learns from a command.
+"""Exit codes of the commands.
 
-A run tells the worst that a person must know of: a write in doubt outweighs a fine answer.
+A run's code reports the worst that a person must know of: a write in doubt outweighs a good answer.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from handrail.errors import Code, Failure, HandrailError, SetupError
 
 
 class Exit(IntEnum):
-    """The exit codes; those that are `told` stand in `handrail --help`."""
+    """The exit codes; those that are `is_documented` stand in `handrail --help`."""
 
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> Exit:
-        made = int.__new__(cls, code)
-        made._value_ = code
-        made.meaning = meaning
-        return made
+        code_with_meaning = int.__new__(cls, code)
+        code_with_meaning._value_ = code
+        code_with_meaning.meaning = meaning
+        return code_with_meaning
 
-    OK = 0, "it is done"
+    OK = 0, "success"
     ERROR = 1, "the run, or the call, ended in an error"
-    USAGE = 2, "the command line, a file, a key or a tool cannot be used as given"
+    USAGE = 2, "the command line, a file, a key or a tool is not usable as given"
     WAITING = 3, "a call waits for approval; a run that waits prints its id"
     BUDGET = 4, "the budget is used up"
     DENIED = 5, "a policy or a person denied a call"
     IN_DOUBT = 6, "a write may or may not have happened: a person must look"
     INTERRUPTED = 130, "interrupted by Ctrl-C"
     NOBODY_READS = 141, ""
-    """Whoever read our output has gone; what the shell reports of other programs then."""
+    """The reader of our output has gone; the code that a shell reports for other programs then."""
 
     @property
-    def told(self) -> bool:
-        """Whether users need to know of it."""
+    def is_documented(self) -> bool:
+        """Whether `handrail --help` lists it."""
         return bool(self.meaning)
 
 
@@ -58,7 +58,7 @@ _OF_FAILURE: Mapping[str, Exit] = {
 
 
 def of_error(error: HandrailError) -> Exit:
-    """Return the code for an exception: 2 for what the caller must set right, 1 for what went wrong."""
+    """Return the code for an exception: 2 for a mistake of the caller, 1 for any other failure."""
     if isinstance(error, SetupError):
         return Exit.USAGE
     return Exit.ERROR
@@ -72,11 +72,11 @@ def of_failure(failure: Failure | None) -> Exit:
 
 
 def of_run(status: str, failures: Iterable[Failure | None]) -> Exit:
-    """Return the code for a run: in doubt before all else, then how it ended, then what was denied on the way."""
-    met = {of_failure(failure) for failure in failures}
-    ended = _OF_STATUS.get(status, Exit.ERROR)
-    if Exit.IN_DOUBT in met:
+    """Return the code for a run: in doubt first, then its end, then a denied call on the way."""
+    codes = {of_failure(failure) for failure in failures}
+    ending = _OF_STATUS.get(status, Exit.ERROR)
+    if Exit.IN_DOUBT in codes:
         return Exit.IN_DOUBT
-    if ended is Exit.OK and Exit.DENIED in met:
+    if ending is Exit.OK and Exit.DENIED in codes:
         return Exit.DENIED
-    return ended
+    return ending

@@ -1,12 +1,12 @@
-"""Kept runs as other programs take them: the journal itself, and conversations to train a model with.
+"""Stored runs in the forms that other programs read: the journal itself, and conversations to train a model with.
 
-    jsonl    a line for the run, then one for each step: all that is kept, see `journal`
-    openai   a line for each run: `messages` in the chat form, and `tools` where they are given
+    jsonl    a line for the run, then one for each step: the complete record, see `journal`
+    openai   a line for each run: `messages` in the chat form, and `tools` if they are given
     hermes   a line for each run: `conversations` of `from` and `value`, with calls in <tool_call> tags
 
-Rule 1: a conversation is what a dialect would send, so that it reads back to the same calls. Arguments that had to be
-        mended are told as they were understood: nobody wants a model to learn the mistake.
-Rule 2: a call without a result is told as one whose end is unknown; no conversation is refused for it.
+Rule 1: a conversation is what a dialect would send, so that it decodes to the same calls. Repaired arguments are
+        exported as repaired: a model should not learn the mistake.
+Rule 2: a call without a result is exported as one whose end is unknown; no conversation is refused for it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Lines: TypeAlias = Iterator[Mapping[str, Json]]
 
 
 def _journal(run: RunHistory, _: Toolset | None) -> Lines:
-    yield {"v": 1, "kind": "run", **asdict(run.begun.record)}
-    for step in run.begun.steps:
-        yield {"v": 1, "run_id": run.begun.record.run_id, **asdict(step)}
+    yield {"v": 1, "kind": "run", **asdict(run.stored.record)}
+    for step in run.stored.steps:
+        yield {"v": 1, "run_id": run.stored.record.run_id, **asdict(step)}
 
 
 def _openai(run: RunHistory, tools: Toolset | None) -> Lines:
@@ -40,7 +40,7 @@ def _openai(run: RunHistory, tools: Toolset | None) -> Lines:
 
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
-"""One turn of a prompt in ChatML. Nothing that anybody said holds these marks: a prompt breaks them."""
+"""One turn of a prompt in ChatML. No message contains these marks: the prompt dialect escapes them."""
 
 _SPEAKERS: Mapping[str, str] = {
     "system": "system",
@@ -52,12 +52,12 @@ _SPEAKERS: Mapping[str, str] = {
 
 def _hermes(run: RunHistory, tools: Toolset | None) -> Lines:
     prompt = DIALECTS["hermes-2-pro"].encode_request(mended(run.messages).messages, tools)
-    said = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
+    turns = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
     if tools is None:
-        described = {}
+        definitions = {}
     else:
-        described = {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
-    yield {"id": run.begun.record.run_id, "conversations": said, **described}
+        definitions = {"tools": json.dumps(openai_chat.DIALECT.definitions(tools))}
+    yield {"id": run.stored.record.run_id, "conversations": turns, **definitions}
 
 
 FORMS: Mapping[str, Callable[[RunHistory, Toolset | None], Lines]] = {

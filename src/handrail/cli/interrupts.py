@@ -1,7 +1,7 @@
-"""One question to a model, from the terminal: what Ctrl-C means while it is answered.
+"""Drives a run from the terminal and handles Ctrl-C.
 
-The first Ctrl-C cancels the run: what waits and what reads ends at once, a write under way is waited for, and every
-call still has its result. The second leaves at once.
+The first Ctrl-C cancels the run: waiting calls and reads end at once, a write under way is finished, and every call
+still gets its result. The second exits at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from handrail.runtime import Runtime
 
 
 async def ask(runtime: Runtime, question: str | Sequence[Message], **how: Any) -> Run:
-    """Run one question to its end; see `driven`."""
-    return await driven(runtime, runtime.run, question, **how)
+    """Run one question to its end; see `drive`."""
+    return await drive(runtime, runtime.run, question, **how)
 
 
-async def driven(
+async def drive(
     runtime: Runtime,
     verb: Callable[..., Awaitable[Run]],
     *about: Any,
@@ -37,24 +37,24 @@ async def driven(
 
     Args:
         verb: One of the runtime's, such as `runtime.resume`.
-        printer: Where an interruption is told.
-        terminal: Where a question may stand, which the first Ctrl-C takes back.
-        how: As the verb takes it.
+        printer: Reports an interruption.
+        terminal: May show a question, which the first Ctrl-C withdraws.
+        how: Passed to the verb.
 
     Raises:
         KeyboardInterrupt: At the second Ctrl-C.
     """
-    begun: list[str] = []
+    run_ids: list[str] = []
 
     def note(event: Event) -> None:
         if isinstance(event, RunStarted):
-            begun.append(event.run_id)
+            run_ids.append(event.run_id)
 
     def cancel() -> bool:
-        printer.interrupted()
+        printer.show_interrupt()
         if terminal:
             terminal.leave()
-        return bool(begun) and runtime.cancel(begun[-1])
+        return bool(run_ids) and runtime.cancel(run_ids[-1])
 
     with _on_interrupt(cancel):
         return await verb(*about, observers=[note], **how)
@@ -62,7 +62,7 @@ async def driven(
 
 @contextmanager
 def _on_interrupt(cancel: Callable[[], bool]) -> Iterator[None]:
-    """Call `cancel` at the first SIGINT, and raise at the second or when there was nothing to cancel."""
+    """Call `cancel` at the first SIGINT; raise at the second, or if there was nothing to cancel."""
     loop = asyncio.get_running_loop()
     times = 0
 

@@ -21,34 +21,37 @@ from handrail.events import Event, HttpExchange
 from handrail.invisible import json_text
 
 
-def record_of(event: Event, at_s: float) -> dict[str, Json]:
-    """Return an event as a JSON object; values that have no JSON form appear as their `repr`."""
+def event_record(event: Event, at_s: float) -> dict[str, Json]:
+    """Return an event as a JSON object; a value without a JSON form appears as its `repr`."""
     return {
         "v": 1,
         "at_s": round(at_s, 3),
-        "event": _spelled(type(event).__name__),
-        **_fields_of(event),
+        "event": _snake_case(type(event).__name__),
+        **_fields(event),
     }
 
 
 class Recorder:
     """An observer that writes one line for every event.
 
-    When its reader has gone it falls silent, as `printer.Printer` does; `write` says so.
+    It falls silent when its reader has gone, as `printer.Printer` does; `write` raises.
     """
 
     def __init__(
         self, file: TextIO, *, wire: bool = False, raw: bool = False, now: Callable[[], float] = monotonic
     ) -> None:
-        self._file, self._wire, self._now, self._started = file, wire, now, now()
+        self._file = file
+        self._wire = wire
+        self._now = now
+        self._started = now()
         self._gone = False
         self._redactor = None if raw else Redactor()
 
     def __call__(self, event: Event) -> None:
-        """Write an event; what was on the wire only if asked for."""
+        """Write an event; HTTP exchanges only with `wire`."""
         if not self._gone and (self._wire or not isinstance(event, HttpExchange)):
             try:
-                record = record_of(event, self._now() - self._started)
+                record = event_record(event, self._now() - self._started)
                 if self._redactor is not None and isinstance(event, HttpExchange):
                     record = {name: self._redactor.value(each) for name, each in record.items()}
                 self.write(record)
@@ -59,36 +62,36 @@ class Recorder:
         """Write one line, so that it can be read at once.
 
         Raises:
-            BrokenPipeError: Nobody reads any more.
+            BrokenPipeError: The reader has gone.
         """
         self._file.write(json_text(record) + "\n")
         self._file.flush()
 
 
 _LEFT_OUT = {"raw", "data"}
-"""A provider's message as received, which may hold what is signed, and the bytes of a picture."""
+"""A provider's message as received, which may hold signatures, and the bytes of a picture."""
 
 
-def _fields_of(value: Any) -> dict[str, Json]:
+def _fields(value: Any) -> dict[str, Json]:
     return {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _LEFT_OUT}
 
 
 def _plain(value: Any) -> Json:
     if isinstance(value, Struct):
-        return {**_kind_of(value), **_fields_of(value)}
+        return {**_delta_kind(value), **_fields(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return plain(value)
 
 
-def _kind_of(value: Any) -> dict[str, Json]:
-    """Name which of several a value is, where its fields do not tell: the deltas of a stream."""
+def _delta_kind(value: Any) -> dict[str, Json]:
+    """Return the `kind` of a stream's delta, which its fields do not show."""
     name = type(value).__name__
     if name.endswith("Delta"):
-        return {"kind": _spelled(name.removesuffix("Delta"))}
+        return {"kind": _snake_case(name.removesuffix("Delta"))}
     return {}
 
 
-def _spelled(name: str) -> str:
-    """Return a class's name as JSON spells names: `CallAdmitted` is `call_admitted`."""
+def _snake_case(name: str) -> str:
+    """Return a class's name in snake case: `CallAdmitted` is `call_admitted`."""
     return re.sub(r"(?<=.)([A-Z])", r"_\1", name).lower()

@@ -6,8 +6,8 @@
     openapi:shop.json            the operations of an OpenAPI document; `@https://...` behind it says where they are
 
 Rule 1: a bare function is a tool only when it is named; at the top level of a file it may be anything.
-Rule 2: whatever is wrong with the user's file is one sentence with its place, and every tool is described and compiled
-        here, so that no mistake waits for its first call.
+Rule 2: a fault in the user's file is one sentence with its location, and every tool is described and compiled here, so
+        that no mistake waits for its first call.
 Rule 3: what the file prints while it is imported goes to stderr; stdout is for our results.
 """
 
@@ -31,7 +31,7 @@ from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 OPENAPI = "openapi:"
-"""What stands before an OpenAPI document that tools are made of."""
+"""The prefix of an OpenAPI document whose operations become tools."""
 
 
 def tools_from(places: Iterable[str]) -> Toolset:
@@ -41,11 +41,11 @@ def tools_from(places: Iterable[str]) -> Toolset:
         ConfigError: A place cannot be found, imported, or has no tools.
         SetupError: A tool cannot be described, or two have one name.
     """
-    found: dict[int, BaseTool] = {}
+    by_identity: dict[int, BaseTool] = {}
     for place in places:
         for tool in _tools_at(place):
-            found[id(tool)] = tool  # one tool under two names, or alone and in a toolset, is still one tool
-    tools = Toolset(found.values())
+            by_identity[id(tool)] = tool  # one tool under two names, or alone and in a toolset, is still one tool
+    tools = Toolset(by_identity.values())
     for tool in tools:
         _ = tool.checker, tool.bind
     return tools
@@ -60,32 +60,32 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
     path, attribute = _split(place)
     module = _module(path)
     if attribute:
-        return _named(module, path, attribute)
-    tools = [tool for value in list(vars(module).values()) for tool in _declared(value)]
-    if unmade := next(_unmade(module, tools), None):
-        raise _class_of_tools(unmade, getattr(module, unmade), path)
+        return _attribute_tools(module, path, attribute)
+    tools = [tool for value in list(vars(module).values()) for tool in _iter_tools(value)]
+    if class_name := next(_uninstantiated(module, tools), None):
+        raise _class_error(class_name, getattr(module, class_name), path)
     if not tools:
-        raise ConfigError(f"there are no tools in {path}: {_hint(module)}")
+        raise ConfigError(f"no tools in {path}: {_hint(module)}")
     return tools
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Part the attribute from the place; a drive letter's colon is none."""
+    """Split the attribute off the place; the colon of a drive letter does not count."""
     path, colon, attribute = place.rpartition(":")
     if colon and path and attribute.isidentifier():
         return (path, attribute)
     return (place, "")
 
 
-def _declared(value: Any) -> Iterator[BaseTool]:
+def _iter_tools(value: Any) -> Iterator[BaseTool]:
     if isinstance(value, BaseTool):
         yield value
     elif isinstance(value, Toolset):
         yield from value
 
 
-def _unmade(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
-    """Name the classes of tools that the module defines and makes none of; a helper has no `run`, or a `_name`."""
+def _uninstantiated(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
+    """Yield the tool classes that the module defines without creating one; a helper has no `run`, or a `_name`."""
     for name, value in vars(module).items():
         if (
             isinstance(value, type)
@@ -98,14 +98,16 @@ def _unmade(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
             yield name
 
 
-def _class_of_tools(name: str, of: type, path: str) -> ConfigError:
-    made = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    told = "..." if _must_be_told(of) else ""
-    return ConfigError(f"`{name}` is a class of tools; make one at module level: {made} = {name}({told}) ({path})")
+def _class_error(name: str, of: type, path: str) -> ConfigError:
+    variable = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    arguments = "..." if _needs_arguments(of) else ""
+    return ConfigError(
+        f"`{name}` is a class of tools; make one at module level: {variable} = {name}({arguments}) ({path})"
+    )
 
 
-def _must_be_told(of: type) -> bool:
-    """Whether a class cannot be made without arguments."""
+def _needs_arguments(of: type) -> bool:
+    """Whether a class cannot be instantiated without arguments."""
     try:
         inspect.signature(of).bind()
     except TypeError:
@@ -115,31 +117,33 @@ def _must_be_told(of: type) -> bool:
     return False
 
 
-def _named(module: ModuleType, path: str, attribute: str) -> Toolset:
+def _attribute_tools(module: ModuleType, path: str, attribute: str) -> Toolset:
     if not hasattr(module, attribute):
         raise ConfigError(f"{path} has no {attribute!r}; {_hint(module)}")
     value = getattr(module, attribute)
     if isinstance(value, type) and issubclass(value, BaseTool | Toolset):
-        raise _class_of_tools(attribute, value, path)
+        raise _class_error(attribute, value, path)
     if isinstance(value, Toolset):
         return value
     return Toolset(value if isinstance(value, Sequence) else [value])
 
 
 def _hint(module: ModuleType) -> str:
-    """Say what there is, for someone who expected tools."""
-    declared = [name for name, value in vars(module).items() if any(True for _ in _declared(value))]
-    if declared:
-        return f"it has {', '.join(declared)}"
-    bare = [
+    """Describe what the module has, for someone who expected tools."""
+    tool_names = [name for name, value in vars(module).items() if any(True for _ in _iter_tools(value))]
+    if tool_names:
+        return f"it has {', '.join(tool_names)}"
+    function_names = [
         name
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     ]
-    if bare:
-        return f"decorate with @tool what the model may call ({', '.join(bare[:5])}), or name one after a colon"
-    if inside := [each.name for each in iter_modules(getattr(module, "__path__", ())) if each.name[0] != "_"]:
-        return f"name one of its modules with it: {', '.join(inside)}"
+    if function_names:
+        return (
+            f"decorate what the model may call with @tool ({', '.join(function_names[:5])}), or name one after a colon"
+        )
+    if submodules := [each.name for each in iter_modules(getattr(module, "__path__", ())) if each.name[0] != "_"]:
+        return f"name one of its modules with it: {', '.join(submodules)}"
     return "decorate functions with @tool, or put a Toolset at its top level"
 
 
@@ -147,10 +151,10 @@ def _hint(module: ModuleType) -> str:
 
 
 def file_at(place: str | Path) -> Path:
-    """Return the path of a file that is there, of whatever kind can be read; a pipe may be one.
+    """Return the path of an existing file of any readable kind, a pipe included.
 
     Raises:
-        ConfigError: There is none, or it is a directory.
+        ConfigError: There is no such file, or it is a directory.
     """
     path = Path(place)
     if path.is_dir():
@@ -162,9 +166,8 @@ def file_at(place: str | Path) -> Path:
 
 def _module(path: str) -> ModuleType:
     if path.endswith((".json", ".yaml", ".yml")):
-        raise ConfigError(f"{path} is no Python file; an OpenAPI document is named as {OPENAPI}{path}")
-    is_file = path.endswith(".py") or "/" in path or "\\" in path
-    is_file = is_file or not path.strip(".")  # `.` and `..` are places in the file system
+        raise ConfigError(f"{path} is not a Python file; name an OpenAPI document as {OPENAPI}{path}")
+    is_file = _names_file(path)
     file = file_at(path) if is_file else Path()
     try:
         with redirect_stdout(sys.stderr):
@@ -176,13 +179,17 @@ def _module(path: str) -> ModuleType:
     except SyntaxError as error:
         raise ConfigError(f"{error.filename or path}, line {error.lineno}: {error.msg}") from error
     except ModuleNotFoundError as error:
-        if error.name and not is_file and (path == error.name or path.startswith(f"{error.name}.")):
-            raise ConfigError(
-                f"there is no module {error.name}, and no file of that name; a file ends in .py"
-            ) from error
-        raise ConfigError(f"{path} cannot be imported: there is no module {error.name} ({_line(error)})") from error
+        if not is_file and f"{path}.".startswith(f"{error.name}."):
+            missing = f"no module {error.name}, and no file of that name; the name of a file ends in .py"
+            raise ConfigError(missing) from error
+        raise ConfigError(f"{path} cannot be imported: no module {error.name} ({_line(error)})") from error
     except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
         raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error} ({_line(error)})") from error
+
+
+def _names_file(path: str) -> bool:
+    """Return whether a path names a file, not a module; `.` and `..` do."""
+    return path.endswith(".py") or "/" in path or "\\" in path or not path.strip(".")
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -194,7 +201,7 @@ def _from_file(path: Path) -> ModuleType:
     # A name of its own, so that a file called like an installed module does not shadow it.
     spec = util.spec_from_file_location(f"handrail_tools_{name}", path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
     module = util.module_from_spec(spec)
     sys.modules[spec.name] = module  # type hints are looked up there
     spec.loader.exec_module(module)
@@ -209,7 +216,7 @@ def _from_path(name: str) -> ModuleType:
 
 
 def _line(error: BaseException) -> str:
-    """Say where in the user's own code an import went wrong."""
+    """Return the file and line of the user's own code where an import failed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     if frames:
         return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"

@@ -63,7 +63,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 as_jsonl = click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Take every line as a JSON case of its own; print one for each."
 )
-described = click.option(
+definitions = click.option(
     "--tools",
     "places",
     metavar="PLACE",
@@ -87,19 +87,19 @@ verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
     context.meta["debug"] = context.meta.get("debug") or value
     if is_debugging(context):
-        context.with_resource(_log_shown())
+        context.with_resource(_show_log())
 
 
 class _Printable(logging.Formatter):
-    """Formats log records without secrets, and with the characters escaped that would control the terminal."""
+    """Formats log records; redacts secrets and escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(Redactor().text(super().format(record)), keep="\n\t")
 
 
 @contextmanager
-def _log_shown() -> Iterator[None]:
-    """Print the log whole: what a tool raised, with the text and the traceback that it keeps for level DEBUG."""
+def _show_log() -> Iterator[None]:
+    """Print the log at level DEBUG: exceptions of tools with their text and traceback."""
     handler = logging.StreamHandler()
     before = log.level
     handler.setFormatter(_Printable())
@@ -145,8 +145,8 @@ _STORE_SETTINGS = ("place", "audit_key_file")
 def default_store() -> str:
     """Return the store that every command uses unless `--store` names one.
 
-    HANDRAIL_STORE, else `place` in the table `store` of the settings, else `handrail.db` in the current folder if it
-    exists, else memory: nothing is written to a disk unless somebody has named a place.
+    HANDRAIL_STORE, else `place` of the table `store` in the settings, else `handrail.db` in the current folder if it
+    exists, else memory: nothing is written to a disk unless a place is named.
     """
     if Path(STORE_HERE.removeprefix("sqlite:///")).is_file():
         here = STORE_HERE
@@ -156,23 +156,23 @@ def default_store() -> str:
 
 
 def key_file() -> str:
-    """Return HANDRAIL_AUDIT_KEY_FILE, else `audit_key_file` in the table `store` of the settings; empty for none."""
+    """Return HANDRAIL_AUDIT_KEY_FILE, else `audit_key_file` of the table `store` in the settings; empty if not set."""
     return os.environ.get(log_key.VARIABLE) or store_setting("audit_key_file")
 
 
 def store_setting(name: str) -> str:
-    """Return what the table `store` of the settings says; empty where it says nothing.
+    """Return a value of the table `store` in the settings; empty if it is not set.
 
     Raises:
-        ConfigError: Something else stands there: a misspelt `audit_key_file` would begin a log without a key.
+        ConfigError: The table has another name: a misspelt `audit_key_file` would start a log without a key.
     """
-    told = settings.table("store")
-    for each, value in told.items():
+    values = settings.table("store")
+    for each, value in values.items():
         if each not in _STORE_SETTINGS:
-            raise ConfigError(f"{each!r} is no setting of store; known are {', '.join(_STORE_SETTINGS)}")
+            raise ConfigError(f"{each!r} is not a setting of store; known are {', '.join(_STORE_SETTINGS)}")
         if not isinstance(value, str):
-            raise ConfigError(f"`{each}` of store is {value!r}; it is text in quotes")
-    return str(told.get(name, ""))
+            raise ConfigError(f"`{each}` of store is {value!r}; write text in quotes")
+    return str(values.get(name, ""))
 
 
 store = click.option(
@@ -180,12 +180,12 @@ store = click.option(
     metavar="PLACE",
     default=default_store,
     show_default="HANDRAIL_STORE, the settings, or handrail.db where it is there",
-    help="Where runs and writes are kept, such as sqlite:///handrail.db or postgresql://host/database.",
+    help="Where runs and writes are stored, such as sqlite:///handrail.db or postgresql://host/database.",
 )
 store_argument = click.argument("store", required=False, default=default_store)
 
 
-def decided_by(command: F) -> F:
+def decider(command: F) -> F:
     """`--by NAME`: who decides, for the record."""
     return click.option(
         "--by",
@@ -200,20 +200,20 @@ def decided_by(command: F) -> F:
 
 
 class Setup(Struct, frozen=True):
-    """What a runtime is made from, as the command line gives it."""
+    """The parts of a runtime that the command line gives."""
 
     tools: Toolset
     policy: Policy
     consent: Consent
     inject: Mapping[str, str]
     places: Sequence[str] = ()
-    """Where the tools are, as it was said."""
+    """Where the tools are, as typed."""
 
     def check_injected(self, tools: Iterable[BaseTool]) -> None:
-        """Say which option fills what these tools need from the caller.
+        """Check that `--inject` fills every parameter that these tools take from the caller.
 
         Raises:
-            MissingInjection: A tool needs a value that `--inject` does not give.
+            MissingInjection: A tool needs a value that `--inject` does not give; the error names the option.
         """
         for tool in tools:
             for name in injected_names(tool):
@@ -221,7 +221,7 @@ class Setup(Struct, frozen=True):
                     raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
 
     def runtime(self, *observers: Observer, store: str | Store = NO_STORE, scope: str = "") -> Runtime:
-        """Return a runtime; it is the caller's to close."""
+        """Return a runtime; the caller closes it."""
         return Runtime(
             self.tools,
             store=store,
@@ -239,7 +239,7 @@ _SETUP = (
         "--yes-to",
         metavar="RISK",
         default="",
-        help="Approve calls up to this risk unasked: low, medium or high, which is every call.",
+        help="Approve calls up to this risk without asking: low, medium or high (every call).",
     ),
     click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
     click.option(
@@ -253,7 +253,7 @@ _SETUP = (
 
 
 def setup(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that make a runtime; it gets them as one `setup`."""
+    """Add the options of a runtime to a command, which gets them as one `setup`."""
 
     @wraps(command)
     def with_setup(
@@ -284,7 +284,7 @@ def _budget(usual: Budget) -> Sequence[Callable[[F], F]]:
             type=click.FloatRange(min=0, min_open=True),
             default=usual.time_s,
             show_default=True,
-            help="Time that a run may take; what people take to answer does not count.",
+            help="Time that a run may take, without the time that people take to answer.",
         ),
         click.option(
             "--max-calls",
@@ -317,48 +317,48 @@ _NEW_BUDGET = _budget(Budget(None, None, None))
 
 
 def budget(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that limit a run; it gets them as one `budget`."""
+    """Add the limits of a run to a command, which gets them as one `budget`."""
 
     @wraps(command)
     def with_budget(max_seconds: float, max_calls: int, max_turns: int, max_tokens: int | None, **others: Any) -> Any:
-        made = Budget(
+        limits = Budget(
             time_s=max_seconds,
             calls=max_calls,
             turns=max_turns,
             tokens=max_tokens,
         )
-        return command(budget=made, **others)
+        return command(budget=limits, **others)
 
     return _with(_BUDGET, with_budget)
 
 
 def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that change the budget of a kept run; it gets what is given as one `limits`."""
+    """Add the options that change the budget of a stored run to a command, which gets them as `limits`."""
 
     @wraps(command)
     def with_limits(
         max_seconds: float | None, max_calls: int | None, max_turns: int | None, max_tokens: int | None, **others: Any
     ) -> Any:
-        told = {
+        options_given = {
             "time_s": max_seconds,
             "calls": max_calls,
             "turns": max_turns,
             "tokens": max_tokens,
         }
-        limits = {name: limit for name, limit in told.items() if limit is not None}
+        limits = {name: limit for name, limit in options_given.items() if limit is not None}
         return command(limits=limits, **others)
 
     return _with(_NEW_BUDGET, with_limits)
 
 
 def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
-    """Decorate a command with options, so that its help lists them in this order."""
+    """Decorate a command with options; its help lists them in this order."""
     return reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def _highest_risk(said: str) -> Risk | None:
-    """Return the highest of the named risks; None if none is named."""
-    named = {word.strip().lower() for word in said.split(",") if word.strip()}
+def _highest_risk(text: str) -> Risk | None:
+    """Return the highest risk in a text such as `low,medium`; None if it names none."""
+    named = {word.strip().lower() for word in text.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
         raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
     return max(
@@ -368,10 +368,10 @@ def _highest_risk(said: str) -> Risk | None:
     )
 
 
-def injections_from(said: Iterable[str]) -> Mapping[str, str]:
-    """Part `tenant=acme`; whatever stands behind the first `=` is the value, also nothing."""
+def injections_from(assignments: Iterable[str]) -> Mapping[str, str]:
+    """Split assignments such as `tenant=acme` at the first `=`; the value may be empty."""
     injections = {}
-    for each in said:
+    for each in assignments:
         name, equals, value = each.partition("=")
         if not (name and equals):
             raise ConfigError(f"--inject has {each!r}; write it as NAME=VALUE, such as tenant=acme")
@@ -383,7 +383,7 @@ def injections_from(said: Iterable[str]) -> Mapping[str, str]:
 
 
 def injected_names(tool: BaseTool) -> list[str]:
-    """Name the parameters that the caller fills and the model never sees."""
+    """Return the names of the parameters that the caller fills and the model never sees."""
     return [name for name, kind in tool.injected_parameters.items() if issubclass(kind, Injected)]
 
 
@@ -392,17 +392,17 @@ def text_or_stdin(text: str) -> str:
     if text != "-":
         return text
     if sys.stdin is None or sys.stdin.closed:
-        raise ConfigError("`-` reads from stdin, which is closed")
+        raise ConfigError("`-` reads stdin, which is closed")
     try:
-        told = sys.stdin.read()
-        told.encode()  # a bare locale lets bytes through that are no text
+        text_read = sys.stdin.read()
+        text_read.encode()  # a bare locale lets bytes through that are not text
     except ValueError as error:
-        raise ConfigError(f"what stands on stdin is no {sys.stdin.encoding} text: {error}") from error
-    return told
+        raise ConfigError(f"stdin is not {sys.stdin.encoding} text: {error}") from error
+    return text_read
 
 
 def wires() -> list[str]:
-    """Name the dialects that are wires; those of prompts have no definitions of tools, and no bodies."""
+    """Return the names of the wires; prompt dialects have no tool definitions and no request bodies."""
     return [name for name in plugins.known("dialects") if isinstance(dialects.dialect(name), WireDialect)]
 
 
@@ -412,7 +412,7 @@ def one_form(as_json: bool, as_jsonl: bool) -> None:
         raise click.UsageError("--json prints one document and --jsonl one for each line; choose one.")
 
 
-def text_of(file: str) -> str:
+def read_text(file: str) -> str:
     """Return the text in a file, or on stdin for `-`.
 
     Raises:
@@ -428,6 +428,6 @@ def text_of(file: str) -> str:
         raise ConfigError(f"{file} cannot be read: {error}") from error
 
 
-def failures_of(run: Run) -> Iterator[Failure | None]:
-    """Return how each call of a run failed, None where it did not."""
+def call_failures(run: Run) -> Iterator[Failure | None]:
+    """Yield the failure of each call of a run, None for one that succeeded."""
     return (message.result.failure for message in run.messages if isinstance(message, ToolMessage))

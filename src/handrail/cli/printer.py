@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from handrail.approvers.terminal import printable
-from handrail.cli.timeline import Kind, Line, Piece, Timeline, Told
+from handrail.cli.timeline import Kind, Line, Piece, Timeline, TimelineItem
 from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, Event, ModelAsked, RunStarted
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
@@ -98,20 +98,20 @@ class Printer:
             self._questions.add(event.call.id)
 
     def _print(self, event: Event) -> None:
-        for told in self.timeline.tell(event):
-            if isinstance(event, ModelAsked) and isinstance(told, Line):
-                told = replace(told, text=self.captions.get(event.turn, ""))
-            self.show(told)
+        for item in self.timeline.tell(event):
+            if isinstance(event, ModelAsked) and isinstance(item, Line):
+                item = replace(item, text=self.captions.get(event.turn, ""))
+            self.show(item)
 
-    def show(self, told: Told) -> None:
+    def show(self, item: TimelineItem) -> None:
         """Print one line, or the next piece of the model's text."""
-        if isinstance(told, Piece):
-            self._piece(told.text)
+        if isinstance(item, Piece):
+            self._piece(item.text)
             return
         self.close()
-        if told.kind == "turn":
+        if item.kind == "turn":
             self.console.print()
-        for row in self._rows(told):
+        for row in self._rows(item):
             self.console.print(row, soft_wrap=True)
 
     def _piece(self, text: str) -> None:
@@ -163,7 +163,7 @@ class Printer:
         self.console.print()
         self.console.print(Text(printable(text, keep="\n")))
 
-    def interrupted(self) -> None:
+    def show_interrupt(self) -> None:
         """Say that Ctrl-C was heard, on a line of its own: the terminal has written `^C` into the present one."""
         self.close()
         self.console.print()
@@ -202,19 +202,19 @@ class Flow:
 
     def close(self) -> str:
         """Return the rest."""
-        return self._flushed()
+        return self._flush_word()
 
     def _char(self, char: str) -> str:
         if char == "\n":
-            shown = self._flushed() + "\n"
+            shown = self._flush_word() + "\n"
             self._column = 0
             return shown
         self._word += char
         if char == " " or cell_len(char) > 1:
-            return self._flushed()
+            return self._flush_word()
         return ""
 
-    def _flushed(self) -> str:
+    def _flush_word(self) -> str:
         """Place the word that has come to its end, on this line or the next."""
         word = self._word
         self._word = ""
@@ -235,15 +235,15 @@ def console(file: TextIO | None = None) -> Console:
 
     Lines are wrapped and cut only on a terminal, or if COLUMNS is set.
     """
-    made = _Console(
+    created = _Console(
         file=file or sys.stdout,
         highlight=False,
         markup=False,
         emoji=False,
     )
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = NO_EDGE
-    return made
+    if not created.is_terminal and "COLUMNS" not in os.environ:
+        created.width = NO_EDGE
+    return created
 
 
 class _Console(Console):
@@ -270,12 +270,12 @@ def print_entry(target: Console, head: str, words: str) -> None:
     A file or a pipe has no edge, so there it is one line.
     """
     line = f"{printable(head)}  "
-    told = Text(printable(words))
-    if cell_len(line) + told.cell_len <= target.width:
-        rows = [Text(line) + told]
+    text = Text(printable(words))
+    if cell_len(line) + text.cell_len <= target.width:
+        rows = [Text(line) + text]
     else:
         room = max(_LEAST_ROOM, target.width - len(_INDENT))
-        rows = [Text(line), *(Text(_INDENT) + each for each in told.wrap(target, room, overflow="fold"))]
+        rows = [Text(line), *(Text(_INDENT) + each for each in text.wrap(target, room, overflow="fold"))]
     for row in rows:
         row.rstrip()
         target.print(row, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How a run is watched while it is under way, and how its result is printed; for every command that drives one."""
+"""Watches a run while it is under way and prints its result, for every command that drives one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _jsonl = click.option("--jsonl", "as_jsonl", is_flag=True, help="Print every eve
 
 
 class Watch:
-    """Watches one run. The answer goes to stdout, what happens meanwhile to stderr."""
+    """Watches one run. The answer goes to stdout, progress to stderr."""
 
     def __init__(
         self,
@@ -47,32 +47,34 @@ class Watch:
 
     @property
     def observers(self) -> Sequence[Observer]:
-        """Who is told of events."""
+        """The observers of the run."""
         if self._recorder:
             return [self.printer, self._recorder]
         return [self.printer]
 
     def conclude(self, run: Run, *, debugging: bool) -> Exit:
-        """Print what came of the run; return the exit code."""
+        """Print the result of the run; return the exit code."""
         if debugging:
-            told = run.transcript(debug=True)
-            click.echo(printable(self._redactor.text(told) if self._redactor else told, keep="\n"), err=True)
+            transcript = run.transcript(debug=True)
+            click.echo(
+                printable(self._redactor.text(transcript) if self._redactor else transcript, keep="\n"), err=True
+            )
         if self._recorder:
             self._recorder.write({"v": 1, "event": "run", "run": run.as_json()})
         elif self._as_json:
             click.echo(as_line(run.as_json()))
         elif run.text:
             click.echo(printable(run.text, keep="\n\t") if sys.stdout.isatty() else run.text)
-        return exits.of_run(run.status, options.failures_of(run))
+        return exits.of_run(run.status, options.call_failures(run))
 
     def tell(self, text: str) -> None:
-        """Tell a person something beside the run, unless only results and errors are wanted."""
+        """Print a line for people on stderr, unless only results and errors are wanted."""
         if text and self.detail != "ends":
             click.echo(printable(text, keep="\n"), err=True)
 
 
-def watched(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how a run is watched; it gets them as one `watch`."""
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of watching a run to a command, which gets them as one `watch`."""
 
     @wraps(command)
     def with_watch(
@@ -84,7 +86,7 @@ def watched(command: Callable[..., Any]) -> Callable[..., Any]:
         raw: bool,
         **others: Any,
     ) -> Any:
-        how = Watch(
+        watch = Watch(
             as_json=as_json,
             as_jsonl=as_jsonl,
             wire=wire,
@@ -92,7 +94,7 @@ def watched(command: Callable[..., Any]) -> Callable[..., Any]:
             verbose=verbose,
             raw=raw,
         )
-        return command(watch=how, **others)
+        return command(watch=watch, **others)
 
     decorated: Callable[..., Any] = with_watch
     for option in (options.debug, options.verbose, options.quiet, options.raw, options.wire, _jsonl, options.as_json):

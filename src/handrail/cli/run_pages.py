@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.run_history import RunHistory, lines_of, question_of
-from handrail.cli.store_access import command_line, laid_out, moment, say, span
+from handrail.cli.run_history import RunHistory, last_question, turn_lines
+from handrail.cli.store_access import command_line, indented, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.errors import JournalMismatch, Json
 from handrail.journal.codec import input_from_json
@@ -15,23 +15,23 @@ from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest, RunRecord
 
 
-def stands(record: RunRecord) -> str:
+def run_status(record: RunRecord) -> str:
     """Return how a run stands; of one that is over, how it ended."""
     if record.is_poisoned and (record.status == "poisoned" or is_gone(record.owner)):
         return "poisoned"
     if isinstance(record.result, Mapping):
-        ended = record.result.get("status", "")
+        ending = record.result.get("status", "")
     else:
-        ended = ""
+        ending = ""
     if record.status == "done":
-        return str(ended or record.status)
+        return str(ending or record.status)
     return record.status
 
 
-def question_in(record: RunRecord) -> str:
+def question_text(record: RunRecord) -> str:
     """Return what a person asked; of a run that this version cannot read, that it cannot."""
     try:
-        return question_of(input_from_json(record.input))
+        return last_question(input_from_json(record.input))
     except JournalMismatch as error:
         return f"({error})"
 
@@ -41,8 +41,8 @@ def facts(record: RunRecord) -> dict[str, Json]:
     return {
         "run_id": record.run_id,
         "status": record.status,
-        "ended": stands(record),
-        "question": question_in(record),
+        "ended": run_status(record),
+        "question": question_text(record),
         "created": record.created,
         "updated": record.updated,
         "epoch": record.epoch,
@@ -53,7 +53,7 @@ def facts(record: RunRecord) -> dict[str, Json]:
     }
 
 
-def document(told: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str, Json]:
+def document(history: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str, Json]:
     """Return everything that is known of a run."""
     turns = [
         {
@@ -70,9 +70,9 @@ def document(told: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str
                 for call, result in zip(each.turn.calls, each.results, strict=True)
             ],
         }
-        for each in told.turns
+        for each in history.turns
     ]
-    asked = [
+    requests = [
         {
             "id": each.id,
             "tool": each.tool,
@@ -81,23 +81,23 @@ def document(told: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str
         }
         for each in questions
     ]
-    told_so_far = told.as_run().as_json()
-    about = {**facts(told.begun.record), "model": told.asked.model}
+    result = history.as_run().as_json()
+    about = {**facts(history.stored.record), "model": history.asked.model}
     return {
         **about,
         "turns": turns,
-        "questions": asked,
-        "result": told_so_far,
+        "questions": requests,
+        "result": result,
     }
 
 
-class Page:
+class RunPage:
     """A kept run as a person reads it, on stdout."""
 
     def __init__(
-        self, told: RunHistory, questions: Sequence[ApprovalRequest], place: str, doubts: Sequence[str] = ()
+        self, history: RunHistory, questions: Sequence[ApprovalRequest], place: str, doubts: Sequence[str] = ()
     ) -> None:
-        self._told = told
+        self._history = history
         self._questions = questions
         self._place = place
         self._doubts = doubts
@@ -106,12 +106,12 @@ class Page:
 
     def head(self) -> None:
         """Who asked what, of whom, when."""
-        record = self._told.begun.record
-        (status, reason, _) = self._told.ending
+        record = self._history.stored.record
+        (status, reason, _) = self._history.ending
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
             ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
-            ("model", self._told.asked.model or "an object, which cannot be kept"),
+            ("model", self._history.asked.model or "an object, which cannot be stored"),
         ]
         if record.takeovers:
             if record.takeovers == 1:
@@ -121,55 +121,55 @@ class Page:
             rows.append(("taken over", f"{times} from a process that died in it"))
         rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
         print_columns(console(), rows)
-        self._printer.question(self._told.question)
+        self._printer.question(self._history.question)
 
     def turns(self, *, whole: bool) -> None:
         """What was said and done."""
         words: dict[str, list[ApprovalRequest]] = {}
         for question in self._questions:
             words.setdefault(question.step, []).append(question)
-        for told in self._told.turns:
-            for self._at_s, line in lines_of(told, words, whole=whole):
+        for turn in self._history.turns:
+            for self._at_s, line in turn_lines(turn, words, whole=whole):
                 self._printer.show(line)
 
     def wire(self) -> None:
         """The answers as they were received."""
-        for told in self._told.turns:
-            self._printer.say(f"turn {told.number}, as the provider sent it")
-            raw = told.turn.raw
-            say(laid_out(raw) if raw else "not kept: nothing in it has to go back as it was")
+        for turn in self._history.turns:
+            self._printer.say(f"turn {turn.number}, as the provider sent it")
+            raw = turn.turn.raw
+            say(indented(raw) if raw else "not stored: nothing in it has to be sent back unchanged")
 
     def end(self) -> None:
         """Where it stands, and the command to go on."""
-        status, _, text = self._told.ending
-        last = self._told.turns[-1].turn if self._told.turns else None
+        status, _, text = self._history.ending
+        last = self._history.turns[-1].turn if self._history.turns else None
         if text and not (last and last.calls and text == last.text):  # beside calls it stands above already
             self._printer.say(text)
         say("\n" + "\n".join(self._next(status)))  # not wrapped: there are commands in it, to be copied
 
     def _next(self, status: str) -> Iterator[str]:
-        run_id = self._told.begun.record.run_id
-        go_on = command_line(f"runs resume {run_id} --tools ...", self._place)
+        run_id = self._history.stored.record.run_id
+        resume = command_line(f"runs resume {run_id} --tools ...", self._place)
         for question in self._questions:
             if question.state == "open":
                 yield f"{question.tool} waits for a person, who has {span(question.expires - time.time())} to decide"
                 yield f"decide:  {command_line(f'approvals approve {question.id}', self._place)}   (or deny)"
         yield from self._doubts
-        if stands(self._told.begun.record) == "poisoned":
-            yield "its processes die, one after the other: look at the last call above before anybody goes on with it"
-            yield f"go on:   {go_on} --anyway"
+        if run_status(self._history.stored.record) == "poisoned":
+            yield "its processes keep dying: look at the last call above before you resume it"
+            yield f"go on:   {resume} --anyway"
             yield f"or end:  {command_line(f'runs cancel {run_id}', self._place)}"
         elif status in ("waiting", "failed", "cancelled"):
-            yield f"go on:   {go_on}"
+            yield f"go on:   {resume}"
         elif status == "queued":
-            yield "whoever drove it has left it before its end; anybody can go on with it"
-            yield f"go on:   {go_on}"
+            yield "its process left it before its end; any process can resume it"
+            yield f"go on:   {resume}"
         elif status == "running":
-            if is_gone(self._told.begun.record.owner):
-                yield "its process died in the middle of it; another one can take it over"
+            if is_gone(self._history.stored.record.owner):
+                yield "its process died; another one can take it over"
             else:
-                yield "it is under way, or its process died in the middle of it; then another one can take it over"
-            yield f"go on:   {go_on}"
+                yield "it is under way, or its process died; then another one can take it over"
+            yield f"go on:   {resume}"
         elif status == "budget":
             yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
         else:

@@ -26,19 +26,17 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
     for path in [file] if file else map(Path, FILES):
         if not (file or path.is_file()):
             continue
-        found: Any = _read(path)
+        value: Any = _read(path)
         for step in ("tool", "handrail") if path.name == "pyproject.toml" else ():
-            if isinstance(found, dict):
-                found = found.get(step, {})
-            else:
-                found = found
-        if isinstance(found, dict):
-            _check_tables(found, path)
-            found = found.get(command, {})
-        if not isinstance(found, dict):
-            raise ConfigError(f"`{command}` in {path} is {found!r}; it is a table")
-        if found or file:
-            return found
+            if isinstance(value, dict):
+                value = value.get(step, {})
+        if isinstance(value, dict):
+            _check_tables(value, path)
+            value = value.get(command, {})
+        if not isinstance(value, dict):
+            raise ConfigError(f"`{command}` in {path} is {value!r}; write a table")
+        if value or file:
+            return value
     return {}
 
 
@@ -50,7 +48,7 @@ def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
                 advice = f"did you mean {near[0]!r}?"
             else:
                 advice = f"known are {', '.join(TABLES)}"
-            raise ConfigError(f"{path} has {name!r}, which is no setting of handrail; {advice}")
+            raise ConfigError(f"{path} has {name!r}, which is not a setting of handrail; {advice}")
 
 
 def _read(path: Path) -> Any:

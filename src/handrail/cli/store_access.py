@@ -22,7 +22,7 @@ from handrail.approvers.terminal import printable
 from handrail.audit import log_key
 from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
-from handrail.cli.timeline import shortened
+from handrail.cli.timeline import shorten
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.invisible import json_text
@@ -38,7 +38,7 @@ EVERY = 1_000_000_000
 
 
 @contextmanager
-def opened(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
+def open_store(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
     """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
 
     Args:
@@ -73,7 +73,7 @@ class Port(Generic[T]):
     what: str
 
     @contextmanager
-    def opened(self, place: str) -> Iterator[T]:
+    def open(self, place: str) -> Iterator[T]:
         """Open a store that has this port.
 
         Raises:
@@ -81,7 +81,7 @@ class Port(Generic[T]):
         """
         if place == NO_STORE:
             raise self._missing(place)  # a store in memory would be new and empty
-        with opened(place) as store:
+        with open_store(place) as store:
             yield self.of(store, place)
 
     def of(self, store: object, place: str) -> T:
@@ -99,7 +99,7 @@ class Port(Generic[T]):
             one = ""
         else:
             one = f"; name one that does: {WAYS_TO_NAME_A_STORE}"
-        return ConfigError(f"the store {shown(place)!r} keeps no {self.what}{one}")
+        return ConfigError(f"the store {mask_password(place)!r} keeps no {self.what}{one}")
 
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
@@ -109,48 +109,48 @@ WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into"
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
 
-def whole_id(given: str, known: Iterable[str]) -> str:
+def expand_id(given: str, ids: Iterable[str]) -> str:
     """Return the only known id that equals or begins with `given`; `given` itself if there is none.
 
     Raises:
         ConfigError: Several ids begin with it.
     """
-    begun = [id for id in known if id.startswith(given)]
-    if not given or not begun or given in begun:
+    matches = [id for id in ids if id.startswith(given)]
+    if not given or not matches or given in matches:
         return given
-    if len(begun) > 1:
-        if len(begun) > _MOST_NAMED:
-            more = f" and {len(begun) - _MOST_NAMED} more"
+    if len(matches) > 1:
+        if len(matches) > _MOST_NAMED:
+            more = f" and {len(matches) - _MOST_NAMED} more"
         else:
             more = ""
-        raise ConfigError(f"{given!r} begins several ids: {', '.join(begun[:_MOST_NAMED])}{more}; write more of it")
-    return begun[0]
+        raise ConfigError(f"{given!r} matches several ids: {', '.join(matches[:_MOST_NAMED])}{more}; write more of it")
+    return matches[0]
 
 
 _MOST_NAMED = 5
 
 
-def run_named(kept: object, given: str) -> str:
+def resolve_run_id(store: object, given: str) -> str:
     """Return the id of the run with this id, or with an id that begins so.
 
     Raises:
         ConfigError: Several ids begin so.
     """
-    if not given or not isinstance(kept, RunStore) or result_now(kept.load_run(given)) is not None:
+    if not given or not isinstance(store, RunStore) or result_now(store.load_run(given)) is not None:
         return given
-    return whole_id(given, (record.run_id for record in result_now(kept.list_runs(most=EVERY))))
+    return expand_id(given, (record.run_id for record in result_now(store.list_runs(most=EVERY))))
 
 
 def command_line(words: str, place: str) -> str:
     """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
     if place == default_store():
-        named = ""
+        store_option = ""
     else:
-        named = f" --store {quote(shown(place))}"
-    return f"handrail {words}{named}"
+        store_option = f" --store {quote(mask_password(place))}"
+    return f"handrail {words}{store_option}"
 
 
-def shown(place: str) -> str:
+def mask_password(place: str) -> str:
     """Return where a store is without its password.
 
     >>> shown("postgresql://me:secret@host/database")
@@ -182,10 +182,10 @@ def say(text: str) -> None:
 
 def brief(value: Json) -> str:
     """Return a value on one line of bounded length."""
-    return shortened(json_text(value))
+    return shorten(json_text(value))
 
 
-def laid_out(value: Json) -> str:
+def indented(value: Json) -> str:
     """Return a whole value as indented JSON in which every character is distinguishable."""
     return exact(value)
 
@@ -206,8 +206,8 @@ def span(seconds: float) -> str:
     """
     left = round(abs(seconds))
     for (size, unit), (finer, second) in pairwise(_UNITS):
-        counted = round(left / finer)
-        if counted * finer >= size:
-            whole, rest = divmod(counted * finer, size)
+        count = round(left / finer)
+        if count * finer >= size:
+            whole, rest = divmod(count * finer, size)
             return f"{whole} {unit}" + (f" {rest // finer} {second}" if rest else "")
     return f"{left} s"

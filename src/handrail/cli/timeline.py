@@ -72,7 +72,7 @@ MOST_SHOWN_CHARS = 400
 """Of arguments and results. A terminal's width cuts them first; a file keeps this much."""
 
 
-_TOLD_BY_THEIR_REASON = frozenset({"cancelled", "waiting", "budget", "cut"})
+_REASON_SAYS_ALL = frozenset({"cancelled", "waiting", "budget", "cut"})
 """Statuses whose reason says the same in a sentence."""
 
 
@@ -91,7 +91,7 @@ class Piece(Struct, frozen=True):
     text: str
 
 
-Told: TypeAlias = Line | Piece
+TimelineItem: TypeAlias = Line | Piece
 
 
 class Timeline:
@@ -117,23 +117,23 @@ class Timeline:
         self._selected: Sequence[str] = ()
         self._progress: dict[str, tuple[int, str]] = {}
 
-    def tell(self, event: Event) -> list[Told]:
+    def tell(self, event: Event) -> list[TimelineItem]:
         """Return what this event adds."""
         if self._detail == "ends" and not isinstance(event, RunEnded | HttpExchange):
             return []
-        told = list(self._told(event))
+        items = list(self._lines(event))
         if self._redactor is None:
-            return told
-        return [self._redacted(each, self._redactor) for each in told]
+            return items
+        return [self._redact(each, self._redactor) for each in items]
 
     @staticmethod
-    def _redacted(told: Told, redactor: Redactor) -> Told:
+    def _redact(item: TimelineItem, redactor: Redactor) -> TimelineItem:
         """Return a line without secrets; pieces of the model's answer are the program's result and stay unchanged."""
-        if isinstance(told, Piece):
-            return told
-        return Line(told.kind, redactor.text(told.text), redactor.text(told.about), told.whole)
+        if isinstance(item, Piece):
+            return item
+        return Line(item.kind, redactor.text(item.text), redactor.text(item.about), item.whole)
 
-    def _told(self, event: Event) -> Iterator[Told]:
+    def _lines(self, event: Event) -> Iterator[TimelineItem]:
         match event:
             case ModelAsked(turn=turn):
                 self._streamed = False
@@ -142,85 +142,85 @@ class Timeline:
                 self._streamed = True
                 yield Piece(text)
             case ModelAnswered(answer=answer):
-                yield from self._answered(answer)
+                yield from self._answer_lines(answer)
             case CallAdmitted(call=call, repairs=repairs) if repairs:
                 yield Line("repaired", f"repaired: {', '.join(repairs)}", self._name(call), whole=True)
             case AttemptFailed(call=call, attempt=attempt, reason=reason, retry_in_s=wait_s):
                 yield Line(
                     "retry",
-                    f"attempt {attempt}: {reason}; {_then(wait_s)}",
+                    f"attempt {attempt}: {reason}; {_next_attempt(wait_s)}",
                     self._name(call),
                     whole=True,
                 )
             case ApprovalAsked(call=call, reason=reason):
                 yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
             case ApprovalGiven(call=call):
-                yield _given(event, self._name(call))
+                yield _decision_line(event, self._name(call))
             case CallFinished(call=call):
-                yield from self._finished(event, self._name(call))
+                yield from self._result_lines(event, self._name(call))
             case FinishedLate(call=call, error=error):
                 if error:
                     how = f"failed late: {error}"
                 else:
-                    how = "finished late, after the model had been told otherwise"
+                    how = "finished late, after the model had read another result"
                 yield Line("late", how, self._name(call), whole=True)
             case HttpExchange() if self._wire:
                 yield Line("wire", exchange_text(event), whole=True)
             case LateResult(call=call):
-                refused = "what it says now is not recorded: somebody else has this write, or has said how it ended"
+                refused = "its late result is not recorded: another process has this write, or somebody has resolved it"
                 yield Line("late", refused, self._name(call), whole=True)
             case RunEnded(status=status) if status != "done":
                 yield Line("ended", _ending(event), whole=True)
             case _:
-                yield from self._beside(event)
+                yield from self._side_lines(event)
 
-    def _beside(self, event: Event) -> Iterator[Line]:
+    def _side_lines(self, event: Event) -> Iterator[Line]:
         """Tell what happens beside turns and calls: to the conversation, the choice of tools, the answer's form."""
         match event:
-            case Progressed(call=call) if self._is_news(event):
-                yield Line("progress", _share(event), self._name(call), whole=True)
+            case Progressed(call=call) if self._record_progress(event):
+                yield Line("progress", _progress_text(event), self._name(call), whole=True)
             case ToolsSelected(strategy=strategy, tools=tools, of=of) if len(tools) < of and tools != self._selected:
                 self._selected = tools
                 yield Line("note", f"{len(tools)} of {of} tools are shown ({strategy})", whole=True)
             case HistoryMended(notes=notes):
-                yield from (Line("note", f"the conversation was mended: {note}", whole=True) for note in notes)
+                yield from (Line("note", f"the conversation was repaired: {note}", whole=True) for note in notes)
             case ContextFolded(results=results, tokens=tokens):
                 if results == 1:
                     folded = "1 old result"
                 else:
                     folded = f"{results} old results"
-                told = f"{folded} can be read by a handle from now on; about {tokens} tokens stay"
-                yield Line("note", told, whole=True)
+                text = f"{folded} can now be read by a handle; about {tokens} tokens stay"
+                yield Line("note", text, whole=True)
             case AskedOtherwise(way=way, now=now, reason=reason):
-                told = f"the server does not take the answer's form as {way}, so it is asked for as {now}: {reason}"
-                yield Line("note", told, whole=True)
+                text = f"the server does not accept the answer's form as {way}; asking for it as {now}: {reason}"
+                yield Line("note", text, whole=True)
             case AnswerTaken(repairs=repairs) if repairs:
                 yield Line("repaired", f"the answer was repaired: {', '.join(repairs)}", whole=True)
             case AnswerRefused(failure=failure):
-                yield Line("refused", f"the answer has not its form: {failure.message}", whole=True)
+                yield Line("refused", f"the answer does not have its form: {failure.message}", whole=True)
 
-    def _is_news(self, event: Progressed) -> bool:
+    def _record_progress(self, event: Progressed) -> bool:
         """Whether a tool has come a tenth further, or says something else than before."""
         if event.total:
             tenth = int(10 * event.done / event.total)
         else:
             tenth = int(event.done)
-        told = (tenth, event.note)
-        is_news = self._progress.get(event.call.id) != told
-        self._progress[event.call.id] = told
+        state = (tenth, event.note)
+        is_news = self._progress.get(event.call.id) != state
+        self._progress[event.call.id] = state
         return is_news
 
-    def _answered(self, answer: Turn) -> Iterator[Told]:
+    def _answer_lines(self, answer: Turn) -> Iterator[TimelineItem]:
         if answer.text and not self._streamed:
             if self._streams:
                 yield Piece(answer.text)  # it came in one go, from a server that does not stream
             elif answer.calls:
                 yield Line("said", answer.text, whole=True)
-        self._names = _names_of(answer.calls)
+        self._names = _display_names(answer.calls)
         for call in answer.calls:
-            yield self._shown("call", "", call.arguments, self._name(call))
+            yield self._content_line("call", "", call.arguments, self._name(call))
 
-    def _finished(self, event: CallFinished, name: str) -> Iterator[Line]:
+    def _result_lines(self, event: CallFinished, name: str) -> Iterator[Line]:
         result = event.result
         if result.failure is not None:
             kind: Kind = "failed" if result.attempts else "refused"
@@ -242,28 +242,28 @@ class Timeline:
             took = "known from before"
         else:
             took = f"{event.seconds:.2f} s{tries}{again}"
-        yield self._shown("result", f"{took}  ", result.text, name)
+        yield self._content_line("result", f"{took}  ", result.text, name)
 
-    def _shown(self, kind: Kind, head: str, text: str, name: str) -> Line:
+    def _content_line(self, kind: Kind, head: str, text: str, name: str) -> Line:
         """Show arguments or a result, short or whole."""
         if self._detail == "all":
             return Line(kind, head + text, name, whole=True)
-        return Line(kind, head + shortened(text), name)
+        return Line(kind, head + shorten(text), name)
 
     def _name(self, call: ToolCall) -> str:
         return self._names.get(call.id, call.name)
 
 
-def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
+def _display_names(calls: Sequence[ToolCall]) -> dict[str, str]:
     """Return what each call is called in this turn: several of one tool numbered, all of one width."""
     apart = {call.id: call for call in calls}.values()  # those of one id cannot be told apart later
     several = Counter(call.name for call in apart)
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = {}
     for call in apart:
-        seen[call.name] += 1
+        counts[call.name] += 1
         if several[call.name] > 1:
-            names[call.id] = f"{call.name}#{seen[call.name]}"
+            names[call.id] = f"{call.name}#{counts[call.name]}"
         else:
             names[call.id] = call.name
     width = max(map(len, names.values()), default=0)
@@ -272,16 +272,16 @@ def _names_of(calls: Sequence[ToolCall]) -> dict[str, str]:
 
 def _ending(event: RunEnded) -> str:
     """Say how a run ended; one that waits is named, so that it can be found again."""
-    if event.status in _TOLD_BY_THEIR_REASON:
-        said = event.reason
+    if event.status in _REASON_SAYS_ALL:
+        text = event.reason
     else:
-        said = f"{event.status}: {event.reason}"
+        text = f"{event.status}: {event.reason}"
     if event.status == "waiting":
-        return f"{said} (run {event.run_id})"
-    return said
+        return f"{text} (run {event.run_id})"
+    return text
 
 
-def _share(event: Progressed) -> str:
+def _progress_text(event: Progressed) -> str:
     """Say how far a tool has come: in hundredths where it knows of how much."""
     if event.total:
         far = f"{event.done / event.total:.0%}"
@@ -290,7 +290,7 @@ def _share(event: Progressed) -> str:
     return f"{far}  {event.note}" if event.note else far
 
 
-def _then(wait_s: float | None) -> str:
+def _next_attempt(wait_s: float | None) -> str:
     if wait_s is None:
         return "no further attempt"
     if wait_s >= 0.05:
@@ -298,7 +298,7 @@ def _then(wait_s: float | None) -> str:
     return "again at once"
 
 
-def _given(event: ApprovalGiven, name: str) -> Line:
+def _decision_line(event: ApprovalGiven, name: str) -> Line:
     answer = event.approval
     if answer is None:
         return Line("waiting", "nobody is there to approve it", name, whole=True)
@@ -317,7 +317,7 @@ def _given(event: ApprovalGiven, name: str) -> Line:
     return Line("granted", f"approved{by}{edited}", name, whole=True)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return text as one line of bounded length."""
     flat = " ".join(text.split())
     if len(flat) <= MOST_SHOWN_CHARS:

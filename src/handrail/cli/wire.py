@@ -13,8 +13,10 @@ def exchange_text(exchange: HttpExchange) -> str:
     """Return the exchange as text: request line, headers, body; status, answer; and the request as curl."""
     headers = "\n".join(f"{name}: {value}" for name, value in exchange.headers.items())
     return (
-        f"> {exchange.method} {exchange.url}\n{_marked(headers, '> ')}\n>\n{_marked(laid_out(exchange.body), '> ')}\n"
-        f"< {exchange.status}\n{_marked(laid_out(exchange.answer.strip()), '< ')}\n"
+        f"> {exchange.method} {exchange.url}\n"
+        f"{_prefix_lines(headers, '> ')}\n>\n"
+        f"{_prefix_lines(indent_json(exchange.body), '> ')}\n"
+        f"< {exchange.status}\n{_prefix_lines(indent_json(exchange.answer.strip()), '< ')}\n"
         f"$ {as_curl(exchange)}\n"
     )
 
@@ -27,7 +29,7 @@ def as_curl(exchange: HttpExchange) -> str:
     return " ".join([*parts, "-d", shlex.quote(exchange.body)])
 
 
-def laid_out(text: str) -> str:
+def indent_json(text: str) -> str:
     """Return JSON over several lines; other text, such as a stream of events, as it is."""
     try:
         value: Json = json.loads(text)
@@ -42,5 +44,5 @@ def _header(name: str, value: str) -> str:
     return shlex.quote(f"{name}: {value}")
 
 
-def _marked(text: str, mark: str) -> str:
+def _prefix_lines(text: str, mark: str) -> str:
     return "\n".join((mark + line).rstrip() for line in text.split("\n"))

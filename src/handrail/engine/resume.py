@@ -39,7 +39,8 @@ def poisoning(record: RunRecord) -> tuple[JournalEntry, ConfigError] | None:
         return None
     taken = f"it was taken over {record.takeovers} times in a row, each time from a process that had left it"
     error = ConfigError(
-        f"the run {record.run_id!r} is poisoned: {taken}; look at it, and insist with `anyway` to go on"
+        f"the run {record.run_id!r} is poisoned: {taken}; look at it, then resume it "
+        "with `anyway=True` (`--anyway` on the command line)"
     )
     return JournalEntry(record.run_id, record.epoch, status="poisoned"), error
 
@@ -64,7 +65,7 @@ def check_left(record: RunRecord) -> None:
         host, _, number = record.owner.rpartition(":")[0].rpartition(":")
         raise RunUnderWay(
             f"the run {record.run_id!r} is under way in process {number} of {host}, which lives; wait for its end, or "
-            "insist with `anyway` to take it from there"
+            "take it over with `anyway=True` (`--anyway` on the command line)"
         )
 
 

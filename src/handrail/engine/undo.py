@@ -78,7 +78,11 @@ def release_key(store: object, undone: Undoable, result: ToolResult) -> Generato
     """Yield the store's answers; free the key of a write if it was taken back."""
     if result.ok and isinstance(store, LedgerStore):
         write = undone.write
-        yield store.release(write.scope, write.key, fence=write.fence, by=f"undo of {undone.step}")
+        yield store.release(write.scope, write.key, fence=write.fence, by=f"{UNDO_OF}{undone.step}")
+
+
+UNDO_OF = "undo of "
+"""What the ledger's `resolved_by` begins with for a write that was taken back; the step follows."""
 
 
 class _Writes:

@@ -65,6 +65,28 @@ def heeds_its_end(function: Callable[..., Any]) -> bool:
 _ENDS = ("cancelled", "deadline", "remaining_s")
 
 
+def ends_by_itself(function: Callable[..., Any]) -> bool:
+    """Return whether a function certainly ends soon: no loop, and calls of nothing but built-ins and exceptions.
+
+    False where that cannot be seen: the functions that it calls are not read.
+    """
+    nodes = list(_nodes(function))
+    if not nodes or any(isinstance(node, _MAY_LAST) for node in nodes):
+        return False
+    return all(_is_quick(_resolved(node.func, function)) for node in nodes if isinstance(node, ast.Call))
+
+
+_MAY_LAST = (ast.While, ast.For, ast.With, ast.comprehension, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
+_SLOW_BUILTINS = {"open", "input", "print", "exec", "eval", "compile", "breakpoint", "__import__"}
+
+
+def _is_quick(called: Any) -> bool:
+    if isinstance(called, type) and issubclass(called, Exception):
+        return True
+    is_builtin = getattr(called, "__module__", "") == "builtins"
+    return is_builtin and getattr(called, "__name__", "") not in _SLOW_BUILTINS
+
+
 def requests_in(function: Callable[..., Any]) -> list[int]:
     """Return the lines in which a function calls a library's request function, such as `requests.post`."""
     calls = (node for node in _nodes(function) if isinstance(node, ast.Call))

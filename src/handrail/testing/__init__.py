@@ -31,7 +31,7 @@ from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
-from handrail.testing.serving import Handler, Server, Serving
+from handrail.testing.serving import Handler, OwnedServer, Serving
 
 Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
 """One answer of a script: a text, a call or several, a whole turn, or a function from the messages to one of these."""
@@ -43,7 +43,7 @@ def call(name: str, /, **arguments: Json) -> ToolCall:
     return ToolCall(f"call_{crc32(f'{name}{text}'.encode()):08x}", name, text)
 
 
-def turn_of(line: Any, messages: Sequence[Message] = ()) -> Turn:
+def as_turn(line: Any, messages: Sequence[Message] = ()) -> Turn:
     """Return what one line of a script means."""
     match line:
         case Turn():
@@ -53,7 +53,7 @@ def turn_of(line: Any, messages: Sequence[Message] = ()) -> Turn:
         case ToolCall():
             return Turn(calls=[line], finish="calls", usage=_USAGE)
         case _ if callable(line):
-            return turn_of(line(messages), messages)
+            return as_turn(line(messages), messages)
         case _:
             return Turn(calls=list(line), finish="calls", usage=_USAGE)
 
@@ -61,18 +61,20 @@ def turn_of(line: Any, messages: Sequence[Message] = ()) -> Turn:
 _USAGE = Usage(input_tokens=100, output_tokens=20)
 
 
-def line_for(script: Sequence[Line], messages: Sequence[Message], *, apart: bool = False) -> Turn:
+def line_for(script: Sequence[Line], messages: Sequence[Message], *, one_call_each: bool = False) -> Turn:
     """Return the answer of a script to this conversation; its last line again when the conversation is longer.
 
     Args:
-        apart: The conversation tells each call of an answer as an answer of its own.
+        one_call_each: The conversation has each call of an answer as an answer of its own.
     """
-    said = sum(isinstance(message, AssistantMessage) for message in messages)
+    answers = sum(isinstance(message, AssistantMessage) for message in messages)
     place = 0
-    while said and place < len(script) - 1:
-        said = max(0, said - (len(turn_of(script[place], messages).calls) or 1 if apart else 1))
+    while answers and place < len(script) - 1:
+        calls = len(as_turn(script[place], messages).calls)
+        answers -= max(1, calls) if one_call_each else 1
+        answers = max(0, answers)
         place += 1
-    return turn_of(script[place], messages)
+    return as_turn(script[place], messages)
 
 
 @dataclass
@@ -154,24 +156,24 @@ class ScriptedServer(Serving):
         self.faults = list(faults)
         self.requests: list[dict[str, Json]] = []
         self.paths: list[str] = []
-        spoken = dialect(wire)
-        raw: list[Dialect] = [spoken]
-        if isinstance(spoken, PromptDialect):
-            raw = [Completions(spoken), Generate(spoken)]
+        model_dialect = dialect(wire)
+        raw: list[Dialect] = [model_dialect]
+        if isinstance(model_dialect, PromptDialect):
+            raw = [Completions(model_dialect), Generate(model_dialect)]
         self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))]
         self._lock = Lock()
-        super().__init__(_Handler)
+        super().__init__(_ModelHandler)
         self.base_url = f"http://{self.host}:{self.port}/v1"
         self.model = f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
 
-    def wire_of(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
+    def wire_for(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
         """Return the dialect that is spoken at a path, and what the path itself asks."""
         for wire in self.wires:
-            if (asked := wire.parse_path(path)) is not None:
-                return wire, asked
+            if (path_fields := wire.parse_path(path)) is not None:
+                return wire, path_fields
         raise ConfigError(f"nothing is served at {path}")
 
-    def fault_of(self, path: str, body: dict[str, Json]) -> Fault | None:
+    def next_fault(self, path: str, body: dict[str, Json]) -> Fault | None:
         """Note a request and return what is to go wrong with it."""
         with self._lock:
             self.requests.append(body)
@@ -182,10 +184,10 @@ class ScriptedServer(Serving):
             return None
 
 
-class _Handler(Handler):
+class _ModelHandler(Handler):
     """One connection to a scripted server."""
 
-    server: Server[ScriptedServer]
+    server: OwnedServer[ScriptedServer]
 
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
         models = {
@@ -206,30 +208,31 @@ class _Handler(Handler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         wire = scripted.wires[0]
         try:
-            wire, asked = scripted.wire_of(urlsplit(self.path).path)
+            wire, path_fields = scripted.wire_for(urlsplit(self.path).path)
             body = json.loads(raw)
             if not isinstance(body, dict):
                 raise ConfigError("the request is no JSON object")
-            messages, tools, options = wire.decode_request({**body, **asked})
+            messages, tools, options = wire.decode_request({**body, **path_fields})
         except (ValueError, ModelError, SetupError) as error:
-            told = wire.encode_error(str(error), status=400, type="invalid_request_error")
-            self._send(400, json.dumps(told))
+            document = wire.encode_error(str(error), status=400, type="invalid_request_error")
+            self._send(400, json.dumps(document))
             return
-        fault = scripted.fault_of(self.path, body)
+        fault = scripted.next_fault(self.path, body)
         if fault is not None:
             self._fail(fault)
             return
-        apart = False
+        one_call_each = False
         if isinstance(wire, Completions):
-            wire, apart = wire.answering(body), wire.prompt.template.single
-        turn = line_for(scripted.script, messages, apart=apart)
+            one_call_each = wire.prompt.template.single
+            wire = wire.answering(body)
+        turn = line_for(scripted.script, messages, one_call_each=one_call_each)
         envelope = Envelope(options.model, f"answer-{len(scripted.requests)}", int(time.time()))
         if options.stream:
             pieces = wire.encode_stream(turn, envelope, tools)
             self._stream(pieces, "application/x-ndjson" if isinstance(wire, Generate) else "text/event-stream")
         else:
-            told = wire.encode_turn(turn, envelope, tools)
-            self._send(200, json.dumps(told, ensure_ascii=False))
+            document = wire.encode_turn(turn, envelope, tools)
+            self._send(200, json.dumps(document, ensure_ascii=False))
 
     def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         data = text.encode("utf-8", "surrogatepass")

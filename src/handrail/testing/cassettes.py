@@ -60,9 +60,9 @@ class TapedCall(Struct):
 
     def as_json(self) -> dict[str, Json]:
         """Return the call as the file holds it: what a model reads is made anew from it."""
-        told = result_as_json(self.result)
-        ended: dict[str, Json] = {name: told[name] for name in ("value", "failure") if name in told}
-        return {"tool": self.tool, "arguments": self.arguments, **ended}
+        fields = result_as_json(self.result)
+        ending: dict[str, Json] = {name: fields[name] for name in ("value", "failure") if name in fields}
+        return {"tool": self.tool, "arguments": self.arguments, **ending}
 
 
 class TapedTurn(Struct):
@@ -74,12 +74,12 @@ class TapedTurn(Struct):
     def as_json(self, redactor: Redactor) -> dict[str, Json]:
         """Return the answer as the file holds it: what the provider wrapped it in, and what it cost, is left out."""
         answer = turn_as_json(self.answer)
-        told = redactor.value({name: each for name, each in answer.items() if name not in ("raw", "usage", "calls")})
+        fields = redactor.value({name: each for name, each in answer.items() if name not in ("raw", "usage", "calls")})
         calls = [
-            [redactor.text(call.id), redactor.name(call.name), _masked(call.arguments, redactor)]
+            [redactor.text(call.id), redactor.name(call.name), _redact_arguments(call.arguments, redactor)]
             for call in self.answer.calls
         ]
-        return {"asked": redactor.text(self.asked), **told, "calls": calls}
+        return {"asked": redactor.text(self.asked), **fields, "calls": calls}
 
 
 class Tape(Struct):
@@ -96,18 +96,18 @@ class Tape(Struct):
             ConfigError: It is no tape that is known here.
         """
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            if told["v"] > CASSETTE_V:
-                raise ConfigError(f"{file} was recorded by a newer handrail (version {told['v']})")
-            turns = [TapedTurn(each["asked"], turn_from_json(each)) for each in told["turns"]]
-            calls = [TapedCall(each["tool"], each["arguments"], result_from_json(each)) for each in told["calls"]]
+            document = json.loads(file.read_text(encoding="utf-8"))
+            if document["v"] > CASSETTE_V:
+                raise ConfigError(f"{file} was recorded by a newer handrail (version {document['v']})")
+            turns = [TapedTurn(each["asked"], turn_from_json(each)) for each in document["turns"]]
+            calls = [TapedCall(each["tool"], each["arguments"], result_from_json(each)) for each in document["calls"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{file} is no cassette that can be read: {error!r}") from error
         return cls(turns, calls)
 
     def write(self, file: Path, redactor: Redactor) -> None:
         """Write a file, without secrets."""
-        told = {
+        document = {
             "v": CASSETTE_V,
             "turns": [each.as_json(redactor) for each in self.turns],
             "calls": [redactor.value(each.as_json()) for each in self.calls],
@@ -115,13 +115,13 @@ class Tape(Struct):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
         file.chmod(0o600)  # redaction may miss a secret, so only the owner may read the file
-        file.write_text(f"{laid_out(told)}\n", encoding="utf-8")
+        file.write_text(f"{format_json(document)}\n", encoding="utf-8")
 
 
-def laid_out(value: Json, indent: int = 0) -> str:
+def format_json(value: Json, indent: int = 0) -> str:
     """Return JSON for people and their diffs: what fits on a line stands on one, the rest is broken where it is nested.
 
-    >>> print(laid_out({"calls": [["call_1", "find_order"], ["call_2", "x" * 90]]}))
+    >>> print(format_json({"calls": [["call_1", "find_order"], ["call_2", "x" * 90]]}))
     {
       "calls": [
         ["call_1", "find_order"],
@@ -137,10 +137,10 @@ def laid_out(value: Json, indent: int = 0) -> str:
         return line
     inner = "\n" + " " * (indent + 2)
     if isinstance(value, list):
-        parts = [laid_out(each, indent + 2) for each in value]
+        parts = [format_json(each, indent + 2) for each in value]
     else:
         parts = [
-            f"{json.dumps(name, ensure_ascii=False)}: {laid_out(each, indent + 2)}" for name, each in value.items()
+            f"{json.dumps(name, ensure_ascii=False)}: {format_json(each, indent + 2)}" for name, each in value.items()
         ]
     first, last = ("[", "]") if isinstance(value, list) else ("{", "}")
     return first + inner + f",{inner}".join(parts) + "\n" + " " * indent + last
@@ -174,13 +174,13 @@ class Cassette:
 
     def runtime(self, tools: Tools, **how: Any) -> SyncRuntime:
         """Return a `SyncRuntime` whose tools are on the tape; `how` as it takes."""
-        return SyncRuntime(self.tools(tools), **self._heard(how))
+        return SyncRuntime(self.tools(tools), **self._with_observer(how))
 
     def async_runtime(self, tools: Tools, **how: Any) -> Runtime:
         """Return a `Runtime` whose tools are on the tape; `how` as it takes."""
-        return Runtime(self.tools(tools), **self._heard(how))
+        return Runtime(self.tools(tools), **self._with_observer(how))
 
-    def _heard(self, how: dict[str, Any]) -> dict[str, Any]:
+    def _with_observer(self, how: dict[str, Any]) -> dict[str, Any]:
         if self.records:
             return {**how, "observers": (*how.get("observers", ()), self.observe)}
         return how
@@ -195,19 +195,19 @@ class Cassette:
         self._tools |= {tool.name: tool for tool in toolset}
         if self.records:
             return toolset
-        return Toolset([self._silent(tool) for tool in toolset])
+        return Toolset([self._replaying(tool) for tool in toolset])
 
     def observe(self, event: Event) -> None:
         """Record the calls of a runtime: an observer."""
         match event:
-            case CallAdmitted(call=asked, arguments=arguments):
-                self._begin(asked, dict(arguments))
-            case ApprovalGiven(call=asked, approval=Approval(arguments=dict() as edited)):
-                self._begin(asked, edited)
-            case CallFinished(call=asked, result=result) if begun := self._under_way.pop(id(asked), None):
-                begun.result = _without_chance(result)
+            case CallAdmitted(call=tool_call, arguments=arguments):
+                self._begin(tool_call, dict(arguments))
+            case ApprovalGiven(call=tool_call, approval=Approval(arguments=dict() as edited)):
+                self._begin(tool_call, edited)
+            case CallFinished(call=tool_call, result=result) if taped := self._under_way.pop(id(tool_call), None):
+                taped.result = _without_reference(result)
                 if not result.attempts or result.replayed:
-                    self._tape.calls.remove(begun)
+                    self._tape.calls.remove(taped)
 
     def close(self) -> None:
         """Write what was recorded.
@@ -222,26 +222,26 @@ class Cassette:
 
     # ------------------------------------------------------------------ recording
 
-    def _begin(self, asked: ToolCall, arguments: dict[str, Json]) -> None:
-        tool = self._tools.get(asked.name)
+    def _begin(self, tool_call: ToolCall, arguments: dict[str, Json]) -> None:
+        tool = self._tools.get(tool_call.name)
         if tool is None:
             return  # of another toolset, or handrail's own
         bound = tool.bind(arguments)
         if isinstance(bound, Failure):
             got = arguments
         else:
-            got = self._spelled(bound)
-        begun = self._under_way.get(id(asked))
-        if begun is None:
-            begun = self._under_way[id(asked)] = TapedCall(tool.name, got, ToolResult(asked.id))
-            self._tape.calls.append(begun)
-        begun.arguments = got
+            got = self._canonical(bound)
+        taped = self._under_way.get(id(tool_call))
+        if taped is None:
+            taped = self._under_way[id(tool_call)] = TapedCall(tool.name, got, ToolResult(tool_call.id))
+            self._tape.calls.append(taped)
+        taped.arguments = got
 
     def note(self, asked: str, answer: Turn) -> None:
         """A model has answered."""
         self._tape.turns.append(TapedTurn(self._redactor.text(asked), answer))
 
-    def _spelled(self, bound: Mapping[str, Any]) -> Json:
+    def _canonical(self, bound: Mapping[str, Any]) -> Json:
         """Return arguments as the tape spells them, whatever types the tool has for them."""
         return self._redactor.value(to_jsonable_python(dict(bound), fallback=repr, inf_nan_mode="strings"))
 
@@ -253,12 +253,12 @@ class Cassette:
         Raises:
             NotOnTape: It was not asked that.
         """
-        said = [each.answer for each in self._tape.turns if each.asked == self._redactor.text(asked)]
-        if place >= len(said):
-            raise self._lacks(f"answer {place + 1} of the model to {asked!r}")
-        return said[place]
+        answers = [each.answer for each in self._tape.turns if each.asked == self._redactor.text(asked)]
+        if place >= len(answers):
+            raise self._missing_error(f"answer {place + 1} of the model to {asked!r}")
+        return answers[place]
 
-    def _silent(self, tool: BaseTool) -> BaseTool:
+    def _replaying(self, tool: BaseTool) -> BaseTool:
         """Return a tool that checks and judges as this one does, and takes its values from the tape."""
         # What would touch the world beside the call itself: a process, asking whether it happened, opening.
         silent = tool.replace(
@@ -269,20 +269,20 @@ class Cassette:
             blocking=False,
             max_attempts=1,
         )
-        vars(silent).update(opens=False, is_async=False, ready=partial(self._ready, tool))
+        vars(silent).update(opens=False, is_async=False, bind_call=partial(self._ready, tool))
         return silent
 
     def _ready(self, tool: BaseTool, bound: Mapping[str, Any], *_: Any) -> Callable[[], Json]:
         """Find a call on the tape when the tool would be started. What is raised here ends the run."""
-        arguments = self._spelled(bound)
+        arguments = self._canonical(bound)
         wanted = keys.canonical(arguments)
         for place, taped in enumerate(self._tape.calls):
             if place not in self._played and taped.tool == tool.name and keys.canonical(taped.arguments) == wanted:
                 self._played.add(place)
                 return partial(_end_as, taped.result)
-        raise self._lacks(f"{'the write' if tool.writes else 'the read'} {tool.name}({wanted})")
+        raise self._missing_error(f"{'the write' if tool.writes else 'the read'} {tool.name}({wanted})")
 
-    def _lacks(self, what: str) -> NotOnTape:
+    def _missing_error(self, what: str) -> NotOnTape:
         left = [each.tool for place, each in enumerate(self._tape.calls) if place not in self._played]
         still = f"; not played yet: {', '.join(left)}" if left else ""
         self._missing.append(
@@ -317,16 +317,16 @@ class TapedModel(Struct):
         return answer
 
 
-def _masked(arguments: str, redactor: Redactor) -> str:
+def _redact_arguments(arguments: str, redactor: Redactor) -> str:
     """Return a call's arguments without secrets; unchanged text if they hold none."""
     try:
-        given = json.loads(arguments)
+        value = json.loads(arguments)
     except (ValueError, RecursionError):  # what is no JSON is recorded all the same
         return redactor.text(arguments)
-    shown = redactor.value(given)
-    if shown == given:
+    redacted = redactor.value(value)
+    if redacted == value:
         return arguments
-    return json.dumps(shown, ensure_ascii=False)
+    return json.dumps(redacted, ensure_ascii=False)
 
 
 def _end_as(result: ToolResult) -> Json:
@@ -343,7 +343,7 @@ def _end_as(result: ToolResult) -> Json:
     )
 
 
-def _without_chance(result: ToolResult) -> ToolResult:
+def _without_reference(result: ToolResult) -> ToolResult:
     """Return a result without the reference that leads to its exception in a log."""
     failure = result.failure
     if failure is None or failure.code != Code.INTERNAL_ERROR:

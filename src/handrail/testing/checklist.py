@@ -133,9 +133,9 @@ def _unrepeatable(tool: BaseTool) -> Iterator[Missing]:
             f'key="{tool.name}:{{{first}}}", and in it all that makes two acts two',
         )
     if tool.one_request and len(lines := source_checks.requests_in(tool.run)) > 1:
-        told = ", ".join(map(str, lines))
+        numbers = ", ".join(map(str, lines))
         yield Missing(
-            f"declares `one_request=True` and makes {len(lines)} (lines {told} of it): when a later one fails, the "
+            f"declares `one_request=True` and makes {len(lines)} (lines {numbers} of it): when a later one fails, the "
             "write counts as not done and is started again",
             "`raise hr.NoEffect(…)` where nothing happened, in place of `one_request=True`",
         )
@@ -147,7 +147,8 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
             f"may take {tool.timeout_s:g} s, and everybody waits for it", f"timeout_s={MOST_TIMEOUT_S:g} or less"
         )
     in_a_thread = not tool.is_async and tool.blocking and tool.isolation == "none"
-    if in_a_thread and not source_checks.heeds_its_end(tool.run):
+    ends = source_checks.heeds_its_end(tool.run) or source_checks.ends_by_itself(tool.run)
+    if in_a_thread and not ends:
         yield Missing(
             "a thread cannot be ended: the call is answered at its deadline, and the thread hangs on",
             'isolation="process", blocking=False where it is quick for certain, or a look at `context.cancelled`',
@@ -159,10 +160,10 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 def _racing(tool: BaseTool) -> Iterator[Missing]:
     if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
         if isinstance(tool.key, str):
-            named = sorted(names_in(tool.key))
+            parameters = sorted(names_in(tool.key))
         else:
-            named = list(tool.parameters.get("required", ()))
-        what = next(iter(named), "…")
+            parameters = list(tool.parameters.get("required", ()))
+        what = next(iter(parameters), "…")
         yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')
 
 
@@ -179,7 +180,7 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
         yield Missing(f"{seen.what} (line {seen.line} of it)", seen.instead)
 
 
-def _unasked(tool: BaseTool) -> Iterator[Missing]:
+def _without_approval(tool: BaseTool) -> Iterator[Missing]:
     if tool.effect == "destructive" and tool.effective_risk != "high" and not tool.approve:
         yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
 
@@ -195,7 +196,7 @@ ITEMS: Sequence[Item] = (
     Item("concurrency", "two calls race", _racing, "calls on one thing wait for each other"),
     Item("result size", "a result blows the context", _too_large, "is cut to its size, and can be read on"),
     Item("errors", "the model does not know how to go on", _unclear, "fails in words for the model"),
-    Item("approvals", "it is deleted before anybody knew", _unasked, "asks where it must"),
+    Item("approvals", "it is deleted before anybody knew", _without_approval, "asks where it must"),
 )
 DESCRIPTION = "description"
 WRONG_TOOL = "the wrong tool is picked"
@@ -208,16 +209,18 @@ WRONG_TOOL = "the wrong tool is picked"
 def check(tools: Tools, runtime: Runtime | SyncRuntime | None = None, settings: Settings | None = None) -> Checklist:
     """Go through the list for every tool, and for the runtime if one is given."""
     if isinstance(tools, Toolset):
-        chosen = tools
+        toolset = tools
     else:
-        chosen = Toolset(tools)
-    worded = [finding for finding in lint(chosen, settings).findings if finding.rule in _WORDING]
-    lines = [line for tool in chosen for line in _lines_of(tool, [each for each in worded if each.tool == tool.name])]
-    lines += [Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL) for each in worded if not each.tool]
+        toolset = Toolset(tools)
+    findings = [finding for finding in lint(toolset, settings).findings if finding.rule in _WORDING]
+    lines = [
+        line for tool in toolset for line in _tool_lines(tool, [each for each in findings if each.tool == tool.name])
+    ]
+    lines += [Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL) for each in findings if not each.tool]
     return Checklist([*lines, *(_lines_of_runtime(runtime) if runtime else ())])
 
 
-def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
+def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
     try:
         _ = tool.parameters
     except ToolDefinitionError as error:
@@ -228,8 +231,8 @@ def _lines_of(tool: BaseTool, worded: Sequence[Finding]) -> Iterator[Line]:
         yield from (Line(item.name, tool.name, each.what, each.fix, item.trouble) for each in missing)
         if not missing:
             yield Line(item.name, tool.name, item.passes)
-    yield from (Line(DESCRIPTION, tool.name, each.message, each.rewrite, WRONG_TOOL) for each in worded)
-    if not worded:
+    yield from (Line(DESCRIPTION, tool.name, each.message, each.rewrite, WRONG_TOOL) for each in findings)
+    if not findings:
         yield Line(DESCRIPTION, tool.name, "can be told from the others")
 
 
@@ -271,13 +274,13 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
 async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, Any] | None = None) -> Checklist:
     """Call the reads with their examples, and hold what they return to what they declare."""
     if isinstance(tools, Toolset):
-        chosen = tools
+        toolset = tools
     else:
-        chosen = Toolset(tools)
+        toolset = Toolset(tools)
     lines: list[Line] = []
     policy = Policy(max_permission="read", ask_from=None)
-    async with Runtime(chosen, policy=policy) as runtime:
-        for tool in chosen:
+    async with Runtime(toolset, policy=policy) as runtime:
+        for tool in toolset:
             if tool.effect != "read":
                 lines.append(Line("examples", tool.name, "is no read, and is not run here"))
             elif not tool.examples:
@@ -288,7 +291,7 @@ async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, A
 
 
 async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], deps: Any, inject: Any) -> Line:
-    told = argument_errors.shown(dict(example))
+    arguments = argument_errors.shown(dict(example))
     try:
         result = await runtime.call(
             tool.name,
@@ -300,24 +303,26 @@ async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], de
         return Line("examples", tool.name, f"cannot be run here: {error}", "--inject")
     if result.failure:
         return Line(
-            "examples", tool.name, f"fails for {told}: {result.failure.code}: {result.failure.message}", "examples"
+            "examples", tool.name, f"fails for {arguments}: {result.failure.code}: {result.failure.message}", "examples"
         )
-    if broken := not_as_promised(tool, result.value):
-        return Line("examples", tool.name, f"for {told} it returned what it did not promise: {broken}", "returns")
-    return Line("examples", tool.name, f"returns what it promises for {told}")
+    if difference := difference_from_schema(tool, result.value):
+        return Line(
+            "examples", tool.name, f"for {arguments} it returned what it did not promise: {difference}", "returns"
+        )
+    return Line("examples", tool.name, f"returns what it promises for {arguments}")
 
 
-def not_as_promised(tool: BaseTool, value: Any) -> str:
+def difference_from_schema(tool: BaseTool, value: Any) -> str:
     """Say how a value differs from what the tool declares to return; empty when it does not, or declares nothing."""
-    promised = tool.result_schema
-    if promised is None:
+    schema = tool.result_schema
+    if schema is None:
         return ""
     try:
         plain = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         return f"it has no JSON form ({error})"
-    broken = next(iter(compiled(promised).iter_errors(plain)), None)
-    if broken is None:
+    violation = next(iter(compiled(schema).iter_errors(plain)), None)
+    if violation is None:
         return ""
-    place = "/".join(map(str, broken.instance_path))
-    return f"{f'at {place}: ' if place else ''}{broken.message[:200]}"
+    place = "/".join(map(str, violation.instance_path))
+    return f"{f'at {place}: ' if place else ''}{violation.message[:200]}"

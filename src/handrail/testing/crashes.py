@@ -111,22 +111,22 @@ class Child:
             os.close(self._line)
             _work(work, theirs)
         os.close(theirs)
-        self._said = b""
+        self._output = b""
         self._over = False
 
-    def reached(self) -> None:
+    def wait_for_boundary(self) -> None:
         """Wait until it has come to its boundary.
 
         Raises:
             NotReached: It ended by itself.
         """
-        while b"\n" not in self._said and self._more():
+        while b"\n" not in self._output and self._more():
             pass
-        if not self._said.startswith(b"reached\n"):
-            words = self._said[:_MOST_SHOWN].decode(errors="replace")
+        if not self._output.startswith(b"reached\n"):
+            words = self._output[:_MOST_SHOWN].decode(errors="replace")
             raise NotReached(f"the process ended before it came to the boundary; it told: {words}")
 
-    def told(self) -> Json:
+    def result(self) -> Json:
         """Wait for its end; return what its work returned.
 
         Raises:
@@ -134,7 +134,7 @@ class Child:
         """
         while self._more():
             pass
-        last = self._said.removeprefix(b"reached\n")
+        last = self._output.removeprefix(b"reached\n")
         if not last:
             raise RuntimeError(f"the process {self.pid} ended without a word")
         raised, value = json.loads(last)
@@ -158,7 +158,7 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
             raise RuntimeError(f"the process {self.pid} said nothing for {PATIENCE_S:g} s, and was killed")
         piece = os.read(self._line, 1 << 16)
-        self._said += piece
+        self._output += piece
         if not piece:
             os.close(self._line)
             os.waitpid(self.pid, 0)
@@ -169,11 +169,11 @@ class Child:
 def _work(work: Callable[[Callable[[], None]], Json], line: int) -> None:
     """Work in the child, say what came of it, and end without anything that the parent has prepared for its own end."""
     try:
-        told = [False, work(lambda: _say(line, b"reached\n"))]
+        report = [False, work(lambda: _say(line, b"reached\n"))]
     except BaseException:
-        told = [True, traceback.format_exc()]
+        report = [True, traceback.format_exc()]
     try:
-        _say(line, json.dumps(told).encode())
+        _say(line, json.dumps(report).encode())
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -219,28 +219,28 @@ class MortalStore:
             "append_entry": (None, Boundary.AFTER_JOURNAL),
         }
         for name in self._at.keys() & vars(self).keys():
-            setattr(self, name, partial(self._between, name, getattr(store, name)))
+            setattr(self, name, partial(self._ask_store, name, getattr(store, name)))
 
-    def _between(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry) -> Any:
+    def _ask_store(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry) -> Any:
         """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
         if isinstance(asked, Settle):
             self._unrecorded += 1
         if isinstance(asked, JournalEntry):
-            ended = sum(step.kind == "call" for step in asked.steps)
-            if not (ended and self._unrecorded):
+            ended_calls = sum(step.kind == "call" for step in asked.steps)
+            if not (ended_calls and self._unrecorded):
                 return ask(asked)  # not the end of a write, but a turn, a read or a refused call
-            self._unrecorded = max(0, self._unrecorded - ended)
+            self._unrecorded = max(0, self._unrecorded - ended_calls)
         before, after = self._at[name]
-        self._come_to(before)
+        self._die_at(before)
         answer = ask(asked)
         if self._moment.boundary is after:
-            answer = _waited(answer)
-            self._come_to(after)
+            answer = _wait_for(answer)
+            self._die_at(after)
         return answer
 
-    def _come_to(self, boundary: Boundary | None) -> None:
+    def _die_at(self, boundary: Boundary | None) -> None:
         if self._moment.boundary is not boundary:
             return
         self._left -= 1
@@ -248,40 +248,40 @@ class MortalStore:
             if self._moment.by == signal.SIGSTOP:
                 # Whoever freezes in the middle of a commit to SQLite holds everybody up until it thaws. Whatever was
                 # asked before this has been committed when this is answered.
-                _waited(self._store.load_result("", ""))
+                _wait_for(self._store.load_result("", ""))
             self._reached()
             os.kill(os.getpid(), self._moment.by)
 
 
-def _waited(answer: StoreAnswer[T]) -> T:
+def _wait_for(answer: StoreAnswer[T]) -> T:
     if isinstance(answer, Future):
         return answer.result(PATIENCE_S)
     return answer
 
 
-def begun(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> Child:
+def start(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> Child:
     """Begin a deed in a process that ends at a moment, on a store by its name.
 
     Args:
         how: As for `Runtime`.
     """
 
-    described = _described(tools)
-    opened = opener(store)
+    toolset = _compiled(tools)
+    open_store = opener(store)
 
     def work(reached: Callable[[], None]) -> Json:
-        return _driven(deed, described, MortalStore(opened(), moment, reached), how)
+        return _drive(deed, toolset, MortalStore(open_store(), moment, reached), how)
 
     return Child(work)
 
 
-def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> None:
+def start_and_kill(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> None:
     """Begin a deed in a process, and let it be killed.
 
     Raises:
         NotReached: It did not come so far.
     """
-    child = begun(
+    child = start(
         deed,
         tools,
         store=store,
@@ -289,23 +289,23 @@ def killed(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) 
         **how,
     )
     try:
-        child.reached()
+        child.wait_for_boundary()
     finally:
         child.end()
 
 
-def done(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
+def run_in_child(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
     """Do a deed in a process of its own; return what it returned."""
-    described = _described(tools)
-    opened = opener(store)
-    child = Child(lambda _: _driven(deed, described, opened(), how))
+    toolset = _compiled(tools)
+    open_store = opener(store)
+    child = Child(lambda _: _drive(deed, toolset, open_store(), how))
     try:
-        return child.told()
+        return child.result()
     finally:
         child.end()
 
 
-def _described(tools: Tools) -> Toolset:
+def _compiled(tools: Tools) -> Toolset:
     """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
     toolset = Toolset(tools)
     for tool in toolset:
@@ -325,11 +325,11 @@ def opener(store: str) -> Callable[[], Store]:
     return partial(plugins.load("stores", kind), place)
 
 
-def _driven(deed: Deed, tools: Tools, store: Any, how: Mapping[str, Any]) -> Json:
+def _drive(deed: Deed, tools: Tools, store: Any, how: Mapping[str, Any]) -> Json:
     with SyncRuntime(tools, store=store, **how) as runtime:
-        told = deed(runtime)
+        result = deed(runtime)
     store.close()
-    return told
+    return result
 
 
 # ---------------------------------------------------------------------- what survives
@@ -423,22 +423,22 @@ class Crash(Struct, frozen=True):
         before = effects()
         moment = Moment(self.boundary, write)
         begin = partial(
-            _told,
+            _run_and_report,
             verb="run",
             on=question,
             model=model,
             run_id=run_id,
         )
-        killed(
+        start_and_kill(
             begin,
             tools,
             store=self.store,
             moment=moment,
             **how,
         )
-        told = done(
+        report = run_in_child(
             partial(
-                _told,
+                _run_and_report,
                 verb="resume",
                 on=run_id,
                 model=model,
@@ -447,15 +447,15 @@ class Crash(Struct, frozen=True):
             store=self.store,
             **how,
         )
-        results = [result_from_json(each) for each in told["results"]]
-        assert told["status"] == "done", (
-            f"killed {self.boundary.value}, the run ended {told['status']}: {told['reason']}"
+        results = [result_from_json(each) for each in report["results"]]
+        assert report["status"] == "done", (
+            f"killed {self.boundary.value}, the run ended {report['status']}: {report['reason']}"
         )
-        assert len(results) == told["calls"], f"{told['calls']} calls have {len(results)} results"
-        return Survived(self.boundary, effects() - before, told["status"], told["text"], results)
+        assert len(results) == report["calls"], f"{report['calls']} calls have {len(results)} results"
+        return Survived(self.boundary, effects() - before, report["status"], report["text"], results)
 
 
-def _told(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
+def _run_and_report(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
     """Run or resume; return what a parent wants to know of it."""
     run: Run = getattr(runtime, verb)(on, **how)
     results = [result_as_json(message.result) for message in run.messages if isinstance(message, ToolMessage)]
@@ -468,4 +468,15 @@ def _told(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
     }
 
 
-__all__ = ["Boundary", "Child", "Crash", "MortalStore", "Moment", "NotReached", "Survived", "begun", "done", "killed"]
+__all__ = [
+    "Boundary",
+    "Child",
+    "Crash",
+    "MortalStore",
+    "Moment",
+    "NotReached",
+    "Survived",
+    "run_in_child",
+    "start",
+    "start_and_kill",
+]

@@ -23,7 +23,7 @@ from threading import Lock
 from msgspec import Struct
 
 from handrail.errors import Json
-from handrail.testing.serving import Handler, Server, Serving
+from handrail.testing.serving import Handler, OwnedServer, Serving
 
 # A client that is still there after so long will not go away: it is answered after all.
 _PATIENCE_S = 30.0
@@ -79,7 +79,7 @@ class TicketServer(Serving):
         self.made: Callable[[dict[str, Json]], None] = lambda _ticket: None
         self._by_key: dict[str, dict[str, Json]] = {}
         self._lock = Lock()
-        super().__init__(_Handler)
+        super().__init__(_TicketHandler)
         self.url = f"http://{self.host}:{self.port}"
 
     def next_fate(self) -> Fate:
@@ -88,24 +88,24 @@ class TicketServer(Serving):
             self.fates.append(self.jitter.fate(len(self.fates)))
             return self.fates[-1]
 
-    def make(self, key: str, asked: dict[str, Json]) -> tuple[int, dict[str, Json]]:
+    def make(self, key: str, fields: dict[str, Json]) -> tuple[int, dict[str, Json]]:
         """Make a ticket, or find the one that was made under this key; return the status and the answer."""
         with self._lock:
             self.delivered += 1
-            known = self._by_key.get(key) if key else None
-            if known is not None and known["asked"] != asked:
+            earlier = self._by_key.get(key) if key else None
+            if earlier is not None and earlier["asked"] != fields:
                 return 422, {"error": "this key was used for another ticket"}
-            if known is not None:
-                return 200, known["ticket"]
-            ticket = {"ticket_id": f"T{len(self.tickets) + 1}", **asked}
+            if earlier is not None:
+                return 200, earlier["ticket"]
+            ticket = {"ticket_id": f"T{len(self.tickets) + 1}", **fields}
             self.tickets.append(ticket)
-            self._by_key[key] = {"asked": asked, "ticket": ticket}
+            self._by_key[key] = {"asked": fields, "ticket": ticket}
         self.made(ticket)
         return 201, ticket
 
 
-class _Handler(Handler):
-    server: Server[TicketServer]
+class _TicketHandler(Handler):
+    server: OwnedServer[TicketServer]
 
     def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
         self._answer(200, self.server.owner.tickets)
@@ -113,7 +113,7 @@ class _Handler(Handler):
     def do_POST(self) -> None:  # noqa: N802
         system = self.server.owner
         try:
-            asked = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
+            fields = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
         except ValueError:
             self._answer(400, {"error": "no JSON"})
             return
@@ -123,19 +123,19 @@ class _Handler(Handler):
             return
         key = self.headers.get("idempotency-key", "")
         for _ in range(2 if fate is Fate.REQUEST_TWICE else 1):
-            status, told = system.make(key, asked)
-        if fate is Fate.ANSWER_LOST or (fate is Fate.ANSWER_LATE and self._client_left()):
+            status, ticket = system.make(key, fields)
+        if fate is Fate.ANSWER_LOST or (fate is Fate.ANSWER_LATE and self._wait_for_client_to_leave()):
             self.close_connection = True
             return
         for _ in range(2 if fate is Fate.ANSWER_TWICE else 1):
-            self._answer(status, told)
+            self._answer(status, ticket)
 
-    def _client_left(self) -> bool:
+    def _wait_for_client_to_leave(self) -> bool:
         """Wait until the client has lost its patience: then its end of the line can be read, and says nothing."""
         return bool(select.select([self.connection], [], [], _PATIENCE_S)[0])
 
-    def _answer(self, status: int, told: Json) -> None:
-        data = json.dumps(told, ensure_ascii=False).encode()
+    def _answer(self, status: int, body: Json) -> None:
+        data = json.dumps(body, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))

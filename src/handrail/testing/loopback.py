@@ -16,10 +16,10 @@ from msgspec import Struct, field
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.serving import Handler, Server, Serving
+from handrail.testing.serving import Handler, OwnedServer, Serving
 
 
-class Asked(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """A request as the server got it; names of headers are in small letters, of a repeated query the first counts."""
 
     method: str
@@ -31,10 +31,10 @@ class Asked(Struct, frozen=True):
     def json(self) -> Json:
         """Return the body as JSON; None when it is none."""
         try:
-            told: Json = json.loads(self.body)
+            document: Json = json.loads(self.body)
         except ValueError:
             return None
-        return told
+        return document
 
 
 class Answer(Struct, frozen=True):
@@ -59,14 +59,17 @@ class Loopback(Serving):
         url: Its address without a path.
     """
 
-    def __init__(self, answer: Callable[[Asked], Answer | None], *, faults: Iterable[Fault | None] = ()) -> None:
-        self.answer, self.faults = answer, list(faults)
-        self.asked: list[Asked] = []
+    def __init__(
+        self, answer: Callable[[ReceivedRequest], Answer | None], *, faults: Iterable[Fault | None] = ()
+    ) -> None:
+        self.answer = answer
+        self.faults = list(faults)
+        self.asked: list[ReceivedRequest] = []
         self._lock = Lock()
-        super().__init__(_Handler)
+        super().__init__(_LoopbackHandler)
         self.url = f"http://{self.host}:{self.port}"
 
-    def noted(self, asked: Asked) -> Fault | None:
+    def note(self, asked: ReceivedRequest) -> Fault | None:
         """Keep a request, and return what is to go wrong with it."""
         with self._lock:
             self.asked.append(asked)
@@ -76,16 +79,16 @@ class Loopback(Serving):
         return None
 
 
-class _Handler(Handler):
-    server: Server[Loopback]
+class _LoopbackHandler(Handler):
+    server: OwnedServer[Loopback]
 
     def _any(self) -> None:
         split = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         headers = {name.lower(): value for name, value in self.headers.items()}
-        asked = Asked(self.command, split.path, query, headers, body)
-        fault = self.server.owner.noted(asked)
+        asked = ReceivedRequest(self.command, split.path, query, headers, body)
+        fault = self.server.owner.note(asked)
         if fault is None:
             self._send(self.server.owner.answer(asked))
             return
@@ -104,14 +107,14 @@ class _Handler(Handler):
         if answer.stream is not None:
             self._pour(answer.stream)
             return
-        told = {name.lower(): value for name, value in answer.headers.items()}
+        headers = {name.lower(): value for name, value in answer.headers.items()}
         data = answer.body
         kind = "text/plain; charset=utf-8"
         if data is None:
             data = json.dumps(answer.json, ensure_ascii=False).encode()
             kind = "application/json; charset=utf-8"
         self.send_response(answer.status)
-        for name, value in {"content-type": kind, "content-length": str(len(data)), **told}.items():
+        for name, value in {"content-type": kind, "content-length": str(len(data)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -128,4 +131,4 @@ class _Handler(Handler):
         self.close_connection = True
 
 
-__all__ = ["Answer", "Asked", "Loopback"]
+__all__ = ["Answer", "Loopback", "ReceivedRequest"]

@@ -22,7 +22,7 @@ from socketserver import StreamRequestHandler
 from threading import Lock
 from typing import Literal, TypeAlias
 
-from handrail.testing.serving import Server, Serving
+from handrail.testing.serving import OwnedServer, Serving
 
 Trouble: TypeAlias = Literal["gone", "busy", "cut", "refused", "lost"]
 """What goes wrong with a connection: `gone` hangs up at once, `busy` answers 421, `cut` hangs up in the middle of the
@@ -40,11 +40,12 @@ class Mailbox(Serving):
     def __init__(self, *, faults: Iterable[Trouble | None] = (), refuses: Iterable[str] = ()) -> None:
         self.mails: list[EmailMessage] = []
         self.connections = 0
-        self._faults, self._refuses = list(faults), {each.lower() for each in refuses}
+        self._faults = list(faults)
+        self._refuses = {each.lower() for each in refuses}
         self._lock = Lock()
-        super().__init__(_Session)
+        super().__init__(_MailSession)
 
-    def connected(self) -> Trouble | None:
+    def next_trouble(self) -> Trouble | None:
         """Count a connection and return what is to go wrong with it."""
         with self._lock:
             self.connections += 1
@@ -67,14 +68,14 @@ class Mailbox(Serving):
             return any(mail["Message-ID"] == message_id for mail in self.mails)
 
 
-class _Session(StreamRequestHandler):
+class _MailSession(StreamRequestHandler):
     """One connection: a greeting, then a command a line."""
 
-    server: Server[Mailbox]
+    server: OwnedServer[Mailbox]
 
     def handle(self) -> None:
         mailbox = self.server.owner
-        trouble = mailbox.connected()
+        trouble = mailbox.next_trouble()
         if trouble == "gone":
             return
         self._say("421 busy" if trouble == "busy" else "220 mailbox")

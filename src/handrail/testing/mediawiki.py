@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.loopback import Answer, Asked, Loopback
+from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
 
 
 class WikiPage(Struct, frozen=True):
@@ -118,20 +118,20 @@ class MediaWiki(Loopback):
         self.api = self.url + "/{language}/w/api.php"
         """For `Wikipedia(api=...)`."""
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: ReceivedRequest) -> Answer:
         edition, _, path = asked.path.removeprefix("/").partition("/")
         if path != "w/api.php" or edition not in {page.language for page in self.pages}:
             return Answer(404, body=b"<h1>No wiki found</h1>", headers=_HTML)
         if _is_nobody(asked.headers.get("user-agent", "")):
-            told = b"Please set a user-agent and respect our robot policy https://w.wiki/4wJS.\n"
-            return Answer(403, body=told)
+            body = b"Please set a user-agent and respect our robot policy https://w.wiki/4wJS.\n"
+            return Answer(403, body=body)
         if asked.query.get("format") != "json":
             return Answer(body=b"<p>This is the HTML representation of the JSON format.</p>", headers=_HTML)
         if 0 <= _number(asked.query.get("maxlag"), -1) < self.lag_s:
             return _lagging(self.lag_s)
         if (action := asked.query.get("action", "help")) != "query":
             return _fault("badvalue", f'Unrecognized value for parameter "action": {action}.')
-        return _Query(asked.query, [page for page in self.pages if page.language == edition], self.url).answer()
+        return _WikiQuery(asked.query, [page for page in self.pages if page.language == edition], self.url).answer()
 
 
 _HTML = {"content-type": "text/html; charset=utf-8"}
@@ -150,7 +150,7 @@ def _number(text: str | None, otherwise: int) -> int:
 
 def _fault(code: str, info: str, **more: Json) -> Answer:
     docref = "See https://www.mediawiki.org/w/api.php for API usage."
-    told: Json = {
+    document: Json = {
         "error": {
             "code": code,
             "info": info,
@@ -159,22 +159,22 @@ def _fault(code: str, info: str, **more: Json) -> Answer:
         },
         "servedby": "stand-in",
     }
-    return Answer(json=told, headers={"mediawiki-api-error": code})
+    return Answer(json=document, headers={"mediawiki-api-error": code})
 
 
 def _lagging(lag_s: float) -> Answer:
     """Return what a lagging wiki says, with status 200, as the manual has it."""
-    refused = _fault(
+    fault = _fault(
         "maxlag",
         f"Waiting for stand-in: {lag_s:g} seconds lagged.",
         host="stand-in",
         lag=lag_s,
         type="db",
     )
-    return Answer(json=refused.json, headers={"retry-after": "5", "x-database-lag": f"{lag_s:.0f}", **refused.headers})
+    return Answer(json=fault.json, headers={"retry-after": "5", "x-database-lag": f"{lag_s:.0f}", **fault.headers})
 
 
-class _Query:
+class _WikiQuery:
     """One request of `action=query` to one edition."""
 
     def __init__(self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str) -> None:
@@ -208,38 +208,38 @@ class _Query:
         rest: dict[str, Json] = {}
         if at + len(shown) < len(hits):
             rest = {"continue": {"sroffset": at + len(shown), "continue": "-||"}}
-        told: Json = [self._hit(page, words) for page in shown]
-        found: dict[str, Json] = {"searchinfo": {"totalhits": len(hits)}, "search": told}
-        return Answer(json={"batchcomplete": self._true, **rest, "query": found})
+        hits_found: Json = [self._hit(page, words) for page in shown]
+        result: dict[str, Json] = {"searchinfo": {"totalhits": len(hits)}, "search": hits_found}
+        return Answer(json={"batchcomplete": self._true, **rest, "query": result})
 
     def _hit(self, page: WikiPage, words: Sequence[str]) -> dict[str, Json]:
-        told: dict[str, Json] = {"ns": 0, "title": page.title, "pageid": self._id(page)}
-        known: dict[str, Json] = {
+        hit: dict[str, Json] = {"ns": 0, "title": page.title, "pageid": self._id(page)}
+        properties: dict[str, Json] = {
             "size": len(page.text.encode()),
             "wordcount": len(page.text.split()),
             "snippet": _snippet(page, words),
             "timestamp": "2026-01-01T00:00:00Z",
         }
         wanted = self.asked.get("srprop", "size|wordcount|timestamp|snippet").split("|")
-        return told | {name: value for name, value in known.items() if name in wanted}
+        return hit | {name: value for name, value in properties.items() if name in wanted}
 
     def _by_title(self) -> dict[str, Json]:
-        said = self.asked["titles"].split("|")[0].partition("#")[0]
-        title = (said[:1].upper() + said[1:]).replace("_", " ").strip()
-        told: dict[str, Any] = {}
-        if title != said:
-            told["normalized"] = [{"fromencoded": False, "from": said, "to": title}]
+        requested = self.asked["titles"].split("|")[0].partition("#")[0]
+        title = (requested[:1].upper() + requested[1:]).replace("_", " ").strip()
+        result: dict[str, Any] = {}
+        if title != requested:
+            result["normalized"] = [{"fromencoded": False, "from": requested, "to": title}]
         page = next((page for page in self.pages if title in (page.title, *page.redirects)), None)
         if page and title != page.title and "redirects" in self.asked:
-            told["redirects"] = [{"from": title, "to": page.title}]
+            result["redirects"] = [{"from": title, "to": page.title}]
         elif page and title != page.title:
             page = WikiPage(title, "", language=page.language)
-        found = self._page(page) if page else self._missing(title)
+        document = self._page(page) if page else self._missing(title)
         if self._second:
-            told["pages"] = [found]
+            result["pages"] = [document]
         else:
-            told["pages"] = {str(found.get("pageid", -1)): found}
-        return told
+            result["pages"] = {str(document.get("pageid", -1)): document}
+        return result
 
     def _missing(self, title: str) -> dict[str, Json]:
         if re.search(r"[\[\]{}<>]", title) or not title:
@@ -248,24 +248,22 @@ class _Query:
         return {"ns": 0, "title": title, "missing": self._true}
 
     def _page(self, page: WikiPage) -> dict[str, Json]:
-        told: dict[str, Json] = {"pageid": self._id(page), "ns": 0, "title": page.title}
+        document: dict[str, Json] = {"pageid": self._id(page), "ns": 0, "title": page.title}
         props = self.asked.get("prop", "").split("|")
         if "extracts" in props:
-            told["extract"] = self._extract(page.text)
+            document["extract"] = self._extract(page.text)
         if "info" in props:
-            told |= {"contentmodel": "wikitext", "pagelanguage": page.language, "length": len(page.text.encode())}
+            document |= {"contentmodel": "wikitext", "pagelanguage": page.language, "length": len(page.text.encode())}
         if "info" in props and "url" in self.asked.get("inprop", ""):
-            told["fullurl"] = f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
+            document["fullurl"] = f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
         if "pageprops" in props and page.disambiguation:
-            told["pageprops"] = {"disambiguation": ""}
-        return told
+            document["pageprops"] = {"disambiguation": ""}
+        return document
 
     def _extract(self, text: str) -> str:
         """Return a text as TextExtracts does: lines within a paragraph joined, two empty lines before a heading."""
         if "may mean:" not in text:
             text = re.sub(r"(?<=[^\n=])\n(?=[^\n=])", " ", text)
-        else:
-            text = text
         if "exintro" in self.asked:
             text = re.split(r"\n+==", text, maxsplit=1)[0]
         if "explaintext" not in self.asked:
@@ -291,9 +289,9 @@ def _snippet(page: WikiPage, words: Sequence[str]) -> str:
     """Return what stands around the first word that matches, marked as the search does."""
     text = " ".join(re.sub(r"(?m)^=+ .*? =+$", "", page.text).split())
     at = max(0, min((text.lower().find(word) for word in words if word in text.lower()), default=0) - 40)
-    marked = html.escape(text[at : at + 200], quote=True)
+    escaped = html.escape(text[at : at + 200], quote=True)
     pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    return re.sub(f"({pattern})", r'<span class="searchmatch">\1</span>', marked, flags=re.IGNORECASE)
+    return re.sub(f"({pattern})", r'<span class="searchmatch">\1</span>', escaped, flags=re.IGNORECASE)
 
 
 __all__ = ["PAGES", "MediaWiki", "WikiPage"]

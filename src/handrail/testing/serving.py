@@ -23,8 +23,9 @@ class Serving:
     """
 
     def __init__(self, handler: type[BaseRequestHandler]) -> None:
-        self._server = Server(self, handler)
-        self.host, self.port = "127.0.0.1", int(self._server.server_address[1])
+        self._server = OwnedServer(self, handler)
+        self.host = "127.0.0.1"
+        self.port = int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
         # Polled often, because `shutdown` waits for the poll.
@@ -38,7 +39,7 @@ class Serving:
         self._thread.join()
 
 
-class Server(ThreadingTCPServer, Generic[Owner]):
+class OwnedServer(ThreadingTCPServer, Generic[Owner]):
     """A thread for each connection. Nobody waits for one when it ends."""
 
     daemon_threads = True

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.loopback import Answer, Asked, Loopback
+from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
 
 
 class WebPage(Struct, frozen=True):
@@ -69,31 +69,31 @@ class Tavily(Loopback):
         self.pages = pages
         self.key = "tvly-stand-in-key"
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: ReceivedRequest) -> Answer:
         paths = {"/search": self._search, "/extract": self._extract}
         if asked.path not in paths or asked.method != "POST":
             return Answer(404, json={"detail": "Not Found"})
         if asked.headers.get("authorization") != f"Bearer {self.key}":
-            return _refused(401, "Unauthorized: missing or invalid API key.")
+            return _refusal(401, "Unauthorized: missing or invalid API key.")
         body = asked.json()
         if not isinstance(body, dict):
-            return _refused(400, "Invalid JSON.")
+            return _refusal(400, "Invalid JSON.")
         return paths[asked.path](body)
 
     def _search(self, body: Mapping[str, Json]) -> Answer:
         query = body.get("query")
         most = body.get("max_results", 5)
         if not isinstance(query, str) or not query.strip():
-            return _refused(400, "Query is missing.")
+            return _refusal(400, "Query is missing.")
         if len(query) > 400:
-            return _refused(400, "Query is too long. Max query length is 400 characters.")
+            return _refusal(400, "Query is too long. Max query length is 400 characters.")
         if not isinstance(most, int) or not 0 <= most <= 20:
-            return _refused(400, "Max results must be between 0 and 20.")
+            return _refusal(400, "Max results must be between 0 and 20.")
         if (topic := body.get("topic", "general")) not in ("general", "news", "finance"):
-            return _refused(400, "Invalid topic. Must be 'general', 'news' or 'finance'.")
+            return _refusal(400, "Invalid topic. Must be 'general', 'news' or 'finance'.")
         words = set(re.findall(r"\w+", query.lower()))
-        found = [page for page in self.pages if _is_within(page, body) and (topic != "news" or page.topic == "news")]
-        scored = sorted(((_score(page, words), page) for page in found), key=lambda each: -each[0])
+        pages = [page for page in self.pages if _is_within(page, body) and (topic != "news" or page.topic == "news")]
+        ranked = sorted(((_score(page, words), page) for page in pages), key=lambda each: -each[0])
         results: Json = [
             {
                 "url": page.url,
@@ -102,7 +102,7 @@ class Tavily(Loopback):
                 "score": score,
                 "raw_content": page.text if body.get("include_raw_content") else None,
             }
-            for score, page in scored[:most]
+            for score, page in ranked[:most]
             if score
         ]
         common = {
@@ -115,15 +115,15 @@ class Tavily(Loopback):
         return Answer(json={**common, "response_time": 0.1, "request_id": _REQUEST_ID})
 
     def _extract(self, body: Mapping[str, Json]) -> Answer:
-        asked = body.get("urls")
-        urls = [asked] if isinstance(asked, str) else asked
+        requested = body.get("urls")
+        urls = [requested] if isinstance(requested, str) else requested
         if not isinstance(urls, list) or not urls or len(urls) > 20:
-            return _refused(400, "Between 1 and 20 URLs can be extracted at once.")
+            return _refusal(400, "Between 1 and 20 URLs can be extracted at once.")
         texts = {page.url: page.text for page in self.pages if page.text}
-        read: Json = [
+        results: Json = [
             {
                 "url": url,
-                "title": _title_of(url, self.pages),
+                "title": _title(url, self.pages),
                 "raw_content": texts[str(url)],
                 "images": [],
             }
@@ -131,23 +131,23 @@ class Tavily(Loopback):
             if url in texts
         ]
         failed: Json = [{"url": url, "error": "Failed to fetch url"} for url in urls if url not in texts]
-        told = {
-            "results": read,
+        document = {
+            "results": results,
             "failed_results": failed,
             "response_time": 0.1,
             "request_id": _REQUEST_ID,
         }
-        return Answer(json=cast(Json, told))
+        return Answer(json=cast(Json, document))
 
 
 _REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
 
-def _refused(status: int, error: str) -> Answer:
+def _refusal(status: int, error: str) -> Answer:
     return Answer(status, json={"detail": {"error": error}})
 
 
-def _title_of(url: Json, pages: Sequence[WebPage]) -> str:
+def _title(url: Json, pages: Sequence[WebPage]) -> str:
     return next((page.title for page in pages if page.url == url), "")
 
 

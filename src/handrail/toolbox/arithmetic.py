@@ -41,21 +41,21 @@ def calculation_error(message: str, suggestion: str) -> ToolError:
     return ToolError("NOT_CALCULABLE", message, suggestion=suggestion)
 
 
-def written(value: Fraction) -> str | None:
+def format_exact(value: Fraction) -> str | None:
     """Return a fraction as a decimal number with all its digits; None when these never end, or hardly.
 
-    >>> written(Fraction(1, 8)), written(Fraction(1, 3))
+    >>> format_exact(Fraction(1, 8)), format_exact(Fraction(1, 3))
     ('0.125', None)
     """
     twos = 0
     fives = 0
     rest = value.denominator
     while rest % 2 == 0 and twos <= MOST_DECIMALS:
-        rest = rest // 2
-        twos = twos + 1
+        rest //= 2
+        twos += 1
     while rest % 5 == 0 and fives <= MOST_DECIMALS:
-        rest = rest // 5
-        fives = fives + 1
+        rest //= 5
+        fives += 1
     places = max(twos, fives)
     if rest != 1 or places > MOST_DECIMALS:
         return None
@@ -64,18 +64,18 @@ def written(value: Fraction) -> str | None:
     return f"{'-' if value < 0 else ''}{whole}{decimals}"
 
 
-def rounded(value: Fraction) -> str:
+def format_rounded(value: Fraction) -> str:
     """Return a fraction rounded to `ROUNDED_DIGITS`.
 
-    >>> rounded(Fraction(2, 3))
+    >>> format_rounded(Fraction(2, 3))
     '0.666666666666667'
     """
     with localcontext(Context(prec=ROUNDED_DIGITS)):
-        told = Decimal(value.numerator) / Decimal(value.denominator)
-        told = told.normalize()
-    if -7 < told.adjusted() < ROUNDED_DIGITS + 6:
-        return f"{told:f}"
-    return str(told).replace("E+", "e").replace("E", "e")
+        number = Decimal(value.numerator) / Decimal(value.denominator)
+        number = number.normalize()
+    if -7 < number.adjusted() < ROUNDED_DIGITS + 6:
+        return f"{number:f}"
+    return str(number).replace("E+", "e").replace("E", "e")
 
 
 # ---------------------------------------------------------------------- operators and functions
@@ -87,8 +87,12 @@ def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def fitting(number: Number) -> Number:
-    """Return the number, one that is rounded anyway with fifty digits at most."""
+def require_fit(number: Number) -> Number:
+    """Return the number; cut one that is inexact to fifty digits.
+
+    Raises:
+        ToolError: It is larger than `MOST_BITS`.
+    """
     if not number.exact and _bits(number.value) > _BITS_OF_FIFTY_DIGITS:
         return _inexact(lambda value: value, number)
     if _bits(number.value) > MOST_BITS:
@@ -113,7 +117,7 @@ def _binary(combine: Callable[[Fraction, Fraction], Any]) -> _Operation:
         cancelled = not exact and abs(value) < max(abs(left.value), abs(right.value)) * _NOISE and combine in _SUMS
         if cancelled:
             return Number(Fraction(0), exact)
-        return fitting(Number(value, exact))
+        return require_fit(Number(value, exact))
 
     return operation
 
@@ -170,9 +174,7 @@ def power(base: Number, exponent: Number) -> Number:
             times = times % 2
         elif base.value in (0, 1):
             times = min(times, 1)
-        else:
-            times = times
-        return fitting(Number(base.value**times, exact))
+        return require_fit(Number(base.value**times, exact))
     if base.value < 0:
         message = "A negative number to a fractional power is not a real number."
         raise calculation_error(message, "Write cbrt(x) for the third root, or check the sign of the base.")
@@ -247,10 +249,10 @@ def _sine(angle: Number) -> Number:
 
 
 def _cosine(angle: Number) -> Number:
-    found = _sine(Number(angle.value + _PI / 2, angle.exact))
+    sine = _sine(Number(angle.value + _PI / 2, angle.exact))
     if angle.exact and angle.value == 0:
         return Number(Fraction(1))
-    return Number(found.value, exact=False)
+    return Number(sine.value, exact=False)
 
 
 def _tangent(angle: Number) -> Number:
@@ -275,13 +277,13 @@ def _arctangent(x: Decimal) -> Decimal:
 
 def _arcsine(x: Decimal) -> Decimal:
     if abs(x) > 1:
-        message = f"asin and acos take numbers from -1 to 1; it was {rounded(Fraction(x))}."
+        message = f"asin and acos take numbers from -1 to 1; it was {format_rounded(Fraction(x))}."
         raise calculation_error(message, "Check the argument; it must come out between -1 and 1.")
     return 2 * _arctangent(x / (1 + (1 - x * x).sqrt()))
 
 
 def _exactly(compute: Callable[..., Any]) -> _Operation:
-    return lambda *numbers: fitting(
+    return lambda *numbers: require_fit(
         Number(Fraction(compute(*(each.value for each in numbers))), all(each.exact for each in numbers))
     )
 
@@ -309,13 +311,11 @@ def _logarithm(base: int | None) -> _Operation:
         elif base:
             to = Number(Fraction(base))
         else:
-            to = None
-        if to is None:
             return _inexact(Decimal.ln, number)
         close = _inexact(lambda a, b: a.ln() / b.ln(), number, to)
         whole = Number(Fraction(round(close.value)), number.exact and to.exact)  # log2(8) is 3, not 3.000
-        known = abs(close.value - whole.value) < Fraction(1, 10**40) and power(to, whole).value == number.value
-        return whole if known else close
+        is_exact = abs(close.value - whole.value) < Fraction(1, 10**40) and power(to, whole).value == number.value
+        return whole if is_exact else close
 
     return operation
 
@@ -340,17 +340,19 @@ def _factorial(number: Number) -> Number:
 def _whole(number: Number, what: str) -> int:
     whole = _floor(number)
     if not _is(number, whole):
-        raise calculation_error(f"{what} takes a whole number; it got {rounded(number.value)}.", "Use round or floor.")
+        raise calculation_error(
+            f"{what} takes a whole number; it got {format_rounded(number.value)}.", "Use round or floor."
+        )
     return whole
 
 
 def _of_whole(compute: Callable[[int, int], int], name: str) -> _Operation:
     def operation(*numbers: Number) -> Number:
         exact = all(each.exact for each in numbers)
-        found = abs(_whole(numbers[0], name))
+        total = abs(_whole(numbers[0], name))
         for each in numbers[1:]:  # one at a time, so that none grows beyond what fits
-            found = fitting(Number(Fraction(compute(found, _whole(each, name))))).value.numerator
-        return fitting(Number(Fraction(found), exact))
+            total = require_fit(Number(Fraction(compute(total, _whole(each, name))))).value.numerator
+        return require_fit(Number(Fraction(total), exact))
 
     return operation
 
@@ -386,8 +388,8 @@ FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "asin": (1, 1, _decimal(_arcsine)),
     "acos": (1, 1, _decimal(lambda x: 2 * _arctangent(Decimal(1)) - _arcsine(x))),
     "atan": (1, 1, _decimal(_arctangent)),
-    "radians": (1, 1, lambda number: fitting(Number(number.value * _PI / 180, exact=False))),
-    "degrees": (1, 1, lambda number: fitting(Number(number.value * 180 / _PI, exact=False))),
+    "radians": (1, 1, lambda number: require_fit(Number(number.value * _PI / 180, exact=False))),
+    "degrees": (1, 1, lambda number: require_fit(Number(number.value * 180 / _PI, exact=False))),
     "factorial": (1, 1, _factorial),
     "gcd": (1, _MANY, _of_whole(math.gcd, "gcd")),
     "lcm": (1, _MANY, _of_whole(math.lcm, "lcm")),

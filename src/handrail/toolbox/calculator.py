@@ -28,11 +28,11 @@ from handrail.toolbox.arithmetic import (
     OPERATORS,
     Number,
     calculation_error,
-    fitting,
+    format_exact,
+    format_rounded,
     power,
-    rounded,
+    require_fit,
     too_large,
-    written,
 )
 from handrail.tools.function_tool import tool
 
@@ -77,13 +77,13 @@ def calculate(expression: str) -> Result:
         `result` as text, with every digit when `exact` is true, else rounded to 15 significant digits; `fraction` is
         then the exact value where it is short.
     """
-    return told(value_of(expression))
+    return as_result(evaluate(expression))
 
 
-def value_of(expression: str) -> Number:
+def evaluate(expression: str) -> Number:
     """Return what an expression is worth.
 
-    >>> value_of("0.1 + 0.2").value
+    >>> evaluate("0.1 + 0.2").value
     Fraction(3, 10)
 
     Raises:
@@ -96,12 +96,12 @@ def value_of(expression: str) -> Number:
     return _Reader(expression).whole()
 
 
-def told(number: Number) -> Result:
+def as_result(number: Number) -> Result:
     """Return a number as a tool tells it, with the `fraction` behind a rounded one where it is short."""
-    text = written(number.value) if number.exact else None
+    text = format_exact(number.value) if number.exact else None
     if text is not None:
         return Result(result=text, exact=True)
-    result = Result(result=rounded(number.value), exact=False)
+    result = Result(result=format_rounded(number.value), exact=False)
     fraction = str(number.value) if number.exact else ""
     if 0 < len(fraction) <= 40:
         return {**result, "fraction": fraction}
@@ -176,7 +176,7 @@ class _Reader:
             raise calculation_error("The expression is empty.", 'Write one such as "2 * (3 + 4)".')
         value = self._sum()
         if self._next.kind != "end":
-            raise self._unexpected()
+            raise self._unexpected_token()
         return value
 
     def _tokens(self) -> Iterator[_Token]:
@@ -185,8 +185,8 @@ class _Reader:
             if self.text[at].isspace():
                 at += 1
                 continue
-            found = _TOKEN.match(self.text, at)
-            if found is None:
+            match = _TOKEN.match(self.text, at)
+            if match is None:
                 raise self._error(
                     f"`{self.text[at]}`",
                     at,
@@ -194,8 +194,8 @@ class _Reader:
                         self.text[at], "Use only numbers, operators, brackets and the functions that are listed."
                     ),
                 )
-            yield _Token(str(found.lastgroup), found.group(), at)
-            at = found.end()
+            yield _Token(str(match.lastgroup), match.group(), at)
+            at = match.end()
         yield _Token("end", "", at)
 
     @property
@@ -217,29 +217,29 @@ class _Reader:
         return value
 
     def _product(self) -> Number:
-        value = self._signed()
+        value = self._factor()
         while sign := self._take("*", "/", "//", "%"):
             if sign == "%" and self._next.text.lower() == "of":
                 advice = "% is the remainder; write 15% of 80 as 15 / 100 * 80."
                 raise self._error("`% of`", self.tokens[self.place - 1].at, advice)
             if sign == "%" and (self._next.kind == "end" or self._next.text in ("+", "-", "*", "/", ")", ",")):
                 raise self._error("`%`", self.tokens[self.place - 1].at, "% is the remainder; write 15% as 15 / 100.")
-            value = OPERATORS[sign](value, self._signed())
+            value = OPERATORS[sign](value, self._factor())
         return value
 
-    def _signed(self) -> Number:
+    def _factor(self) -> Number:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise calculation_error(f"Brackets and signs are nested more than {MOST_DEPTH} deep.", "Calculate parts.")
         try:
             if self._take("-"):
-                operand = self._signed()
+                operand = self._factor()
                 return Number(-operand.value, operand.exact)
             if self._take("+"):
-                return self._signed()
+                return self._factor()
             base = self._atom()
             if self._take("**"):
-                return power(base, self._signed())
+                return power(base, self._factor())
             return base
         finally:
             self.depth -= 1
@@ -251,51 +251,51 @@ class _Reader:
             return self._number(token)
         if token.kind == "name":
             self.place += 1
-            return self._named(token)
+            return self._name(token)
         if self._take("("):
             value = self._sum()
             if not self._take(")"):
-                raise self._unexpected("a closing bracket")
+                raise self._unexpected_token("a closing bracket")
             return value
-        raise self._unexpected("a number")
+        raise self._unexpected_token("a number")
 
     def _number(self, token: _Token) -> Number:
         mantissa, _, exponent = token.text.lower().replace("_", "").partition("e")
         if exponent and (len(exponent) > 6 or abs(int(exponent)) > _LONGEST_EXPONENT):
             raise too_large()
-        return fitting(Number(Fraction(mantissa.rstrip(".")) * Fraction(10) ** int(exponent or 0)))
+        return require_fit(Number(Fraction(mantissa.rstrip(".")) * Fraction(10) ** int(exponent or 0)))
 
-    def _named(self, token: _Token) -> Number:
+    def _name(self, token: _Token) -> Number:
         if token.text in CONSTANTS and self._next.text != "(":
             return CONSTANTS[token.text]
         if token.text not in FUNCTIONS:
             near = nearest(token.text, [*FUNCTIONS, *CONSTANTS], most=2)
             if near:
-                known = f"Did you mean {' or '.join(near)}?"
+                advice = f"Did you mean {' or '.join(near)}?"
             else:
-                known = f"Functions are {', '.join(FUNCTIONS)}."
-            raise self._error(f"`{token.text}`", token.at, f"{known} Names and units are not known here.")
+                advice = f"Functions are {', '.join(FUNCTIONS)}."
+            raise self._error(f"`{token.text}`", token.at, f"{advice} Names and units are not known here.")
         if not self._take("("):
             raise self._error(f"`{token.text}`", token.at, f"Write it with brackets: {token.text}(2).")
         arguments = [self._sum()]
         while self._take(","):
             arguments.append(self._sum())
         if not self._take(")"):
-            raise self._unexpected("a closing bracket")
+            raise self._unexpected_token("a closing bracket")
         least, most, compute = FUNCTIONS[token.text]
         if not least <= len(arguments) <= most:
-            raise self._wrong_count(token, len(arguments))
+            raise self._count_error(token, len(arguments))
         return compute(*arguments)
 
-    def _wrong_count(self, token: _Token, given: int) -> ToolError:
+    def _count_error(self, token: _Token, count: int) -> ToolError:
         if token.text == "log":
             return self._error("`log`", token.at, "Write ln(x), log10(x), log2(x), or log(x, base).")
         least, most, _ = FUNCTIONS[token.text]
         wanted = f"{least}" if least == most else f"{least} to {most}"
-        advice = f"{token.text} takes {wanted} arguments; it got {given}. Thousands separators count as commas."
+        advice = f"{token.text} takes {wanted} arguments; it got {count}. Thousands separators count as commas."
         return self._error(f"`{token.text}`", token.at, advice)
 
-    def _unexpected(self, wanted: str = "") -> ToolError:
+    def _unexpected_token(self, wanted: str = "") -> ToolError:
         token = self._next
         before = self.tokens[self.place - 1] if self.place else None
         if token.kind == "end":

@@ -35,10 +35,10 @@ from handrail.parsing import names
 
 try:
     import fcntl
-except ImportError:  # Windows, where `named_roots` refuses
+except ImportError:  # Windows, where `name_roots` refuses
     fcntl = None  # type: ignore[assignment]
 
-KEPT = ".handrail-kept"
+BACKUPS = ".handrail-kept"
 """The folder of a root in which what was replaced is kept for undoing. The model neither sees nor opens it."""
 
 MOST_COMPARED = 5_000
@@ -56,7 +56,7 @@ class Tree(Struct, frozen=True):
     roots: Mapping[str, Path]
     denied: Sequence[str]
 
-    def located(self, path: str) -> tuple[Path | None, list[str]]:
+    def locate(self, path: str) -> tuple[Path | None, list[str]]:
         """Return the root of a path and the components below it; no root for the top of a tree of several.
 
         Raises:
@@ -73,15 +73,15 @@ class Tree(Struct, frozen=True):
             raise NoEffect(
                 "FILE_NOT_FOUND",
                 f"There is no folder `{parts[0]}`.",
-                suggestion=self._near(parts[0]),
+                suggestion=self._suggest_root(parts[0]),
             )
         return self.roots[parts[0]], parts[1:]
 
     def denies(self, parts: Sequence[str]) -> bool:
         """Whether one of these names is denied, however it is spelled."""
-        return any(fnmatchcase(folded(part), pattern) for part in parts for pattern in self.denied)
+        return any(fnmatchcase(fold(part), pattern) for part in parts for pattern in self.denied)
 
-    def _near(self, name: str) -> str:
+    def _suggest_root(self, name: str) -> str:
         near = names.nearest(name, self.roots)
         if near:
             return f"Did you mean `{near[0]}`? {LOOK}"
@@ -90,7 +90,7 @@ class Tree(Struct, frozen=True):
     @contextmanager
     def folder(self, path: str, *, make: bool = False, wanted: str = "") -> Iterator[int]:
         """Give the descriptor of a folder, made on the way if so wanted; errors name what was `wanted` in it."""
-        root, parts = self.located(path)
+        root, parts = self.locate(path)
         if root is None:
             raise NoEffect("NOT_A_FOLDER", "This is the list of folders itself.", suggestion=LOOK)
         here = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the programmer's word
@@ -107,18 +107,18 @@ class Tree(Struct, frozen=True):
             _refuse_pseudo(here, path)
             yield here
         except OSError as error:
-            asked = (wanted or path).split("/")
+            components = (wanted or path).split("/")
             at = reached + (path != "." and len(path.split("/")) - len(parts))
-            missing = error.errno == errno.ENOENT and at < len(asked)
-            raise _told(error, wanted or path, self._beside(here, asked, at) if missing else LOOK) from error
+            missing = error.errno == errno.ENOENT and at < len(components)
+            raise _error_for(error, wanted or path, self._suggest(here, components, at) if missing else LOOK) from error
         finally:
             os.close(here)
 
-    def _beside(self, folder: int, asked: Sequence[str], at: int) -> str:
+    def _suggest(self, folder: int, components: Sequence[str], at: int) -> str:
         """Advise what is there instead of the component `at` of what was asked for."""
         with suppress(OSError), os.scandir(folder) as entries:
             there = [each.name for each in islice(entries, MOST_COMPARED) if self.shows(each.name)]
-            if near := ["/".join([*asked[:at], each]) for each in names.nearest(asked[at], there)]:
+            if near := ["/".join([*components[:at], each]) for each in names.nearest(components[at], there)]:
                 return f"Did you mean {' or '.join(f'`{each}`' for each in near)}? {LOOK}"
         return LOOK
 
@@ -129,7 +129,7 @@ class Tree(Struct, frozen=True):
     @contextmanager
     def place(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """Give the descriptor of the folder that a file is in, and the file's name there."""
-        _, parts = self.located(path)
+        _, parts = self.locate(path)
         above, _, name = path.rpartition("/")
         if not parts or not name:
             raise NoEffect("NOT_A_FILE", f"`{path}` is a folder.", suggestion=LOOK)
@@ -151,10 +151,10 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW"
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def folded(name: str) -> str:
+def fold(name: str) -> str:
     """Return one form for all spellings of a name that some file system takes for the same one.
 
-    >>> folded(".ENV"), folded(".e\\u200dnv"), folded("．ｅｎｖ."), folded("x.PEM ")
+    >>> fold(".ENV"), fold(".e\\u200dnv"), fold("．ｅｎｖ."), fold("x.PEM ")
     ('.env', '.env', '.env', 'x.pem')
     """
     visible = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
@@ -166,8 +166,8 @@ def contents(folder: int, name: str, path: str, most_bytes: int) -> tuple[bytes,
     _refuse_irregular(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
     file = os.open(name, _FILE, dir_fd=folder)
     with os.fdopen(file, "rb") as opened:
-        found = os.fstat(file)
-        _refuse_irregular(found, path)
+        status = os.fstat(file)
+        _refuse_irregular(status, path)
         _refuse_pseudo(file, path)
         data = opened.read(most_bytes + 1)  # never by its size: a file may grow while it is read
     if len(data) > most_bytes:
@@ -176,19 +176,19 @@ def contents(folder: int, name: str, path: str, most_bytes: int) -> tuple[bytes,
             f"`{path}` is larger than {most_bytes:,} bytes.",
             suggestion="Go on without it, or tell the user.",
         )
-    return data, _version(data, found)
+    return data, _version(data, status)
 
 
-def _version(data: bytes, found: os.stat_result) -> str:
+def _version(data: bytes, status: os.stat_result) -> str:
     """Name what a file holds at this moment; the same text written again at another time is another version."""
-    return hashlib.sha256(b"%d:%d:" % (found.st_mtime_ns, found.st_ino) + data).hexdigest()[:16]
+    return hashlib.sha256(b"%d:%d:" % (status.st_mtime_ns, status.st_ino) + data).hexdigest()[:16]
 
 
-def _refuse_irregular(found: os.stat_result, path: str) -> None:
-    if stat.S_ISREG(found.st_mode):
+def _refuse_irregular(status: os.stat_result, path: str) -> None:
+    if stat.S_ISREG(status.st_mode):
         return
-    kind = next((said for test, said in _KINDS if test(found.st_mode)), "neither a file nor a folder")
-    code = Code.NOT_PERMITTED if stat.S_ISLNK(found.st_mode) else "NOT_A_FILE"
+    kind = next((description for test, description in _KINDS if test(status.st_mode)), "neither a file nor a folder")
+    code = Code.NOT_PERMITTED if stat.S_ISLNK(status.st_mode) else "NOT_A_FILE"
     raise NoEffect(code, f"`{path}` is {kind}.", suggestion=LOOK)
 
 
@@ -208,8 +208,8 @@ def _pseudo() -> set[int]:
     return {each.stat().st_dev for each in map(Path, ("/proc", "/sys", "/dev")) if each.is_mount()}
 
 
-def _told(error: OSError, path: str, advice: str) -> ToolError:
-    """Word what the system said. Nothing of it came from after a write had its effect."""
+def _error_for(error: OSError, path: str, advice: str) -> ToolError:
+    """Return the failure for an error of the system; none of these occurs after a write took effect."""
     number = error.errno or 0
     code, text = _ERRORS.get(number, ("NOT_USABLE", f"The system refuses `{{}}` ({errorcode.get(number, 'unknown')})."))
     return NoEffect(code, text.format(path), suggestion=advice)
@@ -228,14 +228,14 @@ _ERRORS = {
 }
 
 
-def replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | None) -> str:
-    """Put data in a file's place, whole or not at all; return its version.
+def replace_file(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | None) -> str:
+    """Replace a file by these bytes, whole or not at all; return its version.
 
     A new file is linked to its name, which fails when there is one by now. An old one is linked to a second name, in
     the root and by the version in `keep`, before the new one takes its place, so it keeps its bytes, its times and its
     version.
     """
-    own = f"{KEPT}-{token_hex(8)}"
+    own = f"{BACKUPS}-{token_hex(8)}"
     if keep is None:
         mode = 0o644
     else:
@@ -262,7 +262,7 @@ def replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | Non
                 follow_symlinks=False,
             )
         else:
-            _keep(folder, name, keep[0], kept_as(keep[1], name))
+            _back_up(folder, name, keep[0], backup_name(keep[1], name))
             os.replace(
                 own,
                 name,
@@ -279,21 +279,21 @@ def replaced(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | Non
     return version
 
 
-def kept_as(version: str, name: str) -> str:
-    """Name what is kept by its version, so that whoever looks for it after a crash knows the name too."""
+def backup_name(version: str, name: str) -> str:
+    """Return the name of a backup, made from the version, so that it can be found again after a crash."""
     return f"{version}-{name[:50]}"
 
 
-def _keep(folder: int, name: str, root: int, kept: str) -> None:
+def _back_up(folder: int, name: str, root: int, backup: str) -> None:
     with suppress(FileExistsError):
-        os.mkdir(KEPT, 0o700, dir_fd=root)
-    shelf = os.open(KEPT, _FOLDER, dir_fd=root)
+        os.mkdir(BACKUPS, 0o700, dir_fd=root)
+    shelf = os.open(BACKUPS, _FOLDER, dir_fd=root)
     try:
         # There already: an attempt that died between this and the replacement kept the very same file.
         with suppress(FileExistsError):
             os.link(
                 name,
-                kept,
+                backup,
                 src_dir_fd=folder,
                 dst_dir_fd=shelf,
                 follow_symlinks=False,
@@ -302,13 +302,13 @@ def _keep(folder: int, name: str, root: int, kept: str) -> None:
         os.close(shelf)
 
 
-def put_back(folder: int, name: str, root: int, kept: str) -> None:
-    """Put what was kept in the root back in a file's place, whole or not at all."""
+def restore_file(folder: int, name: str, root: int, backup: str) -> None:
+    """Restore a file from the backup in its root, whole or not at all."""
     try:
-        shelf = os.open(KEPT, _FOLDER, dir_fd=root)
+        shelf = os.open(BACKUPS, _FOLDER, dir_fd=root)
         try:
             os.replace(
-                kept,
+                backup,
                 name,
                 src_dir_fd=shelf,
                 dst_dir_fd=folder,
@@ -316,13 +316,13 @@ def put_back(folder: int, name: str, root: int, kept: str) -> None:
         finally:
             os.close(shelf)
     except FileNotFoundError as error:
-        told = f"What `{name}` held before is no longer kept."
-        raise NoEffect("FILE_NOT_FOUND", told, suggestion="Write it anew, or tell the user.") from error
+        message = f"The earlier content of `{name}` is no longer kept."
+        raise NoEffect("FILE_NOT_FOUND", message, suggestion="Write it anew, or tell the user.") from error
 
 
 @contextmanager
-def locked(folder: int, path: str, given_up: Event) -> Iterator[None]:
-    """Keep other writers of this program's kind out of a folder, so that of two with one version one is refused.
+def lock_folder(folder: int, path: str, given_up: Event) -> Iterator[None]:
+    """Lock a folder against other writers of this kind, so that of two with one version one is refused.
 
     The system takes the lock back from whoever dies. Where a file system knows none, two writers may still meet.
 
@@ -335,11 +335,11 @@ def locked(folder: int, path: str, given_up: Event) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if given_up.wait(0.005) or monotonic() > until:
-                told = f"Another program is writing in the folder of `{path}`."
+                message = f"Another program is writing in the folder of `{path}`."
                 advice = "Call again in a moment."
                 raise NoEffect(
                     Code.UNAVAILABLE,
-                    told,
+                    message,
                     suggestion=advice,
                     retryable=True,
                 ) from error
@@ -350,26 +350,31 @@ def locked(folder: int, path: str, given_up: Event) -> Iterator[None]:
     yield  # closing the folder gives the lock back
 
 
-def named_roots(roots: Sequence[str | Path] | Mapping[str, str | Path]) -> Mapping[str, Path]:
-    """Return the roots by the name that the model calls them; the only one by none."""
+def name_roots(roots: Sequence[str | Path] | Mapping[str, str | Path]) -> Mapping[str, Path]:
+    """Return the roots by the names that the model uses; a single root has an empty name."""
     if sys.platform == "win32" or os.open not in os.supports_dir_fd:
         raise ConfigError(
             "Files opens relative to a folder and follows no link; this system cannot. Use WSL2 or Linux."
         )
     if isinstance(roots, str | Path) or not roots:
         raise ConfigError('Files takes a list of folders, such as Files(roots=["reports"])')
-    given = dict(roots) if isinstance(roots, Mapping) else {}
-    for root in () if isinstance(roots, Mapping) else roots:
-        name = Path(root).resolve().name
-        if name in given:
-            raise ConfigError(f"two roots are called {name!r}; name them: Files(roots={{'a': ..., 'b': ...}})")
-        given[name] = root
-    for name, root in given.items():
+    named = roots if isinstance(roots, Mapping) else _by_own_name(roots)
+    for name, root in named.items():
         if not Path(root).is_dir():
-            raise ConfigError(f"{root} is no folder, so it can be no root of Files")
-        if len(given) > 1 and (not name or "/" in name):
+            raise ConfigError(f"{root} is no folder, so it cannot be a root of Files")
+        if len(named) > 1 and (not name or "/" in name):
             raise ConfigError(f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})")
-    found = {name: Path(root).resolve() for name, root in given.items()}
-    if len(found) == 1 and not isinstance(roots, Mapping):
-        return {"": next(iter(found.values()))}
-    return found
+    resolved = {name: Path(root).resolve() for name, root in named.items()}
+    if len(resolved) == 1 and not isinstance(roots, Mapping):
+        return {"": next(iter(resolved.values()))}
+    return resolved
+
+
+def _by_own_name(roots: Sequence[str | Path]) -> Mapping[str, str | Path]:
+    named: dict[str, str | Path] = {}
+    for root in roots:
+        name = Path(root).resolve().name
+        if name in named:
+            raise ConfigError(f"two roots are called {name!r}; name them: Files(roots={{'a': ..., 'b': ...}})")
+        named[name] = root
+    return named

@@ -35,9 +35,9 @@ class TimedTransport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
-        with errors_of_httpx2(), self._head.within(request):
-            answer = self._pool(proxy_of(request.url)).handle_request(as_sent(request))
-        return answered(answer, Body(answer))
+        with httpx2_errors(), self._head.within(request):
+            answer = self._pool(proxy_for(request.url)).handle_request(core_request(request))
+        return as_response(answer, Body(answer))
 
     def close(self) -> None:
         """Close the connections."""
@@ -53,7 +53,7 @@ class TimedTransport(httpx2.BaseTransport):
             return self._pools[proxy]
 
 
-def timed_client(**how: Any) -> httpx2.Client:
+def make_client(**how: Any) -> httpx2.Client:
     """Return a client for a service of the programmer's choice; for addresses of a model's see `egress`.
 
     Args:
@@ -62,40 +62,40 @@ def timed_client(**how: Any) -> httpx2.Client:
     return httpx2.Client(transport=TimedTransport(), **how)
 
 
-def proxy_of(url: httpx2.URL) -> str:
+def proxy_for(url: httpx2.URL) -> str:
     """Return the proxy that the environment names for an address; empty where there is none."""
-    known = getproxies()
-    if not (proxy := known.get(url.scheme) or known.get("all") or "") or proxy_bypass(url.host):
+    proxies = getproxies()
+    if not (proxy := proxies.get(url.scheme) or proxies.get("all") or "") or proxy_bypass(url.host):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _pool_through(proxy: str, backend: httpcore2.NetworkBackend) -> httpcore2.ConnectionPool:
     if not proxy:
-        return httpcore2.ConnectionPool(**pooled(), network_backend=backend)
-    named = httpx2.Proxy(proxy)  # parts the password from the address
+        return httpcore2.ConnectionPool(**pool_settings(), network_backend=backend)
+    parsed = httpx2.Proxy(proxy)  # parts the password from the address
     where: Any = httpcore2.URL(
-        scheme=named.url.raw_scheme,
-        host=named.url.raw_host,
-        port=named.url.port,
-        target=named.url.raw_path,
+        scheme=parsed.url.raw_scheme,
+        host=parsed.url.raw_host,
+        port=parsed.url.port,
+        target=parsed.url.raw_path,
     )
-    if named.url.scheme.startswith("socks5"):
+    if parsed.url.scheme.startswith("socks5"):
         return httpcore2.SOCKSProxy(
             where,
-            proxy_auth=named.raw_auth,
-            **pooled(),
+            proxy_auth=parsed.raw_auth,
+            **pool_settings(),
             network_backend=backend,
         )
     return httpcore2.HTTPProxy(
         where,
-        proxy_auth=named.raw_auth,
-        **pooled(),
+        proxy_auth=parsed.raw_auth,
+        **pool_settings(),
         network_backend=backend,
     )
 
 
-def pooled() -> dict[str, Any]:
+def pool_settings() -> dict[str, Any]:
     """Return what every pool of connections is made with."""
     context = httpx2.create_ssl_context()
     return {
@@ -106,7 +106,7 @@ def pooled() -> dict[str, Any]:
     }
 
 
-def as_sent(request: httpx2.Request) -> httpcore2.Request:
+def core_request(request: httpx2.Request) -> httpcore2.Request:
     """Return a request as httpcore2 sends it, with what stands in `UNSEEN_QUERY`."""
     url = request.url
     unseen = str(request.extensions.get(UNSEEN_QUERY, "")).encode()
@@ -125,7 +125,7 @@ def as_sent(request: httpx2.Request) -> httpcore2.Request:
     )
 
 
-def answered(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
+def as_response(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
     """Return an answer of httpcore2 as one of httpx2."""
     return httpx2.Response(
         answer.status,
@@ -213,7 +213,7 @@ class Body(httpx2.SyncByteStream):
         self._answer = answer
 
     def __iter__(self) -> Iterator[bytes]:
-        with errors_of_httpx2():
+        with httpx2_errors():
             yield from self._answer.iter_stream()
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Body(httpx2.SyncByteStream):
 
 
 @contextmanager
-def errors_of_httpx2() -> Iterator[None]:
+def httpx2_errors() -> Iterator[None]:
     """Raise httpx2's error of the same name, which is what its users catch."""
     try:
         yield

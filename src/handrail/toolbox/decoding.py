@@ -1,7 +1,7 @@
 """Text and bytes: which encoding a file is in, and its lines.
 
-    text, encoding = decoded(data)
-    data, encoding = encoded(text, encoding)
+    text, encoding = decode(data)
+    data, encoding = encode(text, encoding)
 
 Rule 1: an encoding is told by what cannot be otherwise, or not at all: nothing is read as what it merely might be.
 """
@@ -15,13 +15,13 @@ from contextlib import suppress
 from handrail.errors import NoEffect
 
 
-def decoded(data: bytes) -> tuple[str, str]:
+def decode(data: bytes) -> tuple[str, str]:
     """Return the text of a file and the encoding it was read in.
 
     A byte order mark decides; then UTF-8, which other encodings hardly ever pass for; then GB18030, where most of what
     is not ASCII is common Chinese, for it takes nearly any bytes. Nothing else is guessed.
 
-    >>> decoded("天气".encode("gb18030"))
+    >>> decode("天气".encode("gb18030"))
     ('天气', 'gb18030')
 
     Raises:
@@ -57,7 +57,7 @@ def _is_common_chinese(char: str) -> bool:
         return False
 
 
-def encoded(text: str, encoding: str) -> tuple[bytes, str]:
+def encode(text: str, encoding: str) -> tuple[bytes, str]:
     """Return text in the encoding of the file it replaces, in UTF-8 where that cannot write it."""
     with suppress(UnicodeEncodeError):
         return text.encode(encoding), encoding
@@ -67,6 +67,6 @@ def encoded(text: str, encoding: str) -> tuple[bytes, str]:
         raise NoEffect("NOT_TEXT", "`text` holds half a character.", suggestion="Write whole characters.") from error
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Return the lines with their ends, numbered as every editor does: `splitlines` would end one at U+2028 too."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)

@@ -158,7 +158,7 @@ class Desk:
             if before is not None:
                 return before
             changed = execute("UPDATE desk_tickets SET status = 'closed' WHERE ticket_id = ?", ticket_id)
-            if not _changed(changed):
+            if not _has_changed(changed):
                 raise _none("ticket", ticket_id, "Call `list_tickets` for the numbers of a user's tickets.")
             return answer({"ticket_id": ticket_id, "status": "closed"})
 
@@ -193,13 +193,13 @@ class Desk:
             if credit is None:
                 raise _none("promo code", code, "Ask the user for the exact code.")
             _user(execute, user_id, NoEffect)
-            taken = execute(
+            redeemed_now = execute(
                 "INSERT INTO desk_redemptions(user_id, code) VALUES (?, ?) ON CONFLICT DO NOTHING", user_id, code
             )
-            if not _changed(taken):
+            if not _has_changed(redeemed_now):
                 raise NoEffect("REDEEMED", f"{user_id} has redeemed {code!r} before.", suggestion="Tell the user so.")
             used = execute("UPDATE desk_promos SET uses_left = uses_left - 1 WHERE code = ? AND uses_left > 0", code)
-            if not _changed(used):
+            if not _has_changed(used):
                 raise NoEffect("USED_UP", f"The promo code {code!r} is used up.", suggestion="Tell the user so.")
             execute(
                 "UPDATE desk_users SET credit_cents = credit_cents + ? WHERE user_id = ?",
@@ -208,19 +208,19 @@ class Desk:
             )
             return {"user_id": user_id, "code": code, "credit_cents": credit["credit_cents"]}
 
-    def redeemed(self, arguments: Row, context: Context[Any]) -> Found | NotFound:
+    def verify_redemption(self, arguments: Row, context: Context[Any]) -> Found | NotFound:
         """Say whether a user has redeemed a code: what `verify` asks after a lost answer."""
         user_id = arguments["user_id"]
         code = arguments["code"]
         with self._begin(context.remaining_s()) as execute:
-            found = execute(
+            rows = execute(
                 "SELECT credit_cents FROM desk_redemptions r JOIN desk_promos p ON p.code = r.code "
                 "WHERE r.user_id = ? AND r.code = ?",
                 user_id,
                 code,
             )
-        if found:
-            return Found({"user_id": user_id, "code": code, **found[0]})
+        if rows:
+            return Found({"user_id": user_id, "code": code, **rows[0]})
         return NotFound()
 
     def place_order(
@@ -242,14 +242,14 @@ class Desk:
             if before is not None:
                 return before
             _user(execute, user_id, NoEffect)
-            found = _only(execute("SELECT price_cents, stock FROM desk_items WHERE item = ?", item))
-            if found is None:
+            stocked = _only(execute("SELECT price_cents, stock FROM desk_items WHERE item = ?", item))
+            if stocked is None:
                 raise _none("item", item, "Ask the user for the item's exact name.")
-            taken = execute(
+            reserved = execute(
                 "UPDATE desk_items SET stock = stock - ? WHERE item = ? AND stock >= ?", quantity, item, quantity
             )
-            if not _changed(taken):
-                text = f"{item!r} has {found['stock']} pieces left, and {quantity} were asked for."
+            if not _has_changed(reserved):
+                text = f"{item!r} has {stocked['stock']} pieces left, and {quantity} were asked for."
                 raise NoEffect("OUT_OF_STOCK", text, suggestion="Offer the user what is left.")
             order = {
                 "order_id": _name("O", _key(context)),
@@ -257,7 +257,7 @@ class Desk:
                 "item": item,
                 "quantity": quantity,
             }
-            order["total_cents"] = quantity * found["price_cents"]
+            order["total_cents"] = quantity * stocked["price_cents"]
             execute(
                 "INSERT INTO desk_orders(order_id, user_id, item, quantity, total_cents) VALUES (?, ?, ?, ?, ?)",
                 *order.values(),
@@ -278,7 +278,7 @@ class Desk:
                 "UPDATE desk_orders SET status = 'cancelled' WHERE order_id = ? AND status = 'placed'",
                 result["order_id"],
             )
-            if _changed(cancelled):
+            if _has_changed(cancelled):
                 execute("UPDATE desk_items SET stock = stock + ? WHERE item = ?", result["quantity"], result["item"])
 
     def fill(self, table: Literal["users", "promos", "items"], rows: Sequence[Row]) -> None:
@@ -315,18 +315,18 @@ class Desk:
             # Whoever comes second waits here until the first has committed, or has been rolled back.
             fresh = execute("INSERT INTO desk_acts(key) VALUES (?) ON CONFLICT DO NOTHING", key)
 
-            def answer(told: Row) -> Row:
-                execute("UPDATE desk_acts SET answer = ? WHERE key = ?", json.dumps(told, ensure_ascii=False), key)
-                return told
+            def answer(row: Row) -> Row:
+                execute("UPDATE desk_acts SET answer = ? WHERE key = ?", json.dumps(row, ensure_ascii=False), key)
+                return row
 
-            if _changed(fresh):
+            if _has_changed(fresh):
                 before = None
             else:
                 before = _only(execute("SELECT answer FROM desk_acts WHERE key = ?", key))
             yield execute, before and json.loads(before["answer"]), answer
 
 
-def _changed(rows: Sequence[Row]) -> bool:
+def _has_changed(rows: Sequence[Row]) -> bool:
     return bool(rows[0]["changed"])
 
 
@@ -394,7 +394,7 @@ class _Sqlite:
         try:
             connection = sqlite3.connect(self._path, timeout=time_s, isolation_level=None)
         except sqlite3.Error:
-            raise _away() from None
+            raise _unavailable() from None
         connection.row_factory = sqlite3.Row
 
         def execute(text: str, *values: Any) -> Sequence[Row]:
@@ -408,12 +408,12 @@ class _Sqlite:
                 connection.execute("BEGIN IMMEDIATE")
                 yield execute
             except sqlite3.OperationalError:  # locked, full, read-only
-                raise _away() from None
+                raise _unavailable() from None
             try:
                 connection.execute("COMMIT")
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                    raise _away() from None
+                    raise _unavailable() from None
                 raise ConnectionError(_COMMIT_LOST) from None
 
 
@@ -435,7 +435,7 @@ class _Postgres:
         try:
             connection = psycopg.connect(self._address, connect_timeout=max(2, round(time_s)))
         except psycopg.Error:
-            raise _away() from None
+            raise _unavailable() from None
 
         def execute(text: str, *values: Any) -> Sequence[Row]:
             with connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
@@ -450,7 +450,7 @@ class _Postgres:
                 execute(f"SET LOCAL statement_timeout = {max(1, round(time_s * 1000))}")
                 yield execute
             except psycopg.OperationalError:  # nothing is committed yet
-                raise _away() from None
+                raise _unavailable() from None
             except psycopg.DataError as error:  # a NUL in a text, say: not sent, or refused
                 raise NoEffect(
                     Code.INVALID_ARGUMENTS,
@@ -463,7 +463,7 @@ class _Postgres:
                 raise ConnectionError(_COMMIT_LOST) from None
 
 
-def _away() -> ToolError:
+def _unavailable() -> ToolError:
     return NoEffect(
         Code.UNAVAILABLE,
         "The support desk does not answer just now; nothing was done.",
@@ -529,7 +529,7 @@ def _make_tools(desk: Desk) -> list[FunctionTool]:
             "优惠码",
             "兑换",
             key="{user_id}:{code}",
-            verify=desk.redeemed,
+            verify=desk.verify_redemption,
             resource=[user, "promo:{code}"],
         ),
         write(

@@ -144,7 +144,7 @@ class Index:
     def __init__(self, documents: Sequence[Document]) -> None:
         self.documents = {each.id: each for each in documents}
         self._passages = [_Passage(each, text) for each in documents for text in _passages(each)]
-        self._postings = postings([_weighed(each) for each in self._passages])
+        self._postings = postings([_word_weights(each) for each in self._passages])
 
     def top(self, query: str, most: int) -> list[tuple[Document, str]]:
         """Return the documents that share words with the query, the best first, each with its summary."""
@@ -196,7 +196,7 @@ class SearchDocuments(BaseTool):
             limit: How many documents are listed at most.
         """
         index = self._library.index
-        found = [
+        hits = [
             Hit(
                 id=document.id,
                 title=document.title,
@@ -205,9 +205,9 @@ class SearchDocuments(BaseTool):
             )
             for document, summary in index.top(query, limit)
         ]
-        if not found:
+        if not hits:
             return Hits(found=[], documents=len(index.documents), note="No document fits. Use fewer or other words.")
-        return Hits(found=found, documents=len(index.documents))
+        return Hits(found=hits, documents=len(index.documents))
 
     def close(self) -> None:
         """See `BaseTool.close`."""
@@ -253,8 +253,8 @@ class ReadDocument(BaseTool):
             raise ToolError("DOCUMENT_NOT_FOUND", f"There is no document `{id[:80]}`.", suggestion=advice)
         pages = len(document.pages)
         if page > pages:
-            told = f"`{id}` has {pages} page{'s' if pages > 1 else ''}; there is no page {page}."
-            raise ToolError("PAGE_NOT_FOUND", told, suggestion=f"Read a page from 1 to {pages}.")
+            message = f"`{id}` has {pages} page{'s' if pages > 1 else ''}; there is no page {page}."
+            raise ToolError("PAGE_NOT_FOUND", message, suggestion=f"Read a page from 1 to {pages}.")
         text = document.pages[page - 1]
         return DocumentPage(
             id=id,
@@ -276,9 +276,9 @@ class ReadDocument(BaseTool):
 def _title(id: str, text: str) -> str:
     """Return the first heading, else the first line if it is short, else the id."""
     heading = re.search(r"^#{1,3}[ \t]+(?P<said>.+)$", text, re.M)
-    said = heading["said"].rstrip(" \t#\r") if heading else ""  # by a pattern, a line of a million `#` would take days
+    title = heading["said"].rstrip(" \t#\r") if heading else ""  # by a pattern, a line of a million `#` would take days
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return said[:120] or (first if 0 < len(first) <= 80 else id)
+    return title[:120] or (first if 0 < len(first) <= 80 else id)
 
 
 def _pages(text: str) -> Sequence[str]:
@@ -313,12 +313,12 @@ def _passages(document: Document) -> Iterator[str]:
         yield passage
 
 
-def _weighed(passage: _Passage) -> Mapping[str, float]:
-    found: dict[str, float] = {}
+def _word_weights(passage: _Passage) -> Mapping[str, float]:
+    weights: dict[str, float] = {}
     for text, weight in ((passage.text, 1.0), (f"{passage.document.title} {passage.document.id}", TITLE_WEIGHT)):
         for word in _words(text):
-            found[word] = found.get(word, 0.0) + weight
-    return found
+            weights[word] = weights.get(word, 0.0) + weight
+    return weights
 
 
 def _words(text: str) -> list[str]:
@@ -334,7 +334,7 @@ def _summary(passage: str, wanted: set[str]) -> str:
     sentences = [each for each in _SENTENCE_ENDS.split(passage) if each.strip()]
     counts = [len(wanted.intersection(_words(each))) for each in sentences]
     start = counts.index(max(counts, default=0)) if counts else 0
-    told = " ".join(" ".join(sentences[start:]).split())
-    if len(told) <= SUMMARY_CHARACTERS:
-        return told
-    return told[: SUMMARY_CHARACTERS - 1] + "…"
+    text = " ".join(" ".join(sentences[start:]).split())
+    if len(text) <= SUMMARY_CHARACTERS:
+        return text
+    return text[: SUMMARY_CHARACTERS - 1] + "…"

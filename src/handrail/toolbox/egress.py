@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from handrail.errors import Code, ConfigError, ToolError
 from handrail.logs import log
-from handrail.toolbox.connections import Body, Head, Stream, answered, as_sent, errors_of_httpx2, pooled
+from handrail.toolbox.connections import Body, Head, Stream, as_response, core_request, httpx2_errors, pool_settings
 
 Resolve: TypeAlias = "Callable[[str, int], Sequence[str]]"
 """Takes a host name and a port; returns its addresses as text. Raises OSError where there are none."""
@@ -63,12 +63,12 @@ class Egress(Struct, frozen=True):
         except ValueError as error:
             raise ConfigError(f"`private` takes addresses and networks such as 10.2.0.0/16: {error}") from error
 
-    def admitted(self, request: httpx2.Request) -> httpcore2.Request:
+    def admit(self, request: httpx2.Request) -> httpcore2.Request:
         """Return a request as httpcore2 sends it, its address checked."""
         self.check_url(request.url)
-        return as_sent(request)
+        return core_request(request)
 
-    def addresses_of(self, host: str, port: int, resolve: Resolve) -> Sequence[str]:
+    def resolve(self, host: str, port: int, resolve: Resolve) -> Sequence[str]:
         """Return the addresses of a host, at least one and all of them checked.
 
         Raises:
@@ -76,20 +76,20 @@ class Egress(Struct, frozen=True):
             httpcore2.ConnectError: Nobody could be asked for the name, as without a network.
         """
         try:
-            found = resolve(host, port)
+            addresses = resolve(host, port)
         except socket.gaierror as error:
             if error.errno in _NOBODY_ASKED:
                 raise httpcore2.ConnectError(str(error)) from error
-            found = ()
+            addresses = ()
         except (OSError, UnicodeError):
-            found = ()
-        if not found:
+            addresses = ()
+        if not addresses:
             log.info("no address was found for the host %s", host)
             advice = "Check the spelling, or search for the page. If other hosts fail too, this machine has no network."
             raise ToolError("HOST_NOT_FOUND", f"There is no host `{host}`.", suggestion=advice)
-        for address in found:
+        for address in addresses:
             self.check_address(address)
-        return found
+        return addresses
 
     def check_url(self, url: httpx2.URL) -> None:
         """Check what can be seen in an address before it is resolved.
@@ -99,14 +99,14 @@ class Egress(Struct, frozen=True):
         """
         host = url.host.rstrip(".").lower()
         if url.scheme not in _PORTS:
-            raise _refused(f"`{url.scheme}` addresses cannot be read", "Use an address that begins with https://.")
+            raise _refusal(f"`{url.scheme}` addresses cannot be read", "Use an address that begins with https://.")
         if url.userinfo:
-            raise _refused("an address with a user name or password in it is not read", "Leave out what is before @.")
+            raise _refusal("an address with a user name or password in it is not read", "Leave out what is before @.")
         if (port := url.port or _PORTS[url.scheme]) not in self.ports:
             listed = ", ".join(map(str, self.ports))
-            raise _refused(f"port {port} is not among those that may be used", f"They are {listed}.")
+            raise _refusal(f"port {port} is not among those that may be used", f"They are {listed}.")
         if self.hosts is not None and not any(_is_like(host, each.lower()) for each in self.hosts):
-            raise _refused(
+            raise _refusal(
                 f"`{host}` is not among the hosts that may be read", f"They are {', '.join(self.hosts[:20])}."
             )
 
@@ -117,9 +117,9 @@ class Egress(Struct, frozen=True):
             ToolError: `NOT_PERMITTED`; which address it was is not told, or names could be asked for through here.
         """
         # A zone (`fe80::1%eth0`) belongs to link-local addresses, which are not public.
-        found = ip_address(address.partition("%")[0])
-        if not (is_public(found) or any(found in ip_network(each) for each in self.private)):
-            raise _refused("the address leads into a private network", "Only public addresses can be read.")
+        parsed = ip_address(address.partition("%")[0])
+        if not (is_public(parsed) or any(parsed in ip_network(each) for each in self.private)):
+            raise _refusal("the address leads into a private network", "Only public addresses can be read.")
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -154,15 +154,15 @@ class GuardedTransport(httpx2.BaseTransport):
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
         self._head = Head()
-        backend = _CheckedBackend(self.egress, resolve or resolved, self._head)
-        self._pool = httpcore2.ConnectionPool(**pooled(), network_backend=backend)
+        backend = _CheckedBackend(self.egress, resolve or system_resolve, self._head)
+        self._pool = httpcore2.ConnectionPool(**pool_settings(), network_backend=backend)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
-        asked = self.egress.admitted(request)
-        with errors_of_httpx2(), self._head.within(request):
-            answer = self._pool.handle_request(asked)
-        return answered(answer, Body(answer))
+        checked_request = self.egress.admit(request)
+        with httpx2_errors(), self._head.within(request):
+            answer = self._pool.handle_request(checked_request)
+        return as_response(answer, Body(answer))
 
     def close(self) -> None:
         """Close the connections."""
@@ -174,15 +174,15 @@ class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
         self.egress = egress or Egress()
-        backend = _CheckedAsyncBackend(self.egress, resolve or resolved)
-        self._pool = httpcore2.AsyncConnectionPool(**pooled(), network_backend=backend)
+        backend = _CheckedAsyncBackend(self.egress, resolve or system_resolve)
+        self._pool = httpcore2.AsyncConnectionPool(**pool_settings(), network_backend=backend)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.AsyncBaseTransport.handle_async_request`."""
-        asked = self.egress.admitted(request)
-        with errors_of_httpx2():
-            answer = await self._pool.handle_async_request(asked)
-        return answered(answer, _AsyncBody(answer))
+        checked_request = self.egress.admit(request)
+        with httpx2_errors():
+            answer = await self._pool.handle_async_request(checked_request)
+        return as_response(answer, _AsyncBody(answer))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -198,7 +198,7 @@ class _CheckedBackend(httpcore2.SyncBackend):
         self._head = head
 
     def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
-        *others, last = self._egress.addresses_of(host, port, self._resolve)
+        *others, last = self._egress.resolve(host, port, self._resolve)
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return Stream(super().connect_tcp(address, port, *args, **kwargs), self._head)
@@ -211,18 +211,18 @@ class _CheckedAsyncBackend(httpcore2.AnyIOBackend):
         self._resolve = resolve
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
-        found = await asyncio.to_thread(self._egress.addresses_of, host, port, self._resolve)
-        *others, last = found
+        addresses = await asyncio.to_thread(self._egress.resolve, host, port, self._resolve)
+        *others, last = addresses
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return await super().connect_tcp(address, port, *args, **kwargs)
         return await super().connect_tcp(last, port, *args, **kwargs)
 
 
-def resolved(host: str, port: int) -> Sequence[str]:
+def system_resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a name by the system's resolver, which also reads `0x7f.1` and `2130706433`."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in entries))
 
 
 class _AsyncBody(httpx2.AsyncByteStream):
@@ -230,7 +230,7 @@ class _AsyncBody(httpx2.AsyncByteStream):
         self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with errors_of_httpx2():
+        with httpx2_errors():
             async for piece in self._answer.aiter_stream():
                 yield piece
 
@@ -244,5 +244,5 @@ def _is_like(host: str, pattern: str) -> bool:
     return host == pattern
 
 
-def _refused(why: str, advice: str) -> ToolError:
+def _refusal(why: str, advice: str) -> ToolError:
     return ToolError(Code.NOT_PERMITTED, f"Not fetched: {why}.", suggestion=advice)

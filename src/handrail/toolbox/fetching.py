@@ -18,7 +18,7 @@ from msgspec import Struct
 from handrail._version import __version__
 from handrail.errors import Code, ToolError
 from handrail.logs import log
-from handrail.toolbox.connections import proxy_of, timed_client
+from handrail.toolbox.connections import make_client, proxy_for
 from handrail.tools.tool import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
@@ -60,7 +60,7 @@ class HttpTool(BaseTool):
 
     def new_client(self) -> httpx2.Client:
         """Return the client that this tool uses."""
-        return timed_client(headers={"user-agent": USER_AGENT})
+        return make_client(headers={"user-agent": USER_AGENT})
 
     def open(self) -> None:
         """Make the client, unless another runtime has done so."""
@@ -100,15 +100,15 @@ class HttpTool(BaseTool):
         # Redirects are followed here: the client would first read the whole body of each, however long that is.
         follows = self.client.follow_redirects
         for _ in range(1 + self.client.max_redirects * follows):
-            with closing(self._sent(request)) as response:
+            with closing(self._send(request)) as response:
                 if not (follows and response.next_request):
-                    return _bounded(response, remaining_s, most_bytes)
+                    return _read_bounded(response, remaining_s, most_bytes)
                 request = response.next_request
             if remaining_s() <= 0:
                 raise httpx2.ReadTimeout("the redirects did not end in time", request=request)
         raise httpx2.TooManyRedirects("the answer is another redirect", request=request)
 
-    def _sent(self, request: httpx2.Request) -> httpx2.Response:
+    def _send(self, request: httpx2.Request) -> httpx2.Response:
         try:
             return self.client.send(request, stream=True, follow_redirects=False)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -116,24 +116,24 @@ class HttpTool(BaseTool):
                 "%s got no connection to %s%s: %s; look at this machine's network, name server and HTTPS_PROXY",
                 self.name,
                 request.url.netloc.decode(),
-                _by_way_of(request.url),
+                _describe_proxy(request.url),
                 str(error) or type(error).__name__,
             )
             raise
 
 
-def _by_way_of(url: httpx2.URL) -> str:
+def _describe_proxy(url: httpx2.URL) -> str:
     """Name the proxy that a log line is about, without its password."""
-    proxy = proxy_of(url)
+    proxy = proxy_for(url)
     if proxy:
         return f" by the proxy {httpx2.URL(proxy).netloc.decode()}"
     return ""
 
 
-def _bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:
+def _read_bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:
     body = bytearray()
     cut = False
-    for piece in _decompressed(response):
+    for piece in _decompress(response):
         body += piece
         if cut := len(body) > most_bytes:
             break
@@ -159,7 +159,7 @@ def check_status(answer: Answer, whom: str) -> None:
             f"{whom} is out of order (HTTP {answer.status}).",
             suggestion="Try again later, or use another source.",
             retryable=True,
-            retry_after_s=_seconds(answer),
+            retry_after_s=_retry_after_s(answer),
         )
 
 
@@ -170,18 +170,18 @@ def rate_limited(answer: Answer, whom: str) -> ToolError:
         f"{whom} asks to wait before the next request.",
         suggestion="Go on with what is known, or call again later.",
         retryable=True,
-        retry_after_s=_seconds(answer),
+        retry_after_s=_retry_after_s(answer),
     )
 
 
-def _seconds(answer: Answer) -> float | None:
-    asked = answer.headers.get("retry-after", "").strip()
-    if asked.isdecimal() and len(asked) < 10:
-        return float(asked)
+def _retry_after_s(answer: Answer) -> float | None:
+    value = answer.headers.get("retry-after", "").strip()
+    if value.isdecimal() and len(value) < 10:
+        return float(value)
     return None
 
 
-def _decompressed(response: httpx2.Response) -> Iterator[bytes]:
+def _decompress(response: httpx2.Response) -> Iterator[bytes]:
     """Give the body in pieces of at most 64 KiB: a megabyte of compressed zeros is a gigabyte.
 
     A piece is what has come: to fill up each one would be to wait a day for who sends a byte a second.

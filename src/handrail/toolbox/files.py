@@ -30,8 +30,18 @@ from handrail.context import Context
 from handrail.effects import Found, NotFound, Unknown
 from handrail.errors import Code, Json, NoEffect, ToolError
 from handrail.guards import RelativePath
-from handrail.toolbox.confined import KEPT, Tree, contents, folded, kept_as, locked, named_roots, put_back, replaced
-from handrail.toolbox.decoding import decoded, encoded, lines_of
+from handrail.toolbox.confined import (
+    BACKUPS,
+    Tree,
+    backup_name,
+    contents,
+    fold,
+    lock_folder,
+    name_roots,
+    replace_file,
+    restore_file,
+)
+from handrail.toolbox.decoding import decode, encode, split_lines
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
@@ -143,8 +153,8 @@ class Files(Toolset):
         most_bytes: int = MOST_BYTES,
         approve: bool | str | Callable[..., bool] = True,
     ) -> None:
-        patterns = [folded(each) for each in (*denied, KEPT, f"{KEPT}-*")]
-        self._tree = Tree(named_roots(roots), patterns)
+        patterns = [fold(each) for each in (*denied, BACKUPS, f"{BACKUPS}-*")]
+        self._tree = Tree(name_roots(roots), patterns)
         self._most_bytes = most_bytes
         tools = [
             FunctionTool(
@@ -205,7 +215,7 @@ class Files(Toolset):
         if context.cancelled.is_set():
             raise ToolError(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
         text, encoding = _text(data, path)
-        lines = lines_of(text)
+        lines = split_lines(text)
         shown = lines[first_line - 1 : first_line - 1 + max_lines]
         last = first_line - 1 + len(shown)
         return Text(
@@ -261,7 +271,7 @@ class Files(Toolset):
             is_regex: Take the text for a regular expression, without look-around and back-references.
         """
         fits = _matcher(text, is_regex)
-        found = Matches(
+        matches = Matches(
             matches=[],
             files_searched=0,
             unread=0,
@@ -272,34 +282,34 @@ class Files(Toolset):
             if entry["kind"] != "file" or not fnmatchcase(entry["path"].rpartition("/")[2], pattern):
                 continue
             if read + entry["bytes"] > MOST_SEARCHED_BYTES:
-                found["has_more"] = True
-                return found
+                matches["has_more"] = True
+                return matches
             try:
                 data, _ = self._tree.contents(entry["path"], self._most_bytes)
-                lines = lines_of(decoded(data)[0])
+                lines = split_lines(decode(data)[0])
             except (ToolError, ValueError):
-                found["unread"] += 1
+                matches["unread"] += 1
                 continue
             read += len(data)
-            found["files_searched"] += 1
+            matches["files_searched"] += 1
             for number, line in enumerate(lines, 1):
                 if context.cancelled.is_set():
                     break
                 if fits(line[:LINE_SEARCHED]):
-                    if len(found["matches"]) == MOST_MATCHES:
-                        found["has_more"] = True
-                        return found
-                    found["matches"].append(
+                    if len(matches["matches"]) == MOST_MATCHES:
+                        matches["has_more"] = True
+                        return matches
+                    matches["matches"].append(
                         Match(
                             path=entry["path"],
                             line=number,
                             text=line.rstrip("\r\n")[:LINE_SHOWN],
                         )
                     )
-        found["has_more"] = context.cancelled.is_set()
-        if not found["matches"] and not found["has_more"]:
-            found["note"] = "No line matches. Try a shorter text, another folder or pattern, or `list_files`."
-        return found
+        matches["has_more"] = context.cancelled.is_set()
+        if not matches["matches"] and not matches["has_more"]:
+            matches["note"] = "No line matches. Try a shorter text, another folder or pattern, or `list_files`."
+        return matches
 
     def write_file(
         self,
@@ -321,27 +331,27 @@ class Files(Toolset):
         """
         if context.cancelled.is_set():
             raise NoEffect(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
-        with self._tree.place(path, make=not version) as (folder, name), locked(folder, path, context.cancelled):
+        with self._tree.place(path, make=not version) as (folder, name), lock_folder(folder, path, context.cancelled):
             encoding = "utf-8"
             if version:
                 there, now = contents(folder, name, path, self._most_bytes)
                 if now != version:
-                    _changed(path)
+                    _refuse_changed(path)
                 encoding = _text(there, path)[1]
-            data, encoding = encoded(text, encoding)
+            data, encoding = encode(text, encoding)
             if len(data) > self._most_bytes:
-                told = f"`text` is larger than {self._most_bytes:,} bytes."
-                raise NoEffect("FILE_TOO_LARGE", told, suggestion="Write less, or in several files.")
-            with self._tree.folder(self._root_of(path)) as root:
-                now = replaced(folder, name, data, keep=(root, version) if version else None)
-        return _written(path, now, encoding, data, version)
+                message = f"`text` is larger than {self._most_bytes:,} bytes."
+                raise NoEffect("FILE_TOO_LARGE", message, suggestion="Write less, or in several files.")
+            with self._tree.folder(self._root_folder(path)) as root:
+                now = replace_file(folder, name, data, keep=(root, version) if version else None)
+        return _write_result(path, now, encoding, data, version)
 
     def texts(self, endings: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield path and text of every file whose name ends so, for programs; what is no text is left out."""
         for entry in self._walk(".", Event(), MOST_DEPTH):
             if entry["kind"] == "file" and entry["path"].lower().endswith(tuple(endings)):
                 with suppress(ToolError, ValueError):
-                    yield entry["path"], decoded(self._tree.contents(entry["path"], self._most_bytes)[0])[0]
+                    yield entry["path"], decode(self._tree.contents(entry["path"], self._most_bytes)[0])[0]
 
     def was_written(self, arguments: Mapping[str, Json], _: Context[Any]) -> Found | NotFound | Unknown:
         """Say whether a write happened whose answer was lost: its text is there, or what it was to replace still is."""
@@ -349,14 +359,14 @@ class Files(Toolset):
         wanted = arguments.get("version", "")
         try:
             data, version = self._tree.contents(path, self._most_bytes)
-            text, encoding = decoded(data)
+            text, encoding = decode(data)
         except (ToolError, ValueError) as error:
             gone = isinstance(error, ToolError) and error.failure.code == "FILE_NOT_FOUND"
             if gone and not wanted:
                 return NotFound()
             return Unknown()
         if text == arguments["text"]:
-            return Found(_written(path, version, encoding, data, wanted))
+            return Found(_write_result(path, version, encoding, data, wanted))
         return NotFound() if version == wanted else Unknown()
 
     def restore(self, path: str, result: Mapping[str, Json], **_: Any) -> str:
@@ -365,17 +375,17 @@ class Files(Toolset):
         Raises:
             NoEffect: Somebody has changed the file since, or what was kept is gone; all is left alone.
         """
-        with self._tree.place(path) as (folder, name), locked(folder, path, Event()):
+        with self._tree.place(path) as (folder, name), lock_folder(folder, path, Event()):
             if contents(folder, name, path, self._most_bytes)[1] != result["version"]:
-                _changed(path)
+                _refuse_changed(path)
             if not result["kept"]:
                 os.unlink(name, dir_fd=folder)
                 return f"{path} was removed again"
-            with self._tree.folder(self._root_of(path)) as root:
-                put_back(folder, name, root, result["kept"])
+            with self._tree.folder(self._root_folder(path)) as root:
+                restore_file(folder, name, root, result["kept"])
         return f"{path} holds again what it held before"
 
-    def _root_of(self, path: str) -> str:
+    def _root_folder(self, path: str) -> str:
         if "" in self._tree.roots:
             return "."
         return path.partition("/")[0]
@@ -383,32 +393,32 @@ class Files(Toolset):
     def _walk(self, folder: str, given_up: Event, depth: int) -> Iterator[Entry]:
         """Yield what is below a folder, folders before what is in them, until the call is given up or it is enough."""
         waiting = [(folder, depth)]
-        if self._tree.located(folder)[0] is None:
+        if self._tree.locate(folder)[0] is None:
             yield from (Entry(path=name, kind="folder", bytes=0) for name in self._tree.roots)
             if depth > 1:
                 waiting = [(name, depth - 1) for name in self._tree.roots]
             else:
                 waiting = []
-        seen = 0
+        count = 0
         while waiting:
             here, left = waiting.pop(0)
             try:
-                found = self._entries(here)
+                entries = self._entries(here)
             except ToolError:
                 if here == folder:
                     raise
                 continue  # gone, swapped for a link, or not ours to read: meanwhile, or always
-            for entry in found:
-                if given_up.is_set() or seen == MOST_LOOKED_AT:
+            for entry in entries:
+                if given_up.is_set() or count == MOST_LOOKED_AT:
                     return
-                seen += 1
+                count += 1
                 yield entry
             if left > 1:
-                waiting[:0] = [(entry["path"], left - 1) for entry in found if entry["kind"] == "folder"]
+                waiting[:0] = [(entry["path"], left - 1) for entry in entries if entry["kind"] == "folder"]
 
     def _entries(self, path: str) -> list[Entry]:
         above = "" if path == "." else f"{path}/"
-        found = []
+        listed = []
         with self._tree.folder(path) as here, os.scandir(here) as entries:
             for each in islice(entries, MOST_LOOKED_AT):
                 name = each.name
@@ -419,14 +429,14 @@ class Files(Toolset):
                 except FileNotFoundError:  # gone since the folder was read
                     continue
                 kind = next((kind for test, kind in _LISTED if test(at.st_mode)), "other")
-                found.append(
+                listed.append(
                     Entry(
                         path=above + name,
                         kind=kind,
                         bytes=at.st_size if kind == "file" else 0,
                     )
                 )
-        return sorted(found, key=lambda entry: entry["path"])
+        return sorted(listed, key=lambda entry: entry["path"])
 
 
 _LISTED: Sequence[tuple[Callable[[int], bool], str]] = (
@@ -440,31 +450,31 @@ _SEARCH = ("搜索文件", "查找文件内容", "全文搜索", "grep")
 _WRITE = ("写入文件", "保存文件", "新建文件", "修改文件", "save", "edit")
 
 
-def _written(path: str, version: str, encoding: str, data: bytes, before: str) -> Written:
+def _write_result(path: str, version: str, encoding: str, data: bytes, before: str) -> Written:
     if before:
-        kept = kept_as(before, path.rpartition("/")[2])
+        backup = backup_name(before, path.rpartition("/")[2])
     else:
-        kept = ""
+        backup = ""
     return Written(
         path=path,
         version=version,
         encoding=encoding,
         bytes=len(data),
-        kept=kept,
+        kept=backup,
     )
 
 
-def _changed(path: str) -> NoReturn:
+def _refuse_changed(path: str) -> NoReturn:
     text = f"`{path}` is not as it was in that version: somebody has changed it since."
     raise NoEffect("VERSION_CHANGED", text, suggestion="Read it again with `read_file`, and decide anew.")
 
 
 def _text(data: bytes, path: str) -> tuple[str, str]:
     try:
-        return decoded(data)
+        return decode(data)
     except ValueError as error:
-        told = f"`{path}` {error} ({len(data):,} bytes)."
-        raise NoEffect("NOT_TEXT", told, suggestion="Tell the user, or read another file.") from error
+        message = f"`{path}` {error} ({len(data):,} bytes)."
+        raise NoEffect("NOT_TEXT", message, suggestion="Tell the user, or read another file.") from error
 
 
 def _matcher(text: str, is_regex: bool) -> Callable[[str], bool]:
@@ -476,6 +486,6 @@ def _matcher(text: str, is_regex: bool) -> Callable[[str], bool]:
         pattern = {"type": "string", "pattern": f"(?i){text}"}
         return jsonschema_rs.Draft202012Validator(pattern, pattern_options=jsonschema_rs.RegexOptions()).is_valid
     except jsonschema_rs.ValidationError as error:
-        told = "`text` is no regular expression that can be searched for in linear time."
+        message = "`text` is no regular expression that can be searched for in linear time."
         advice = "Leave out look-around and back-references, or search for a literal text with is_regex false."
-        raise ToolError("BAD_PATTERN", told, suggestion=advice) from error
+        raise ToolError("BAD_PATTERN", message, suggestion=advice) from error

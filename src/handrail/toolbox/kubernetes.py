@@ -97,20 +97,22 @@ class Kubernetes(Toolset):
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         program = (kubectl,) if isinstance(kubectl, str) else tuple(kubectl)
-        known = {name: environment[name] for name in PASSED_ON if name in environment}
+        passed_on = {name: environment[name] for name in PASSED_ON if name in environment}
         file = os.fspath(kubeconfig) if kubeconfig is not None else ""
-        reach = Kubectl(program, _permitted("contexts", contexts), _permitted("namespaces", namespaces), file, known)
+        reach = Kubectl(
+            program, _require_names("contexts", contexts), _require_names("namespaces", namespaces), file, passed_on
+        )
         super().__init__(make(reach) for make in _TOOLS)
 
 
-def _permitted(what: str, said: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(said, str) or not said:
-        raise ConfigError(f'`{what}` is {said!r}; list what the tools may reach, such as {what}=["staging"]')
+def _require_names(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not names:
+        raise ConfigError(f'`{what}` is {names!r}; list what the tools may reach, such as {what}=["staging"]')
     pattern = r"[^-\s][^\s]*" if what == "contexts" else _NAME
-    for each in said:
+    for each in names:
         if not (isinstance(each, str) and re.fullmatch(pattern, each)):
             raise ConfigError(f"`{what}` has {each!r}, which cannot be the name of one")
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys(names))
 
 
 # ---------------------------------------------------------------------- kubectl
@@ -123,7 +125,7 @@ class Where(Struct, frozen=True):
     namespace: str
 
 
-class Said(Struct, frozen=True):
+class CommandOutput(Struct, frozen=True):
     """What `kubectl` said before it ended."""
 
     code: int
@@ -151,25 +153,25 @@ class Kubectl(Struct, frozen=True):
             ToolError: It failed, in a way that has words for the model.
             ConnectionError: The connection broke, and nobody knows what became of it.
         """
-        said = await self.said(
+        output = await self.run_command(
             where,
             *words,
             name=name,
             newest=newest,
         )
-        if said.code != 0:
-            raise failure_of(said.words, where)
-        return said.out
+        if output.code != 0:
+            raise failure_from(output.words, where)
+        return output.out
 
-    async def said(self, where: Where, *words: str, name: str = "", newest: bool = False) -> Said:
+    async def run_command(self, where: Where, *words: str, name: str = "", newest: bool = False) -> CommandOutput:
         """Run a command and return what it said, whatever its exit code."""
         if where.context not in self.contexts or where.namespace not in self.namespaces:
-            told = f"`{where.namespace}` of `{where.context}` is none of the namespaces that may be looked into."
-            raise NoEffect(Code.NOT_PERMITTED, told, suggestion="Choose one that the parameter names.")
+            message = f"`{where.namespace}` of `{where.context}` is none of the namespaces that may be looked into."
+            raise NoEffect(Code.NOT_PERMITTED, message, suggestion="Choose one that the parameter names.")
         if name and not re.fullmatch(_NAME, name.rpartition("/")[2]):
-            told = f"{name[:80]!r} cannot be the name of an object in Kubernetes."
-            raise NoEffect(Code.INVALID_ARGUMENTS, told, suggestion="Find its name with `get_resources`.")
-        return await _ended(
+            message = f"{name[:80]!r} cannot be the name of an object in Kubernetes."
+            raise NoEffect(Code.INVALID_ARGUMENTS, message, suggestion="Find its name with `get_resources`.")
+        return await _run_process(
             [*self.program, *self._own_options(where), *words, *filter(None, [name])],
             self.environment,
             newest=newest,
@@ -186,23 +188,23 @@ class Kubectl(Struct, frozen=True):
     async def one(self, where: Where, kind: str, name: str, *words: str, newest: bool = False) -> str:
         """Ask about one object; where there is none of that name, tell which there are."""
         target = name if words[0] == "logs" else f"{kind}/{name}"
-        said = await self.said(
+        output = await self.run_command(
             where,
             *words,
             name=target,
             newest=newest,
         )
-        if said.code == 0:
-            return said.out
-        if _reason_in(said.words) != "NotFound" or "namespaces" in said.words:
-            raise failure_of(said.words, where)
-        there = await self.said(where, "get", kind, "--output=name")
-        known = [line.rpartition("/")[2] for line in there.out.splitlines()]
-        near = [each for each in known if each.startswith(f"{name}-")][:3] or names.nearest(name, known)
+        if output.code == 0:
+            return output.out
+        if _server_reason(output.words) != "NotFound" or "namespaces" in output.words:
+            raise failure_from(output.words, where)
+        there = await self.run_command(where, "get", kind, "--output=name")
+        there_are = [line.rpartition("/")[2] for line in there.out.splitlines()]
+        near = [each for each in there_are if each.startswith(f"{name}-")][:3] or names.nearest(name, there_are)
         if near:
             advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?"
         else:
-            advice = _which(kind, known)
+            advice = _list_names(kind, there_are)
         raise NoEffect(
             "NOT_FOUND", f"There is no `{name}` among the {kind} of namespace `{where.namespace}`.", suggestion=advice
         )
@@ -216,14 +218,14 @@ class Kubectl(Struct, frozen=True):
         return [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}", *options]
 
 
-def _which(kind: str, known: Sequence[str]) -> str:
-    some = ", ".join(f"`{each}`" for each in known[:10])
-    if known:
+def _list_names(kind: str, names: Sequence[str]) -> str:
+    some = ", ".join(f"`{each}`" for each in names[:10])
+    if names:
         return f"There are {some}."
     return f"There are no {kind} in it; ask the user which namespace is meant."
 
 
-async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newest: bool) -> Said:
+async def _run_process(command: Sequence[str], environment: Mapping[str, str], *, newest: bool) -> CommandOutput:
     """Run a command to its end. When it is given up on the way, it is killed, with all that it began."""
     pipe = asyncio.subprocess.PIPE
     nothing = asyncio.subprocess.DEVNULL
@@ -237,14 +239,14 @@ async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newe
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
-        told = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
-        raise NoEffect("KUBECTL_NOT_SET_UP", told, suggestion="Tell the user that it must be installed.") from error
+        message = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
+        raise NoEffect("KUBECTL_NOT_SET_UP", message, suggestion="Tell the user that it must be installed.") from error
     try:
         out, words = await asyncio.gather(
-            _bounded(cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest),
-            _bounded(cast(asyncio.StreamReader, process.stderr), _MOST_WORDS_BYTES, newest=True),
+            _read_bounded(cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest),
+            _read_bounded(cast(asyncio.StreamReader, process.stderr), _MOST_WORDS_BYTES, newest=True),
         )
-        return Said(await process.wait(), out, words)
+        return CommandOutput(await process.wait(), out, words)
     except BaseException:
         # The group, also when its first process has ended: what that began may hold our pipes open.
         with suppress(ProcessLookupError):
@@ -255,19 +257,19 @@ async def _ended(command: Sequence[str], environment: Mapping[str, str], *, newe
         raise
 
 
-async def _bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> str:
+async def _read_bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> str:
     """Read to the end, and keep the first or the last `most` bytes of it, whole lines where it was cut."""
-    kept = b""
+    data = b""
     while piece := await stream.read(1 << 16):
-        kept += piece if newest else piece[: max(0, most + 1 - len(kept))]
-        if newest and len(kept) > 2 * most:
-            kept = kept[-most - 1 :]
-    if len(kept) > most:
+        data += piece if newest else piece[: max(0, most + 1 - len(data))]
+        if newest and len(data) > 2 * most:
+            data = data[-most - 1 :]
+    if len(data) > most:
         if newest:
-            kept = kept[-most:].partition(b"\n")[2]
+            data = data[-most:].partition(b"\n")[2]
         else:
-            kept = kept[:most].rpartition(b"\n")[0]
-    return kept.decode("utf-8", "replace")
+            data = data[:most].rpartition(b"\n")[0]
+    return data.decode("utf-8", "replace")
 
 
 # ---------------------------------------------------------------------- what went wrong
@@ -362,15 +364,17 @@ class KubectlFailed(Exception):
     """`kubectl` failed in a way that has no words for a model; its own are for the log."""
 
 
-def failure_of(words: str, where: Where) -> Exception:
+def failure_from(words: str, where: Where) -> Exception:
     """Return what to raise for what `kubectl` said when it failed."""
     for trouble in _TROUBLES:
         if re.search(trouble.sign, words, re.I):
-            told = _SERVER_SAYS.search(words)
-            filled = trouble.message.format(namespace=where.namespace, words=told[2][:300] if told else "")
+            server_text = _SERVER_SAYS.search(words)
+            message = trouble.message.format(
+                namespace=where.namespace, words=server_text[2][:300] if server_text else ""
+            )
             return NoEffect(
                 trouble.code,
-                filled,
+                message,
                 suggestion=trouble.suggestion,
                 retryable=trouble.retryable,
             )
@@ -379,9 +383,9 @@ def failure_of(words: str, where: Where) -> Exception:
     return KubectlFailed(words[:2000])
 
 
-def _reason_in(words: str) -> str:
-    found = _SERVER_SAYS.search(words)
-    return found[1] if found else ""
+def _server_reason(words: str) -> str:
+    match = _SERVER_SAYS.search(words)
+    return match[1] if match else ""
 
 
 # ---------------------------------------------------------------------- the tools
@@ -397,9 +401,9 @@ class _OverKubectl(BaseTool):
     @cached_property
     def signature(self) -> Signature:
         """That of `run`, with the namespaces and clusters of this one."""
-        written = super().signature
+        inherited = super().signature
         reach = {"namespace": _among(self.kubectl.namespaces), "context": _among(self.kubectl.contexts)}
-        return replace(written, visible={**written.visible, **reach})
+        return replace(inherited, visible={**inherited.visible, **reach})
 
 
 def _among(permitted: Sequence[str]) -> Any:
@@ -448,7 +452,7 @@ class GetPodLogs(_OverKubectl):
         options += ["--previous"] if previous else []
         where = Where(context, namespace)
         lines = await self.kubectl.one(where, "pods", pod, "logs", *options, newest=True)
-        return _without_passwords(lines) or "The log has no such lines."
+        return _mask_passwords(lines) or "The log has no such lines."
 
 
 class PodUsage(Struct, frozen=True):
@@ -485,15 +489,15 @@ class TopPods(_OverKubectl):
         return [PodUsage(row[0], millicores(row[1]), mebibytes(row[2])) for row in rows if len(row) == 3]
 
 
-def millicores(said: str) -> int:
+def millicores(text: str) -> int:
     """Read a quantity of CPU.
 
     >>> millicores("250m"), millicores("2")
     (250, 2000)
     """
-    if said.endswith("m"):
-        return int(said[:-1])
-    return round(float(said) * 1000)
+    if text.endswith("m"):
+        return int(text[:-1])
+    return round(float(text) * 1000)
 
 
 _MEBI = {
@@ -504,16 +508,16 @@ _MEBI = {
 }
 
 
-def mebibytes(said: str) -> int:
+def mebibytes(text: str) -> int:
     """Read a quantity of memory.
 
     >>> mebibytes("64Mi"), mebibytes("2Gi"), mebibytes("1048576")
     (64, 2048, 1)
     """
-    unit = _MEBI.get(said[-2:])
+    unit = _MEBI.get(text[-2:])
     if unit:
-        return round(float(said[:-2]) * unit)
-    return round(float(said) / 1024**2)
+        return round(float(text[:-2]) * unit)
+    return round(float(text) / 1024**2)
 
 
 class GetResources(_OverKubectl):
@@ -564,10 +568,10 @@ class DescribeResource(_OverKubectl):
             namespace: Namespace of the object.
             context: Cluster that the object is in.
         """
-        return masked(await self.kubectl.one(Where(context, namespace), kind, name, "describe"))
+        return mask_environment(await self.kubectl.one(Where(context, namespace), kind, name, "describe"))
 
 
-class Rollout(Struct, frozen=True):
+class RolloutState(Struct, frozen=True):
     """How far a deployment's newest version has come; `last_restart` is a time or "never"."""
 
     deployment: str
@@ -590,7 +594,7 @@ class RolloutStatus(_OverKubectl):
 
     async def run(
         self, deployment: Name, namespace: str, context: str, wait_s: Annotated[int, Field(ge=0, le=60)] = 0
-    ) -> Rollout:
+    ) -> RolloutState:
         """Say whether a deployment's newest version serves, and when the deployment was restarted last.
 
         Use it before `rollout_restart`, which needs `last_restart`, and after it, with `wait_s`, until it is complete.
@@ -607,18 +611,18 @@ class RolloutStatus(_OverKubectl):
             patience = f"--timeout={wait_s}s"
         else:
             patience = "--watch=false"
-        said = await self.kubectl.said(where, "rollout", "status", patience, name=f"deployment/{deployment}")
+        output = await self.kubectl.run_command(where, "rollout", "status", patience, name=f"deployment/{deployment}")
         found = await self.kubectl.deployment(where, deployment)  # what it cannot reach or find is told here
         status = found.get("status", {})
         wanted = found["spec"].get("replicas", 1)
-        lines = (said.out or said.words).strip().splitlines() or ["it says nothing"]
-        return Rollout(
-            deployment,
-            said.code == 0 and "successfully rolled out" in said.out,
-            lines[-1][:300],
-            status.get("readyReplicas", 0),
-            wanted,
-            restarted_at(found),
+        lines = (output.out or output.words).strip().splitlines() or ["it says nothing"]
+        return RolloutState(
+            deployment=deployment,
+            complete=output.code == 0 and "successfully rolled out" in output.out,
+            says=lines[-1][:300],
+            ready_pods=status.get("readyReplicas", 0),
+            wanted_pods=wanted,
+            last_restart=last_restart_time(found),
         )
 
 
@@ -654,7 +658,7 @@ class RolloutRestart(_OverKubectl):
             context: Cluster that the deployment runs in.
         """
         where = Where(context, namespace)
-        if (now := restarted_at(await self.kubectl.deployment(where, deployment))) != last_restart:
+        if (now := last_restart_time(await self.kubectl.deployment(where, deployment))) != last_restart:
             raise NoEffect(
                 "RESTARTED_SINCE",
                 f"`{deployment}` was not restarted now: its last restart is {now}.",
@@ -666,8 +670,8 @@ class RolloutRestart(_OverKubectl):
     async def verify(self, arguments: Mapping[str, Json], context: Context[Any]) -> Found | NotFound:  # noqa: ARG002
         """Look whether it was restarted since the restart that the model knew of."""
         where = Where(arguments["context"], arguments["namespace"])
-        found = await self.kubectl.deployment(where, arguments["deployment"])
-        if restarted_at(found) == arguments["last_restart"]:
+        deployment = await self.kubectl.deployment(where, arguments["deployment"])
+        if last_restart_time(deployment) == arguments["last_restart"]:
             return NotFound()
         return Found(_RESTARTING.format(arguments["deployment"]))
 
@@ -675,7 +679,7 @@ class RolloutRestart(_OverKubectl):
 _RESTARTING = "{} is being restarted. Ask `rollout_status` whether it is complete."
 
 
-def restarted_at(deployment: Json) -> str:
+def last_restart_time(deployment: Json) -> str:
     """Return when a deployment was restarted last, as `kubectl rollout restart` notes it, or "never"."""
     annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
     return str(annotations.get("kubectl.kubernetes.io/restartedAt", "never"))
@@ -699,50 +703,73 @@ _IN_A_COMMAND = re.compile(
 )
 
 
-def masked(described: str) -> str:
+def mask_environment(described: str) -> str:
     """Return what `kubectl describe` said, without values of environment variables and of options that name a secret.
 
-    >>> print(masked("    Environment:\\n      DB_PASSWORD:  hunter2\\n    Mounts:  <none>"))
+    >>> print(mask_environment("    Environment:\\n      DB_PASSWORD:  hunter2\\n    Mounts:  <none>"))
         Environment:
           DB_PASSWORD:  ***
         Mounts:  <none>
     """
-    told: list[str] = []
-    block = ""
-    indent = 0
-    inner = 0
-    follows = False
-    for line in described.splitlines():
+    masker = _Masker()
+    lines = [line for each in described.splitlines() if (line := masker.mask(each)) is not None]
+    return _mask_passwords("\n".join(lines))
+
+
+class _Masker(Struct):
+    """Masks the lines of `kubectl describe`, one after the other.
+
+    Attributes:
+        block: The block that the last line was in: Environment, Args, Command, or none.
+        indent: Of the block's heading.
+        inner: Indent of the first variable of an Environment.
+        follows: Whether the next line is the value of an option that names a secret.
+    """
+
+    block: str = ""
+    indent: int = 0
+    inner: int = 0
+    follows: bool = False
+
+    def mask(self, line: str) -> str | None:
+        """Return the line without secrets; None for a further line of a variable's value."""
         depth = len(line) - len(line.lstrip())
-        if block and line.strip() and depth <= indent:
-            block = ""
-        if not block and (head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)):
-            block = head[1]
-            indent = depth
-            inner = 0
-            follows = False
-            told.append(line)
-        elif block == "Environment":
-            inner = inner or depth
-            if depth == inner and (named := re.match(r"(\s*[^:\s]+:\s*)(.*)", line)):
-                told.append(line if named[2].startswith("<set to ") else f"{named[1]}***")
-        elif block:
-            is_named = bool(_SECRET_WORDS.search(line.partition("=")[0]))
-            if follows or is_named:
-                masked_line = re.sub(r"\S.*" if follows else r"(?<==).*", "***", line)
-            else:
-                masked_line = line
-            told.append(_without_words(masked_line))
-            follows = is_named and "=" not in line and len(line.split()) == 1
-        else:
-            told.append(_without_words(line) if _PROBE.match(line) else line)
-    return _without_passwords("\n".join(told))
+        if self.block and line.strip() and depth <= self.indent:
+            self.block = ""
+        if not self.block and (head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)):
+            self.block = head[1]
+            self.indent = depth
+            self.inner = 0
+            self.follows = False
+            return line
+        if self.block == "Environment":
+            return self._mask_variable(line, depth)
+        if self.block:
+            return self._mask_argument(line)
+        return _mask_command(line) if _PROBE.match(line) else line
+
+    def _mask_variable(self, line: str, depth: int) -> str | None:
+        self.inner = self.inner or depth
+        variable = re.match(r"(\s*[^:\s]+:\s*)(.*)", line)
+        if depth != self.inner or variable is None:
+            return None
+        return line if variable[2].startswith("<set to ") else f"{variable[1]}***"
+
+    def _mask_argument(self, line: str) -> str:
+        is_named = bool(_SECRET_WORDS.search(line.partition("=")[0]))
+        masked_line = line
+        if self.follows:
+            masked_line = re.sub(r"\S.*", "***", line)
+        elif is_named:
+            masked_line = re.sub(r"(?<==).*", "***", line)
+        self.follows = is_named and "=" not in line and len(line.split()) == 1
+        return _mask_command(masked_line)
 
 
-def _without_words(line: str) -> str:
+def _mask_command(line: str) -> str:
     """Mask in a command line what is a secret by what stands before it."""
     return _IN_A_COMMAND.sub(lambda found: f"{next(filter(None, found.groups()))}***", line)
 
 
-def _without_passwords(text: str) -> str:
+def _mask_passwords(text: str) -> str:
     return _IN_ADDRESS.sub(r"\1:***@", text)

@@ -131,9 +131,9 @@ class SendEmail(BaseTool):
         self._lookup = was_sent
         self.approve = approve
         self.key = key or _same_mail
-        self.check = self._unfit
+        self.check = self._reason_to_refuse
         if was_sent is not None:
-            self.verify = self._sent_before
+            self.verify = self._verify_sent
         super().__init__()
 
     def run(
@@ -179,7 +179,9 @@ class SendEmail(BaseTool):
         text: str,
     ) -> EmailMessage:
         message = EmailMessage(policy=_ASCII)
-        message["From"], message["To"], message["Subject"] = self._sender, ", ".join(to), subject
+        message["From"] = self._sender
+        message["To"] = ", ".join(to)
+        message["Subject"] = subject
         if cc:
             message["Cc"] = ", ".join(cc)
         message["Date"] = datetime.now(UTC)
@@ -198,7 +200,7 @@ class SendEmail(BaseTool):
         try:
             if server.tls == "tls":
                 tls = ssl.create_default_context()
-                session: smtplib.SMTP = _TlsSession(
+                session: smtplib.SMTP = _TlsSmtpSession(
                     server.host,
                     port,
                     own_name,
@@ -207,7 +209,7 @@ class SendEmail(BaseTool):
                     bounds=bounds,
                 )
             else:
-                session = _Session(
+                session = _SmtpSession(
                     server.host,
                     port,
                     own_name,
@@ -231,7 +233,7 @@ class SendEmail(BaseTool):
         finally:
             session.close()
 
-    def _unfit(self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any) -> str | None:
+    def _reason_to_refuse(self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any) -> str | None:
         """Say what would go out as something else than a person agreed to, or which recipient may not be written to."""
         # Python decodes an encoded word (RFC 2047) where a header is set: a second recipient or header may stand in it.
         if encoded := next((each for each in (*to, *cc, subject) if "=?" in each), ""):
@@ -246,10 +248,10 @@ class SendEmail(BaseTool):
                 return f"{each} is none of those who may be written to ({', '.join(sorted(self._recipients))})."
         return None
 
-    def _sent_before(self, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
+    def _verify_sent(self, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
         id = _message_id(context.idempotency_key, self._sender)
-        known = self._lookup(id) if self._lookup else None
-        if known is None:
+        was_sent = self._lookup(id) if self._lookup else None
+        if was_sent is None:
             return Unknown()
         to = arguments["to"]
         cc = arguments.get("cc", [])
@@ -260,7 +262,7 @@ class SendEmail(BaseTool):
             subject=arguments["subject"],
             dry_run=False,
         )
-        return Found(sent) if known else NotFound()
+        return Found(sent) if was_sent else NotFound()
 
 
 class _Bounds(Struct):
@@ -288,27 +290,27 @@ class _Answers:
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection = connection
         self._bounds = bounds
-        self._held = b""
-        self._taken = 0
+        self._buffer = b""
+        self._received = 0
 
     def begin(self) -> None:
         """Begin a new answer."""
         self._bounds.begin()
-        self._taken = 0
+        self._received = 0
 
     def readline(self, most: int) -> bytes:
         """Return the next line, or the beginning of one that is too long; nothing where the server is gone."""
-        while b"\n" not in self._held and len(self._held) < most:
+        while b"\n" not in self._buffer and len(self._buffer) < most:
             self._connection.settimeout(self._bounds.left_s())
             if not (more := self._connection.recv(4096)):
                 break
-            self._held += more
+            self._buffer += more
         self._bounds.left_s()
         self._connection.settimeout(self._bounds.answer_s)  # for what is sent next
-        line = self._held[: (self._held.find(b"\n") + 1) or most][:most]
-        self._held = self._held[len(line) :]
-        self._taken += len(line)
-        if self._taken > MOST_ANSWER_BYTES:
+        line = self._buffer[: (self._buffer.find(b"\n") + 1) or most][:most]
+        self._buffer = self._buffer[len(line) :]
+        self._received += len(line)
+        if self._received > MOST_ANSWER_BYTES:
             raise smtplib.SMTPServerDisconnected("the mail server's answer has no end")
         return line
 
@@ -316,7 +318,7 @@ class _Answers:
         """Close nothing: the connection is smtplib's."""
 
 
-class _Session(smtplib.SMTP):
+class _SmtpSession(smtplib.SMTP):
     """A session in which no answer is waited for without end."""
 
     def __init__(self, *where: Any, bounds: _Bounds, **how: Any) -> None:
@@ -332,7 +334,7 @@ class _Session(smtplib.SMTP):
         return super().getreply()
 
 
-class _TlsSession(_Session, smtplib.SMTP_SSL):
+class _TlsSmtpSession(_SmtpSession, smtplib.SMTP_SSL):
     """The same over TLS from the start."""
 
 
@@ -364,10 +366,10 @@ def _hand_in(session: smtplib.SMTP, sender: str, recipients: Sequence[str], data
 
 def _expect(answer: tuple[int, bytes], otherwise: str, *codes: int) -> None:
     if answer[0] not in codes:
-        raise _refused(answer[0], otherwise)
+        raise _refusal(answer[0], otherwise)
 
 
-def _refused(status: int, text: str) -> NoEffect:
+def _refusal(status: int, text: str) -> NoEffect:
     passing = 400 <= status < 500  # RFC 5321, 4.2.1: 4yz may pass, 5yz will not
     if passing:
         advice = "Send it again later."
@@ -384,21 +386,21 @@ def _refused(status: int, text: str) -> NoEffect:
 def _not_sent(error: Exception) -> NoEffect:
     """Word a failure before anything was sent; the server's own text stays with the exception."""
     if isinstance(error, smtplib.SMTPAuthenticationError):
-        return _set_up("does not accept the user and the password")
+        return _setup_failure("does not accept the user and the password")
     if isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError):
-        return _set_up("cannot be reached in the safe way that is asked for (TLS, its certificate, or a login)")
+        return _setup_failure("cannot be reached in the safe way that is asked for (TLS, its certificate, or a login)")
     if isinstance(error, smtplib.SMTPResponseException) and error.smtp_code > 0:
-        return _refused(error.smtp_code, "The mail server refused the connection")
-    told = "The mail server cannot be reached just now. Nothing was sent."
+        return _refusal(error.smtp_code, "The mail server refused the connection")
+    message = "The mail server cannot be reached just now. Nothing was sent."
     return NoEffect(
         Code.UNAVAILABLE,
-        told,
+        message,
         suggestion="Send it again later, or tell the user.",
         retryable=True,
     )
 
 
-def _set_up(trouble: str) -> NoEffect:
+def _setup_failure(trouble: str) -> NoEffect:
     advice = "Tell the user that the mail server's settings need a look."
     return NoEffect("MAIL_NOT_SET_UP", f"The mail server {trouble}. Nothing was sent.", suggestion=advice)
 
@@ -409,10 +411,10 @@ def _message_id(key: str, sender: str) -> str:
 
 
 def _same_mail(to: Sequence[str], subject: str, text: str, cc: Sequence[str] = ()) -> str:
-    told = "\0".join(
+    identity = "\0".join(
         [*sorted({each.lower() for each in to}), "", *sorted({each.lower() for each in cc}), subject, text]
     )
-    return f"mail:{hashlib.sha256(told.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return f"mail:{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 _ADDRESS: TypeAdapter[str] = TypeAdapter(EmailAddress)

@@ -137,15 +137,15 @@ class RunPython(BaseTool):
         if seconds <= 0:
             raise ToolError(Code.TIMEOUT, "There is no time left to run code.", suggestion="Go on without it.")
         try:
-            given = {
+            files = {
                 name: each if isinstance(each, bytes) else Path(each).read_bytes() for name, each in self._files.items()
             }
-            job = self._job(sandbox, code, given, seconds)
-            ended = sandbox.run(job, context.cancelled)
+            job = self._job(sandbox, code, files, seconds)
+            job_result = sandbox.run(job, context.cancelled)
         except OSError as error:
-            told = f"The code could not be started ({type(error).__name__})."
-            raise ToolError(Code.UNAVAILABLE, told, suggestion="Tell the user, and go on without it.") from error
-        return self._told(ended, sandbox.level)
+            message = f"The code could not be started ({type(error).__name__})."
+            raise ToolError(Code.UNAVAILABLE, message, suggestion="Tell the user, and go on without it.") from error
+        return self._result(job_result, sandbox.level)
 
     def _job(self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float) -> SandboxJob:
         program = "main.py"
@@ -158,12 +158,12 @@ class RunPython(BaseTool):
             memory_bytes=self._memory_bytes,
         )
 
-    def _told(self, ended: JobEnded, level: str) -> Ran:
+    def _result(self, ended: JobEnded, level: str) -> Ran:
         if self._outputs and ended.files:
             folder = Path(mkdtemp(prefix="run-", dir=self._outputs))
         else:
             folder = None
-        made = [_made(name, data, folder) for name, data in ended.files.items()]
+        made = [_made_file(name, data, folder) for name, data in ended.files.items()]
         return Ran(
             end=ended.end,
             exit_code=ended.exit_code,
@@ -176,7 +176,7 @@ class RunPython(BaseTool):
         )
 
 
-def _made(name: str, data: bytes, folder: Path | None) -> Made:
+def _made_file(name: str, data: bytes, folder: Path | None) -> Made:
     """Say what a file holds, and save it where it is wanted: the folder is new, so nothing can lie in the way."""
     note = ""
     if folder is not None:

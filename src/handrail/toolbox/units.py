@@ -25,8 +25,8 @@ from msgspec import Struct
 
 from handrail.errors import ToolError
 from handrail.parsing.names import nearest
-from handrail.toolbox.arithmetic import Number, fitting
-from handrail.toolbox.calculator import Result, told
+from handrail.toolbox.arithmetic import Number, require_fit
+from handrail.toolbox.calculator import Result, as_result
 from handrail.tools.function_tool import tool
 
 Powers: TypeAlias = tuple[int, ...]
@@ -83,14 +83,14 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> Result:
     Returns:
         `result` as text with the unit in `unit`; `exact` tells whether it is written out in full.
     """
-    result = converted(Fraction(repr(value)), from_unit, to_unit)
-    return {**told(fitting(Number(result))), "unit": to_unit.strip()}
+    result = convert(Fraction(repr(value)), from_unit, to_unit)
+    return {**as_result(require_fit(Number(result))), "unit": to_unit.strip()}
 
 
-def converted(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
+def convert(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
     """Return `value` of one unit in another.
 
-    >>> converted(Fraction(26), "mi", "km")
+    >>> convert(Fraction(26), "mi", "km")
     Fraction(653796, 15625)
 
     Raises:
@@ -122,8 +122,8 @@ def unit(text: str) -> Unit:
     if len(text) > _MOST_CHARACTERS:
         raise _unknown(text[:20] + "...")
     plain = _plain(text)
-    if found := _named(plain) or _named(plain.replace(" ", "")):
-        return found
+    if known_unit := _lookup(plain) or _lookup(plain.replace(" ", "")):
+        return known_unit
     size = Fraction(1)
     powers = _NO_POWERS
     for part, power in _factors(plain, text):
@@ -157,37 +157,37 @@ def _factors(plain: str, text: str) -> Iterator[tuple[Unit, int]]:
     """Give each unit of a product and its power; what is divided by has a negative one."""
     at = 0
     while at < len(plain) or not at:
-        found = _FACTOR.match(plain, at)
-        if found is None or bool(at) != bool(found["sign"]):
+        match = _FACTOR.match(plain, at)
+        if match is None or bool(at) != bool(match["sign"]):
             raise _unknown(text)
-        power = int(found["power"] or 1)
+        power = int(match["power"] or 1)
         if not 0 < abs(power) <= _MOST_POWER:
             raise _unknown(text)
-        yield _factor(found["name"]), -power if found["sign"] == "/" else power
-        at = found.end()
+        yield _factor(match["name"]), -power if match["sign"] == "/" else power
+        at = match.end()
 
 
 def _factor(name: str) -> Unit:
-    if found := _named(name):
-        if found.zero:
+    if known_unit := _lookup(name):
+        if known_unit.zero:
             message = f"`{name}` is a point on a scale, which cannot be multiplied or divided."
             raise ToolError("UNKNOWN_UNIT", message, suggestion="Write K for a difference in temperature: J/K.")
-        return found
+        return known_unit
     raise _unknown(name)
 
 
-def _named(name: str) -> Unit | None:
+def _lookup(name: str) -> Unit | None:
     """Return the unit of one name: as it is written, with an SI prefix, then without regard to case and plural."""
     if name in _TWO_MEANINGS:
         message = f"`{name}` has more than one meaning."
         raise ToolError("UNKNOWN_UNIT", message, suggestion=f"Write {_TWO_MEANINGS[name]}.")
     for spelling in _spellings(name):
         if spelling in _TWO_MEANINGS:
-            return _named(spelling)
-        if found := _UNITS.get(spelling) or _prefixed(spelling):
-            return found
+            return _lookup(spelling)
+        if known_unit := _UNITS.get(spelling) or _with_prefix(spelling):
+            return known_unit
     if chinese := _TIMES_CHINESE.match(name):
-        inner = _named(chinese[2])
+        inner = _lookup(chinese[2])
         power = _CHINESE_POWERS[chinese[1]]
         return inner and Unit(inner.size**power, tuple(power * each for each in inner.powers))
     return None
@@ -201,7 +201,7 @@ def _spellings(name: str) -> Iterator[str]:
         yield from (small, small.removesuffix("s"), small.removesuffix("es"))
 
 
-def _prefixed(name: str) -> Unit | None:
+def _with_prefix(name: str) -> Unit | None:
     for prefix, factor in _PREFIXES.items():
         base = name[len(prefix) :]
         if name.startswith(prefix) and base in _TAKE_PREFIXES and (prefix not in _BINARY or base in _INFORMATION):
@@ -335,9 +335,9 @@ def _read_table() -> Iterator[tuple[str, bool, Unit]]:
     """Give each name of the table, whether it takes prefixes, and its unit."""
     for prefixed, names, size, bases in _ROWS:
         powers = dict.fromkeys(_BASES, 0) | {name: int(power or 1) for name, power in _BASE.findall(bases)}
-        found = Unit(_fraction(size), tuple(powers.values()))
-        yield from ((name, True, found) for name in prefixed.split())
-        yield from ((name, False, found) for name in names.split())
+        entry = Unit(_fraction(size), tuple(powers.values()))
+        yield from ((name, True, entry) for name in prefixed.split())
+        yield from ((name, False, entry) for name in names.split())
 
 
 _UNITS: dict[str, Unit] = {name: found for name, _, found in _read_table()}

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
-from handrail.toolbox.connections import timed_client
+from handrail.toolbox.connections import make_client
 from handrail.toolbox.fetching import USER_AGENT, HttpTool, RemainingS, check_status
 from handrail.tools.toolset import Toolset
 
@@ -106,22 +106,22 @@ class _Account:
         self.key = key
         self.base_url = base_url
         self.domains = domains
-        self._found: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._results: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._lock = Lock()
 
-    def keep(self, title: str, url: str) -> str:
+    def remember(self, title: str, url: str) -> str:
         """Keep a result; return its id, the same for the same address."""
         result_id = sha256(url.encode()).hexdigest()[:8]
         with self._lock:
-            self._found[result_id] = title, url
-            self._found.move_to_end(result_id)
-            while len(self._found) > _MOST_KNOWN:
-                self._found.popitem(last=False)
+            self._results[result_id] = title, url
+            self._results.move_to_end(result_id)
+            while len(self._results) > _MOST_KNOWN:
+                self._results.popitem(last=False)
         return result_id
 
-    def found(self, result_id: str) -> tuple[str, str] | None:
+    def find(self, result_id: str) -> tuple[str, str] | None:
         """Return title and address of a result."""
-        return self._found.get(result_id.strip())
+        return self._results.get(result_id.strip())
 
     def __repr__(self) -> str:
         return f"<_Account at {self.base_url}>"
@@ -138,9 +138,9 @@ class _OverTavily(HttpTool):
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return timed_client(headers={"user-agent": USER_AGENT, "authorization": f"Bearer {self.account.key}"})
+        return make_client(headers={"user-agent": USER_AGENT, "authorization": f"Bearer {self.account.key}"})
 
-    def ask(self, path: str, remaining_s: RemainingS, asked: Mapping[str, Json]) -> dict[str, Any]:
+    def ask(self, path: str, remaining_s: RemainingS, body: Mapping[str, Json]) -> dict[str, Any]:
         """Return what the API answers.
 
         Raises:
@@ -150,15 +150,15 @@ class _OverTavily(HttpTool):
             "POST",
             self.account.base_url + path,
             remaining_s,
-            json=dict(asked),
+            json=dict(body),
         )
         check_status(answer, "The web search")
         try:
-            told = from_json(answer.body)
+            document = from_json(answer.body)
         except ValueError:
-            told = None
-        if answer.status == 200 and isinstance(told, dict):
-            return told
+            document = None
+        if answer.status == 200 and isinstance(document, dict):
+            return document
         code, sentence = _REFUSALS.get(answer.status, ("REQUEST_REFUSED", "The web search gave no result"))
         if answer.status == 400:
             advice = "Ask for something else."
@@ -166,23 +166,23 @@ class _OverTavily(HttpTool):
             advice = "Go on without it, and tell the user so."
         raise ToolError(
             code,
-            f"{sentence}{_reason(told, self.account.key)}.",
+            f"{sentence}{_reason(document, self.account.key)}.",
             suggestion=advice,
         )
 
 
-def _reason(told: Any, key: str) -> str:
+def _reason(document: Any, key: str) -> str:
     """Return Tavily's own words (`{"detail": {"error": ...}}`), should they not quote the key."""
-    if isinstance(told, dict):
-        detail = told.get("detail")
+    if isinstance(document, dict):
+        detail = document.get("detail")
     else:
         detail = None
     if isinstance(detail, dict):
-        said = detail.get("error")
+        error = detail.get("error")
     else:
-        said = None
-    if isinstance(said, str) and key not in said:
-        return f": {said[:200].rstrip('. ')}"
+        error = None
+    if isinstance(error, str) and key not in error:
+        return f": {error[:200].rstrip('. ')}"
     return ""
 
 
@@ -211,28 +211,30 @@ class SearchWeb(_OverTavily):
 
         Returns:
             Results, best first: `summary` of what fits, `url` to cite, `score` from 0 to 1, `id` for read_web_result.
-            Where none is `found`, a `note` says what else to try.
+            Where none is `find`, a `note` says what else to try.
         """
-        asked: dict[str, Json] = {
+        body: dict[str, Json] = {
             "query": query,
             "topic": topic,
             "max_results": limit,
             **self.account.domains,
         }
         if time_range:
-            asked["time_range"] = time_range
-        hits = self.ask("/search", context.remaining_s, asked).get("results")
+            body["time_range"] = time_range
+        hits = self.ask("/search", context.remaining_s, body).get("results")
         if not isinstance(hits, list) or not hits:
             return WebResults(found=[], note="No page matches. Use fewer or other words, or leave `time_range` out.")
-        return WebResults(found=[self._told(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")])
+        return WebResults(
+            found=[self._as_result(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")]
+        )
 
-    def _told(self, hit: Mapping[str, Any]) -> WebResult:
+    def _as_result(self, hit: Mapping[str, Any]) -> WebResult:
         title = str(hit.get("title") or hit["url"])[:200]
         url = str(hit["url"])
-        summary = _trimmed(str(hit.get("content") or ""))
+        summary = _trim(str(hit.get("content") or ""))
         score = round(float(hit.get("score") or 0), 3)
         return WebResult(
-            id=self.account.keep(title, url),
+            id=self.account.remember(title, url),
             title=title,
             url=url,
             summary=summary,
@@ -253,16 +255,16 @@ class ReadWebResult(_OverTavily):
         Args:
             id: Id of the result, as search_web gave it, such as "3f2a9c01".
         """
-        known = self.account.found(id)
-        if known is None:
+        result = self.account.find(id)
+        if result is None:
             raise ToolError(
                 "RESULT_NOT_FOUND",
                 f"There is no result `{id[:40]}` any more.",
                 suggestion="Call search_web again and use an `id` of its results.",
             )
-        title, url = known
-        told = self.ask("/extract", context.remaining_s, {"urls": [url], "format": "markdown"})
-        texts = [each.get("raw_content") for each in told.get("results", ()) if isinstance(each, dict)]
+        title, url = result
+        document = self.ask("/extract", context.remaining_s, {"urls": [url], "format": "markdown"})
+        texts = [each.get("raw_content") for each in document.get("results", ()) if isinstance(each, dict)]
         if not texts or not isinstance(texts[0], str):
             raise ToolError(
                 "PAGE_UNREADABLE",
@@ -272,7 +274,7 @@ class ReadWebResult(_OverTavily):
         return WebText(title=title, url=url, text=texts[0])
 
 
-def _trimmed(text: str) -> str:
+def _trim(text: str) -> str:
     """Return a summary of bounded length, cut after a word."""
     text = " ".join(text.split())
     if len(text) <= SUMMARY_CHARACTERS:

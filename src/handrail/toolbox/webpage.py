@@ -91,7 +91,7 @@ class ReadPage(HttpTool):
         check_status(answer, "The site")
         if answer.status != 200:
             raise _refusal(answer)
-        return _page_of(answer)
+        return _page_text(answer)
 
 
 def _address(url: str) -> str:
@@ -123,7 +123,7 @@ def _refusal(answer: Answer) -> ToolError:
     )
 
 
-def _page_of(answer: Answer) -> PageText:
+def _page_text(answer: Answer) -> PageText:
     kind = answer.media_type or "text/html"
     if kind not in _HTML and not kind.startswith(_TEXTS):
         raise ToolError(
@@ -132,7 +132,7 @@ def _page_of(answer: Answer) -> PageText:
             suggestion="Find a page about it instead.",
         )
     title = ""
-    text = _decoded(answer)
+    text = _decode(answer)
     if kind in _HTML:
         title, text = text_of_html(text)
     return PageText(
@@ -153,13 +153,13 @@ _KNOWN_CHARSET = re.compile(
 _META = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 
 
-def _decoded(answer: Answer) -> str:
+def _decode(answer: Answer) -> str:
     """Return the body as text: as the header says, as the page says, as UTF-8, or as GB18030 of older Chinese pages."""
-    said = _CHARSET.search(answer.headers.get("content-type", ""))
+    header = _CHARSET.search(answer.headers.get("content-type", ""))
     meta = _META.search(answer.body[:2048])
-    named = [said[1]] if said else []
-    named += [meta[1].decode()] if meta else []
-    for charset in (*filter(_KNOWN_CHARSET.fullmatch, named), "utf-8", "gb18030"):
+    charsets = [header[1]] if header else []
+    charsets += [meta[1].decode()] if meta else []
+    for charset in (*filter(_KNOWN_CHARSET.fullmatch, charsets), "utf-8", "gb18030"):
         try:
             return answer.body.decode(charset)
         except (LookupError, UnicodeDecodeError, ValueError):
@@ -230,7 +230,11 @@ def text_of_html(source: str) -> tuple[str, str]:
         elif piece == "title":
             in_title = kind == "begin"
         elif piece in _BEFORE:
-            pieces.append(_BEFORE[piece] if kind == "begin" else "\n\n" if "\n\n" in _BEFORE[piece] else "")
+            before = _BEFORE[piece]
+            if kind == "begin":
+                pieces.append(before)
+            elif "\n\n" in before:
+                pieces.append("\n\n")
     lines = (line.strip().removeprefix("| ") for line in "".join(pieces).split("\n"))
     return title[:300], re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
@@ -238,32 +242,32 @@ def text_of_html(source: str) -> tuple[str, str]:
 def _pieces(source: str) -> Iterator[tuple[str, str]]:
     """Give texts, and the names of elements where they begin and end. What is never closed ends the page."""
     at = 0
-    while (found := _OPENING.search(source, at)) is not None:
-        opening = found.start()
-        yield "text", _unescaped(source[at:opening])
+    while (opener := _OPENING.search(source, at)) is not None:
+        opening = opener.start()
+        yield "text", _unescape(source[at:opening])
         if source.startswith("<!--", opening):
             at = source.find("-->", opening + 4) + 3
             if at < 3:
                 return
             continue
-        named = _NAME.match(source, opening + 1)
+        element = _NAME.match(source, opening + 1)
         closing = source.find(">", opening)
         if closing < 0:
             return
         at = closing + 1
-        if named is None:
+        if element is None:
             continue
-        name = named[1].lower()
-        yield ("end" if named[0].startswith("/") else "begin"), name
-        if name in _END_OF_RAW and not named[0].startswith("/"):
+        name = element[1].lower()
+        yield ("end" if element[0].startswith("/") else "begin"), name
+        if name in _END_OF_RAW and not element[0].startswith("/"):
             end = _END_OF_RAW[name].search(source, at)
             if end is None:
                 return
             at = end.start()
-    yield "text", _unescaped(source[at:])
+    yield "text", _unescape(source[at:])
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     try:
         return html.unescape(text)
     except ValueError:  # a character's number of thousands of digits, which Python does not read

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
 from handrail.parsing.names import nearest
-from handrail.toolbox.connections import timed_client
+from handrail.toolbox.connections import make_client
 from handrail.toolbox.fetching import Answer, HttpTool, RemainingS, check_status, rate_limited, user_agent
 from handrail.tools.toolset import Toolset
 
@@ -111,9 +111,9 @@ class _OverMediaWiki(HttpTool):
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return timed_client(headers={"user-agent": self.site.agent})
+        return make_client(headers={"user-agent": self.site.agent})
 
-    def ask(self, language: str | None, remaining_s: RemainingS, **asked: str | int) -> dict[str, Any]:
+    def ask(self, language: str | None, remaining_s: RemainingS, **parameters: str | int) -> dict[str, Any]:
         """Return what `action=query` answers.
 
         Raises:
@@ -126,29 +126,29 @@ class _OverMediaWiki(HttpTool):
             "maxlag": MAXLAG_S,
         }
         place = self.site.api.format(language=language or self.site.language)
-        answer = self.fetch("GET", place, remaining_s, params={**common, **asked})
+        answer = self.fetch("GET", place, remaining_s, params={**common, **parameters})
         check_status(answer, "Wikipedia")
         if language and answer.status in _NO_EDITION:
             message = f"There is no Wikipedia in `{language}`."
             raise ToolError("LANGUAGE_NOT_FOUND", message, suggestion="Use en, or leave `language` out.")
-        return _query_of(answer)
+        return _query_result(answer)
 
 
-def _query_of(answer: Answer) -> dict[str, Any]:
+def _query_result(answer: Answer) -> dict[str, Any]:
     try:
-        told = from_json(answer.body)
+        document = from_json(answer.body)
     except ValueError:
-        told = None
-    if answer.status == 200 and isinstance(told, dict):
-        fault = told.get("error")
+        document = None
+    if answer.status == 200 and isinstance(document, dict):
+        fault = document.get("error")
         if isinstance(fault, dict) and fault.get("code") in _BUSY:
             raise rate_limited(answer, "Wikipedia")
-        if isinstance(told.get("query"), dict):
-            return cast(dict[str, Any], told["query"])
+        if isinstance(document.get("query"), dict):
+            return cast(dict[str, Any], document["query"])
         if isinstance(fault, dict):
             message = f"Wikipedia did not take the request: {str(fault.get('info', fault.get('code')))[:200]}"
             raise ToolError("REQUEST_REFUSED", message, suggestion="Call again with a plainer query or title.")
-        if told.get("batchcomplete"):
+        if document.get("batchcomplete"):
             return {}
     raise ToolError(
         "REQUEST_REFUSED",
@@ -182,7 +182,7 @@ class SearchWikipedia(_OverMediaWiki):
             Pages, best first: `title` to read it by, a `summary` of what matched, its length in `words`. Where none
             is `found`, a `note` says what else to try.
         """
-        told = self.ask(
+        document = self.ask(
             language,
             context.remaining_s,
             list="search",
@@ -190,15 +190,15 @@ class SearchWikipedia(_OverMediaWiki):
             srlimit=limit,
             srprop="snippet|wordcount",
         )
-        hits = told.get("search", [])
+        hits = document.get("search", [])
         if not hits:
-            again = told.get("searchinfo", {}).get("suggestion")
+            again = document.get("searchinfo", {}).get("suggestion")
             if again:
                 advice = f'Search for "{again}".'
             else:
                 advice = "Use fewer or other words, or another language."
             return WikiResults(found=[], note=f"No page matches. {advice}")
-        found = [
+        results = [
             WikiResult(
                 title=str(hit["title"]),
                 summary=_plain(str(hit.get("snippet", ""))),
@@ -206,7 +206,7 @@ class SearchWikipedia(_OverMediaWiki):
             )
             for hit in hits
         ]
-        return WikiResults(found=found)
+        return WikiResults(found=results)
 
 
 class ReadWikipedia(_OverMediaWiki):
@@ -235,7 +235,7 @@ class ReadWikipedia(_OverMediaWiki):
         """
         if "|" in title:  # no title has one; the API would take what follows it for another title
             raise _no_page(title)
-        told = self.ask(
+        document = self.ask(
             language,
             context.remaining_s,
             titles=title,
@@ -246,7 +246,7 @@ class ReadWikipedia(_OverMediaWiki):
             exsectionformat="wiki",
             ppprop="disambiguation",
         )
-        page: dict[str, Any] = next(iter(told.get("pages", ())), {"missing": True})
+        page: dict[str, Any] = next(iter(document.get("pages", ())), {"missing": True})
         if page.get("missing") or page.get("invalid") or "extract" not in page:
             raise _no_page(title)
         name = str(page["title"])
@@ -299,11 +299,11 @@ def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
     found = next((n for n, (_, name, _) in enumerate(parts) if name.casefold() == wanted.strip().casefold()), 0)
     if not found:
         near = nearest(wanted, names)
-        told = ", ".join(f'"{name}"' for name in (near or names)[:30]) or "none: read it without `section`"
+        section_names = ", ".join(f'"{name}"' for name in (near or names)[:30]) or "none: read it without `section`"
         raise ToolError(
             "SECTION_NOT_FOUND",
             f"The page `{title}` has no section `{wanted}`.",
-            suggestion=f"{'Nearest are' if near else 'Its sections are'} {told}.",
+            suggestion=f"{'Nearest are' if near else 'Its sections are'} {section_names}.",
         )
     depth, _, text = parts[found]
     below = []

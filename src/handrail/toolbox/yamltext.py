@@ -91,25 +91,25 @@ class _Plain:
     def __init__(self) -> None:
         self._values = 0
 
-    def value(self, found: Any, depth: int) -> Json:
+    def value(self, item: Any, depth: int) -> Json:
         """Return a value as JSON has it."""
         self._values += 1
         if self._values > MOST_VALUES or depth > MOST_DEPTH:
             if depth <= MOST_DEPTH:
-                grown = f"more than {MOST_VALUES:,} values"
+                excess = f"more than {MOST_VALUES:,} values"
             else:
-                grown = f"more than {MOST_DEPTH} levels"
-            raise ConfigError(f"its aliases make {grown} of it")
-        match found:
+                excess = f"more than {MOST_DEPTH} levels"
+            raise ConfigError(f"its aliases make {excess} of it")
+        match item:
             case dict():
-                return {_key(name): self.value(each, depth + 1) for name, each in found.items()}
+                return {_key(name): self.value(each, depth + 1) for name, each in item.items()}
             case list():
-                return [self.value(each, depth + 1) for each in found]
-            case float() if not isfinite(found):
+                return [self.value(each, depth + 1) for each in item]
+            case float() if not isfinite(item):
                 raise ConfigError("it holds a number that is too large")
             case str() | bool() | int() | float() | None:
-                return found
-        raise ConfigError(f"it holds a {type(found).__name__}, which JSON does not have")
+                return item
+        raise ConfigError(f"it holds a {type(item).__name__}, which JSON does not have")
 
 
 def _key(name: Any) -> str:

@@ -1,4 +1,4 @@
-"""`handrail approvals`: questions to people that calls wait with, and the words that people give on them."""
+"""`handrail approvals`: the calls that wait for a person, and the decisions on them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from handrail.cli.store_access import (
     STANDING_APPROVALS,
     brief,
     command_line,
-    laid_out,
+    expand_id,
+    indented,
     moment,
     print_json,
     print_table,
-    run_named,
+    resolve_run_id,
     say,
     span,
-    whole_id,
 )
 from handrail.effects import ApprovalScope
 from handrail.engine.nested_runs import outer_run
@@ -40,9 +40,9 @@ from handrail.records import ApprovalRequest, ApprovalState
 def command() -> None:
     """List the calls that wait for a person; approve or deny them.
 
-    A call waits when nobody is at the terminal of its run and the run is kept in a store. A word is bound to exactly
-    what is shown: another tool, description or argument needs another one. An approval is used once. Where several
-    people must agree, each approves for themselves, and not the one for whom the run acts.
+    A call waits when nobody is at the terminal of its run and the run is stored. A decision is bound to exactly what is
+    shown: another tool, description or argument needs another decision. An approval is used once. Where several people
+    must agree, each approves under their own name; the person for whom the run acts does not count.
 
     \b
     Examples:
@@ -80,12 +80,14 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals list --state all
     """
-    with QUESTIONS.opened(store) as kept:
-        found = result_now(kept.list_approvals(state="" if state == "all" else state, run_id=run_named(kept, run_id)))
+    with QUESTIONS.open(store) as kept:
+        requests = result_now(
+            kept.list_approvals(state="" if state == "all" else state, run_id=resolve_run_id(kept, run_id))
+        )
     if as_json:
-        print_json({"questions": [_facts(question) for question in found]})
+        print_json({"questions": [_facts(question) for question in requests]})
         return
-    rows = [(each.id, _state(each), each.run_id, each.risk, _time(each), _call(each)) for each in found]
+    rows = [(each.id, _state(each), each.run_id, each.risk, _time(each), _call(each)) for each in requests]
     heads = ("question", "state", "run", "risk", "time", "call")
     print_table(rows, heads, f"no question is {'there' if state == 'all' else state}")
 
@@ -102,8 +104,8 @@ def show(id: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals show a_5513ba120ecc7f16
     """
-    with QUESTIONS.opened(store) as kept:
-        id = _question_named(kept, id)
+    with QUESTIONS.open(store) as kept:
+        id = _find_question(kept, id)
         question = admin.question(kept, id)
     if as_json:
         print_json(_facts(question))
@@ -112,8 +114,8 @@ def show(id: str, store: str, as_json: bool) -> None:
         (question.id, f"{question.state}{admin.describe_decision(question)}"),
         ("tool", question.tool),
         ("what it does", question.description),
-        ("arguments", laid_out(dict(question.arguments))),
-        ("edited", laid_out(dict(question.edited)) if question.edited is not None else ""),
+        ("arguments", indented(dict(question.arguments))),
+        ("edited", indented(dict(question.edited)) if question.edited is not None else ""),
         ("risk", question.risk),
         ("why asked", question.reason),
         ("who agrees", _who_agrees(question)),
@@ -145,7 +147,7 @@ def show(id: str, store: str, as_json: bool) -> None:
     help="This call only; or every later one of its tool, too, that is asked about for the same reason, in this `run` "
     "or in any: a standing `rule`, which is in force until it is revoked.",
 )
-@options.decided_by
+@options.decider
 @options.store
 @options.as_json
 @options.debug
@@ -171,8 +173,8 @@ def approve(
         arguments = None
     else:
         arguments = _arguments(options.text_or_stdin(edited))
-    with QUESTIONS.opened(store) as kept:
-        id = _question_named(kept, id)
+    with QUESTIONS.open(store) as kept:
+        id = _find_question(kept, id)
         after = admin.approve(
             kept,
             id,
@@ -180,8 +182,8 @@ def approve(
             edited=arguments,
             scope=scope,
         )
-        way_on = _way_on(kept, after, store)
-    _say(after, store, as_json, way_on)
+        next_step = _next_step(kept, after, store)
+    _print_outcome(after, store, as_json, next_step)
     if scope != "once" and not as_json:
         say(f"from now on: {command_line('approvals standing', store)} shows what this approves, and how it is revoked")
 
@@ -189,7 +191,7 @@ def approve(
 @command.command("deny")
 @click.argument("id", shell_complete=completion_names.questions)
 @click.option("--reason", metavar="TEXT", default="", help="Why; the model is told.")
-@options.decided_by
+@options.decider
 @options.store
 @options.as_json
 @options.debug
@@ -200,41 +202,41 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
     """
-    with QUESTIONS.opened(store) as kept:
-        id = _question_named(kept, id)
+    with QUESTIONS.open(store) as kept:
+        id = _find_question(kept, id)
         after = admin.deny(
             kept,
             id,
             by=by,
             reason=reason,
         )
-        way_on = _way_on(kept, after, store)
-    _say(after, store, as_json, way_on)
+        next_step = _next_step(kept, after, store)
+    _print_outcome(after, store, as_json, next_step)
 
 
-def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
+def _next_step(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
-    if not isinstance(kept, RunStore) or (begun := result_now(kept.load_run(question.run_id))) is None:
+    if not isinstance(kept, RunStore) or (stored := result_now(kept.load_run(question.run_id))) is None:
         scope = parse_scope(question.run_id)
         if scope:
             of_scope = f", to a runtime with scope={scope!r}"
         else:
             of_scope = ""
-        return f"hand the same call over again with run={strip_scope(question.run_id)!r}{of_scope}"
-    if is_under_way(begun.record):
+        return f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}"
+    if is_under_way(stored.record):
         return "nothing to do: the process that asked is alive and waits for this answer"
-    return command_line(f"runs resume {_outermost(kept, question.run_id)} --tools ...", place)
+    return command_line(f"runs resume {_outermost_run(kept, question.run_id)} --tools ...", place)
 
 
-def _outermost(kept: RunStore, run_id: str) -> str:
+def _outermost_run(kept: RunStore, run_id: str) -> str:
     """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
     outer = outer_run(run_id)
     if outer and result_now(kept.load_run(outer)):
-        return _outermost(kept, outer)
+        return _outermost_run(kept, outer)
     return run_id
 
 
-def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None:
+def _print_outcome(after: ApprovalRequest, place: str, as_json: bool, next_step: str) -> None:
     """Say what follows from a word."""
     if as_json:
         print_json(_facts(after))
@@ -246,7 +248,7 @@ def _say(after: ApprovalRequest, place: str, as_json: bool, way_on: str) -> None
     say(f"{after.state}{admin.describe_decision(after)}: {_call(after)}")
     if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
-    say(f"go on:   {way_on}")
+    say(f"go on:   {next_step}")
 
 
 # ---------------------------------------------------------------------- standing approvals
@@ -263,12 +265,12 @@ def standing(store: str, as_json: bool) -> None:
     Example:
       handrail approvals standing
     """
-    with STANDING_APPROVALS.opened(store) as kept:
-        found = admin.standing_approvals(kept)
+    with STANDING_APPROVALS.open(store) as kept:
+        approvals = admin.standing_approvals(kept)
     if as_json:
-        print_json({"standing": [asdict(grant) for grant in found]})
+        print_json({"standing": [asdict(grant) for grant in approvals]})
         return
-    rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in found]
+    rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in approvals]
     print_table(
         rows,
         ("id", "tool", "run", "by", "since", "approves what is asked because"),
@@ -278,7 +280,7 @@ def standing(store: str, as_json: bool) -> None:
 
 @command.command("revoke")
 @click.argument("id", shell_complete=completion_names.standing_approvals)
-@options.decided_by
+@options.decider
 @options.store
 @options.as_json
 @options.debug
@@ -289,8 +291,8 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals revoke g_6af1c20e55d8b913
     """
-    with STANDING_APPROVALS.opened(store) as kept:
-        id = whole_id(id, (grant.id for grant in admin.standing_approvals(kept)))
+    with STANDING_APPROVALS.open(store) as kept:
+        id = expand_id(id, (grant.id for grant in admin.standing_approvals(kept)))
         grant = admin.revoke(kept, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
@@ -298,20 +300,20 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
     say(f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}")
 
 
-def _question_named(kept: ApprovalStore, given: str) -> str:
+def _find_question(kept: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
-    return whole_id(given, (question.id for question in result_now(kept.list_approvals(state=""))))
+    return expand_id(given, (question.id for question in result_now(kept.list_approvals(state=""))))
 
 
 def _arguments(text: str) -> Mapping[str, Json]:
-    value = cases.json_of(text, "--edit")
+    value = cases.parse_json(text, "--edit")
     if not isinstance(value, dict):
         raise ConfigError(f"--edit holds {type(value).__name__}; arguments are a JSON object")
     return value
 
 
 def _facts(question: ApprovalRequest) -> dict[str, Json]:
-    told: Sequence[str] = (
+    names: Sequence[str] = (
         "id",
         "state",
         "run_id",
@@ -332,7 +334,7 @@ def _facts(question: ApprovalRequest) -> dict[str, Json]:
         edited = None
     else:
         edited = dict(question.edited)
-    values = {name: getattr(question, name) for name in told}
+    values = {name: getattr(question, name) for name in names}
     return values | {"agreed": list(question.agreed), "arguments": dict(question.arguments), "edited": edited}
 
 

@@ -1,4 +1,4 @@
-"""`handrail audit`: the log of what was decided and done, each record chained to the one before it."""
+"""`handrail audit`: the audit log of decisions and calls, each record chained to the one before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handrail.audit.log_key import key_in
 from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_entry
-from handrail.cli.store_access import LOG, brief, moment, print_json, run_named, say
+from handrail.cli.store_access import LOG, brief, moment, print_json, resolve_run_id, say
 from handrail.errors import ConfigError
 from handrail.futures import result_now
 from handrail.invisible import json_text
@@ -29,11 +29,11 @@ LOOK_S = 0.5
 
 @click.group("audit", cls=options.Commands)
 def command() -> None:
-    """Follow, check and export the log of what was decided and done.
+    """Follow, verify and export the audit log.
 
-    Every record holds the hash of the one before it. `verify` finds what was changed, taken out or put in between; what
-    was cut off at the end it finds against a checkpoint that you keep elsewhere. Without a key, somebody who may write
-    to the store can write the whole log anew.
+    Every record holds the hash of the one before it. `verify` finds records that were changed, removed or inserted; to
+    find records cut off at the end it needs a checkpoint that you keep elsewhere. Without a key, anybody who can write
+    to the store can rewrite the whole log.
 
     \b
     Examples:
@@ -64,8 +64,8 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
     Example:
       handrail audit tail -n 20 --follow
     """
-    with LOG.opened(store) as kept:
-        run_id = run_named(kept, run_id)
+    with LOG.open(store) as kept:
+        run_id = resolve_run_id(kept, run_id)
         last: deque[AuditRecord] = deque(_records(kept, run_id), maxlen=max(1, most))
         seen = last[-1].seq if last else 0
         if not (last or follow):
@@ -103,12 +103,12 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
       handrail audit verify
       handrail audit verify --key-file audit.key --checkpoint checkpoint.json
     """
-    known = _checkpoint(checkpoint) if checkpoint else None
+    expected = _checkpoint(checkpoint) if checkpoint else None
     file = key_file or options.key_file()
     key = key_in(file) if file else b""
     newest: deque[AuditRecord] = deque(maxlen=1)
-    with LOG.opened(store) as kept:
-        count, broken = chain.verify(_noting(_records(kept), newest), key=key, checkpoint=known)
+    with LOG.open(store) as kept:
+        count, broken = chain.verify(_remember_newest(_records(kept), newest), key=key, checkpoint=expected)
     last = newest[-1] if newest and broken is None else None
     if as_json:
         print_json(
@@ -120,18 +120,11 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
             }
         )
     elif broken is not None:
-        if count == 1:
-            before = "1 record before it stands"
-        else:
-            before = f"{count} records before it stand"
-        say(f"the log is broken: {broken.why}; {before} in good order")
+        before = "the record before it is" if count == 1 else f"the {count} records before it are"
+        say(f"the log is broken: {broken.why}; {before} intact")
     else:
-        if count == 1:
-            stand = "1 record stands"
-        else:
-            stand = f"{count} records stand"
-        say(f"{stand} in good order: none was changed, taken out or put in between")
-        for line in _limits(key, known):
+        say(f"{count} record{'' if count == 1 else 's'} verified: none was changed, removed or inserted")
+        for line in _limits(key, expected):
             say(line)
         if last:
             say(f"the last is {last.seq}, {last.hash}")
@@ -156,8 +149,8 @@ def export(run_id: str, store: str) -> None:
     Example:
       handrail audit export > audit.jsonl
     """
-    with LOG.opened(store) as kept:
-        for record in _records(kept, run_named(kept, run_id)):
+    with LOG.open(store) as kept:
+        for record in _records(kept, resolve_run_id(kept, run_id)):
             _print(record, as_json=True)
 
 
@@ -168,7 +161,7 @@ def _records(kept: AuditStore, run_id: str = "", after: int = 0) -> Iterator[Aud
         after = page[-1].seq
 
 
-def _noting(records: Iterable[AuditRecord], newest: deque[AuditRecord]) -> Iterator[AuditRecord]:
+def _remember_newest(records: Iterable[AuditRecord], newest: deque[AuditRecord]) -> Iterator[AuditRecord]:
     for record in records:
         newest.append(record)
         yield record
@@ -184,9 +177,9 @@ def _print(record: AuditRecord, as_json: bool) -> None:
 
 def _checkpoint(file: str) -> tuple[int, str]:
     """Return number and hash of the last record in a file, which may be a whole export."""
-    lines = [line for line in options.text_of(file).splitlines() if line.strip()]
-    told = cases.json_of(lines[-1], file) if lines else None
-    seq, hash = (told.get("seq"), told.get("hash")) if isinstance(told, dict) else (None, None)
+    lines = [line for line in options.read_text(file).splitlines() if line.strip()]
+    record = cases.parse_json(lines[-1], file) if lines else None
+    seq, hash = (record.get("seq"), record.get("hash")) if isinstance(record, dict) else (None, None)
     if not (type(seq) is int and seq > 0 and isinstance(hash, str)):  # one before the first record proves nothing
         raise ConfigError(f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}")
     return seq, hash
@@ -195,7 +188,7 @@ def _checkpoint(file: str) -> tuple[int, str]:
 def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
     """Say what a checkpoint adds, and what is not known without one, and without a key."""
     if checkpoint:
-        yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was written anew"
+        yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was rewritten"
     else:
         yield "not known without a checkpoint (--checkpoint): whether records were cut off at the end"
     if not key:
@@ -204,6 +197,6 @@ def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
         else:
             behind = ""
         yield (
-            "not known without a key (--key-file): whether somebody who may write to the store has written the log "
-            f"anew{behind}"
+            "not known without a key (--key-file): whether somebody who may write to the store has rewritten the log"
+            f"{behind}"
         )

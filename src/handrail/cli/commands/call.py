@@ -67,10 +67,10 @@ def command(
         observers = []
     text = options.text_or_stdin(arguments)
     if store == options.NO_STORE:
-        result = _called(setup, observers, tool, text, store)
+        result = _perform(setup, observers, tool, text, store)
     else:
-        with store_access.opened(store, create=True, writes=True) as kept:
-            result = _called(setup, observers, tool, text, kept)
+        with store_access.open_store(store, create=True, writes=True) as kept:
+            result = _perform(setup, observers, tool, text, kept)
     if as_json:
         click.echo(json_text(_document(result)))
     elif result.failure is None:
@@ -88,15 +88,15 @@ def command(
 class _Progress(Struct):
     """How far the call had come when it was interrupted; an observer."""
 
-    begun: bool = False
+    started: bool = False
     ok: bool = False
 
     def __call__(self, event: Event) -> None:
-        self.begun |= isinstance(event, AttemptStarted)
+        self.started |= isinstance(event, AttemptStarted)
         self.ok |= isinstance(event, CallFinished) and event.result.ok
 
 
-def _called(setup: Setup, observers: list[Observer], name: str, arguments: str, store: str | Store) -> ToolResult:
+def _perform(setup: Setup, observers: list[Observer], name: str, arguments: str, store: str | Store) -> ToolResult:
     """Carry out the call; when it is interrupted, say what a person must know of a write."""
     tool = setup.tools.resolve(name)
     progress = _Progress()
@@ -106,7 +106,7 @@ def _called(setup: Setup, observers: list[Observer], name: str, arguments: str, 
         with redirect_stdout(sys.stderr):  # what tools print is no result
             return asyncio.run(_call(setup, [*observers, progress], name, arguments, store))
     except KeyboardInterrupt:
-        if isinstance(tool, BaseTool) and tool.writes and progress.begun:
+        if isinstance(tool, BaseTool) and tool.writes and progress.started:
             if progress.ok:
                 effect = "took effect"
             else:
@@ -121,16 +121,16 @@ async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: s
 
 
 def _document(result: ToolResult) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "v": 1,
         "tool": result.name,
         "ok": result.ok,
         "attempts": result.attempts,
     }
     if result.replayed:
-        told["replayed"] = True
+        document["replayed"] = True
     if result.repairs:
-        told["repairs"] = list(result.repairs)
+        document["repairs"] = list(result.repairs)
     if result.failure is not None:
-        return {**told, **result.failure.as_json()}
-    return {**told, "value": plain(result.value), "text": result.text}
+        return {**document, **result.failure.as_json()}
+    return {**document, "value": plain(result.value), "text": result.text}

@@ -12,10 +12,10 @@ import click
 
 from handrail.cli import exits, interrupts, options
 from handrail.cli.exits import Exit
-from handrail.cli.next_steps import way_on
+from handrail.cli.next_steps import describe_next_steps
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
-from handrail.cli.store_access import opened
+from handrail.cli.store_access import open_store
 from handrail.cli.timeline import Timeline
 from handrail.core.budgets import Budget
 from handrail.messages import Message, SystemMessage, UserMessage
@@ -53,7 +53,7 @@ def command(
     raw: bool,
     verbose: bool,
 ) -> int:
-    """Talk with a model that can use your tools.
+    """Chat with a model that can use your tools.
 
     The answer appears as it arrives, and calls as they run; what needs approval is asked here. Ctrl-C cancels the
     answer under way, and leaves at the prompt, as Ctrl-D does. Without a terminal every line of stdin is a question.
@@ -71,7 +71,7 @@ def command(
         raw=raw,
     )
     printer = Printer(timeline, console(sys.stderr), answers=console())
-    with opened(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
+    with open_store(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
         runtime = setup.runtime(printer, store=kept)
         here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
 
@@ -87,8 +87,8 @@ def command(
                     )
                 )
             printer.close()
-            if way := way_on(kept, run, setup, store):
-                click.echo(way, err=True)
+            if steps := describe_next_steps(kept, run, setup, store):
+                click.echo(steps, err=True)
             return run
 
         try:
@@ -114,10 +114,10 @@ def _hold(answer: Callable[[Sequence[Message]], Run], tools: Mapping[str, str], 
                 click.echo(_HELP, err=True)
                 continue
             case "/tools":
-                click.echo("\n".join(_told(tools)) or "there are no tools", err=True)
+                click.echo("\n".join(_tool_lines(tools)) or "there are no tools", err=True)
                 continue
         run = answer([*messages, UserMessage(question)])
-        code = exits.of_run(run.status, options.failures_of(run))
+        code = exits.of_run(run.status, options.call_failures(run))
         # A question that got neither a word nor a call is forgotten, so that it can be asked again. What was done
         # stays known, also when the answer to it was cancelled.
         if len(run.messages) > len(messages) + 1:
@@ -125,7 +125,7 @@ def _hold(answer: Callable[[Sequence[Message]], Run], tools: Mapping[str, str], 
     return code
 
 
-def _told(tools: Mapping[str, str]) -> Iterator[str]:
+def _tool_lines(tools: Mapping[str, str]) -> Iterator[str]:
     for name, description in tools.items():
         yield f"{name}: {(description.strip().splitlines() or [''])[0]}"
 

@@ -47,10 +47,10 @@ def command(
     only_missing: bool,
     as_json: bool,
 ) -> int:
-    """Say what tools still lack before a model is let at them in production.
+    """Check tools against the checklist for production.
 
-    Every line says pass, or what is missing and the one parameter that ends the trouble. Writes are never run. The exit
-    code is 1 when something is missing.
+    Every line says pass, or what is missing and the one parameter that supplies it. Writes are never run. The exit code
+    is 1 when something is missing.
 
     \b
     Examples:
@@ -63,13 +63,15 @@ def command(
         raise click.UsageError("Name where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE.")
     tools = tools_from(where)
     lines = asyncio.run(_lines(tools, store, rules, options.injections_from(injections), runs))
-    told = Checklist(lines)
+    checklist_result = Checklist(lines)
     if as_json:
-        click.echo(json_text({"v": 1, **told.as_json()}))
+        click.echo(json_text({"v": 1, **checklist_result.as_json()}))
     else:
-        _print(told.missing if only_missing else told.lines)
-        click.echo(f"{len(told.lines) - len(told.missing)} of {len(told.lines)} lines pass")
-    return Exit.OK if told.passes else Exit.ERROR
+        _print(checklist_result.missing if only_missing else checklist_result.lines)
+        click.echo(
+            f"{len(checklist_result.lines) - len(checklist_result.missing)} of {len(checklist_result.lines)} lines pass"
+        )
+    return Exit.OK if checklist_result.passes else Exit.ERROR
 
 
 async def _lines(
@@ -98,11 +100,13 @@ async def _lines(
 def _print(lines: Sequence[Line]) -> None:
     for tool, those in groupby(lines, key=lambda line: line.tool):
         click.secho(printable(tool) or "the runtime", bold=True)
-        print_columns(console(), [("", "pass" if line.passes else "MISSING", line.item, _says(line)) for line in those])
+        print_columns(
+            console(), [("", "pass" if line.passes else "MISSING", line.item, _explanation(line)) for line in those]
+        )
         click.echo()
 
 
-def _says(line: Line) -> str:
+def _explanation(line: Line) -> str:
     if line.passes:
         return line.says
     return f"{f'{line.trouble}: ' if line.trouble else ''}{line.says}\n-> {line.fix}"

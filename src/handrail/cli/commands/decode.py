@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from handrail.cli import cases, completion, completion_names, options
-from handrail.cli.answer_review import JudgedTurn, judged, told
+from handrail.cli.answer_review import TurnReview, print_review, review_turn
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.messages import Turn
@@ -28,12 +28,12 @@ _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
     shell_complete=completion_names.wires,
     help="What the provider speaks, such as openai-chat.",
 )
-@options.described
+@options.definitions
 @options.as_json
 @options.as_jsonl
 @options.debug
 def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool) -> int:
-    """Read what a provider sent, a body or a stream of events, as a model's answer.
+    """Decode a provider's response, a body or a stream of events, into a model's answer.
 
     FILE holds the answer as it came, for example from `curl`; `-`, the default, is stdin. With tools every call is
     checked as it would be before it runs. A line of --jsonl has `body`, an object or the text of a stream, and perhaps
@@ -47,13 +47,13 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
     options.one_form(as_json, as_jsonl)
     wire = _wire(name)
     tools = cases.tools_at(places)
-    text = options.text_of(file)
+    text = options.read_text(file)
 
-    def read(case: Json) -> JudgedTurn:
-        known = cases.tools_in(case if isinstance(case, Mapping) else {}, tools)
-        return judged(wire.name, _turn(wire, cases.said_in(case), known), known)
+    def read(case: Json) -> TurnReview:
+        case_tools = cases.tools_in(case if isinstance(case, Mapping) else {}, tools)
+        return review_turn(wire.name, _turn(wire, cases.model_output(case), case_tools), case_tools)
 
-    return told(
+    return print_review(
         read,
         text,
         as_json=as_json,
@@ -62,16 +62,16 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
 
 
 def _wire(name: str) -> WireDialect:
-    found = dialect(name)
-    if not isinstance(found, WireDialect):
+    wire = dialect(name)
+    if not isinstance(wire, WireDialect):
         wires = ", ".join(options.wires())
-        raise ConfigError(f"{name} is no wire but a prompt; use `handrail parse`. Wires are {wires}")
-    return found
+        raise ConfigError(f"{name} is a prompt dialect, not a wire; use `handrail parse`. Wires are {wires}")
+    return wire
 
 
-def _turn(wire: WireDialect, sent: Json, tools: Toolset | None) -> Turn:
-    if not (isinstance(sent, str) and _STREAM.match(sent)):
-        return wire.decode(sent, tools)
+def _turn(wire: WireDialect, output: Json, tools: Toolset | None) -> Turn:
+    if not (isinstance(output, str) and _STREAM.match(output)):
+        return wire.decode(output, tools)
     stream = wire.stream(tools)
-    stream.feed(sent)
+    stream.feed(output)
     return stream.close()

@@ -16,7 +16,7 @@ from handrail.cli import completion, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
-from handrail.cli.store_access import command_line, opened
+from handrail.cli.store_access import command_line, open_store
 from handrail.cli.timeline import Timeline
 from handrail.effects import Approval
 from handrail.errors import ConfigError
@@ -66,7 +66,7 @@ def command(
     """
     spoken = _wire(wire or WIRES[0])
     if model and spoken != WIRES[0]:
-        raise click.UsageError("--model decides what is spoken; name no wire beside it.")
+        raise click.UsageError("--model decides the wire; leave out the name after --wire.")
     texts = TEXTS[lang]
     cluster = Cluster()
     screen = console(sys.stderr if as_json else sys.stdout)
@@ -74,8 +74,8 @@ def command(
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
     _introduce(printer, texts, model, asks=asks)
-    with _chosen(model, lang, spoken) as chosen, opened(store, create=True, writes=True) as kept:
-        run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer, kept))
+    with _serve_model(model, lang, spoken) as model_name, open_store(store, create=True, writes=True) as kept:
+        run = asyncio.run(_investigate(texts, model_name, cluster, terminal if asks else None, printer, kept))
         is_kept = isinstance(kept, RunStore)
     printer.close()
     if as_json:
@@ -84,7 +84,7 @@ def command(
         _conclude(printer, texts, run, cluster)
         if is_kept:
             printer.say(f"{texts.kept}{command_line(f'runs show {run.id}', store)}")
-    return exits.of_run(run.status, options.failures_of(run))
+    return exits.of_run(run.status, options.call_failures(run))
 
 
 def _wire(name: str) -> str:
@@ -93,18 +93,18 @@ def _wire(name: str) -> str:
     A prompt's dialect is one too: it goes over a raw completion endpoint.
     """
     if name in WIRES:
-        found = [name]
+        matches = [name]
     else:
-        found = [wire for wire in WIRES if name in wire.split("-")]
+        matches = [wire for wire in WIRES if name in wire.split("-")]
     prompts = [each for each in plugins.known("dialects") if each not in WIRES and each != "openai-compatible"]
-    if not found and name not in prompts:
-        known = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
-        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {known}")
-    return found[0] if found else name
+    if not matches and name not in prompts:
+        choices = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
+        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {choices}")
+    return matches[0] if matches else name
 
 
 @contextmanager
-def _chosen(model: str | None, lang: Language, wire: str) -> Iterator[str]:
+def _serve_model(model: str | None, lang: Language, wire: str) -> Iterator[str]:
     """Give the name of the model to ask; without one, serve the story meanwhile."""
     if model:
         yield model

@@ -12,7 +12,7 @@ import click
 
 from handrail import selectors
 from handrail.cli import completion, options
-from handrail.cli.cases import json_of, tools_at
+from handrail.cli.cases import parse_json, tools_at
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
 from handrail.cli.svg_chart import line_chart
@@ -48,7 +48,7 @@ def command() -> None:
 
 
 @command.command("select")
-@options.described
+@options.definitions
 @click.option(
     "--questions",
     metavar="FILE",
@@ -112,17 +112,17 @@ def select(
       handrail eval select --compare before.json after.json
     """
     if compare:
-        print_columns(console(), *_compared(*map(_report_in, compare)))
+        print_columns(console(), *_compare_reports(*map(_read_report, compare)))
         return Exit.OK
     tools = tools_at(places)
     if tools is None:
         raise click.UsageError("Name where the tools are: --tools PLACE, or two reports to --compare.")
     asked = _questions(questions, tools)
-    ranked = {name: _rank(name, embed) for name in strategies or ("bm25",)}
+    rankings = {name: _rank(name, embed) for name in strategies or ("bm25",)}
     points = evaluation.curve(
         tools,
         asked,
-        ranked,
+        rankings,
         sizes=_sizes(sizes, len(tools)),
         seed=seed,
     )
@@ -131,9 +131,9 @@ def select(
     else:
         answers = []
     if plot:
-        plot.write_text(_drawn(points), encoding="utf-8")
+        plot.write_text(_draw_chart(points), encoding="utf-8")
     if as_json:
-        ranking = next(iter(ranked.values()))(list(tools))
+        ranking = next(iter(rankings.values()))(list(tools))
         click.echo(json_text(_report(tools, asked, points, answers, ranking, seed)))
         return Exit.OK
     heads = ("strategy", "tools", *(f"@{k}" for k in KS))
@@ -141,7 +141,7 @@ def select(
     print_columns(console(), rows, heads)
     click.echo(f"\n{len(asked)} questions; the share of the wanted tools among the first k, seed {seed}")
     if answers:
-        click.echo(_told(answers, shown_by))
+        click.echo(_summary(answers, shown_by))
     return Exit.OK
 
 
@@ -150,11 +150,11 @@ def _questions(file: str | None, tools: Toolset) -> list[Question]:
         asked = evaluation.make_questions(tools)
         hint = "give --questions, or declare examples: @tool(examples=[{...}])"
     else:
-        lines = [line for line in options.text_of(file).split("\n") if line.strip()]
-        asked = [evaluation.parse_question(json_of(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
+        lines = [line for line in options.read_text(file).split("\n") if line.strip()]
+        asked = [evaluation.parse_question(parse_json(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
         hint = f"{file} is empty"
     if not asked:
-        raise ConfigError(f"there is no question to ask: {hint}")
+        raise ConfigError(f"no questions: {hint}")
     return asked
 
 
@@ -170,13 +170,13 @@ def _rank(name: str, embed: str | None) -> Rank:
     return partial(make, embed=Endpoint(model, address), cache=memory)
 
 
-def _sizes(said: str | None, count: int) -> list[int]:
-    if not said:
+def _sizes(text: str | None, count: int) -> list[int]:
+    if not text:
         return evaluation.default_sizes(count)
     try:
-        sizes = sorted({min(int(each), count) for each in said.split(",")})
+        sizes = sorted({min(int(each), count) for each in text.split(",")})
     except ValueError as error:
-        raise click.UsageError(f"--sizes takes numbers, such as 10,50,200, not {said!r}.") from error
+        raise click.UsageError(f"--sizes takes numbers, such as 10,50,200, not {text!r}.") from error
     if sizes[0] < 1:
         raise click.UsageError("--sizes are at least 1.")
     return sizes
@@ -184,24 +184,24 @@ def _sizes(said: str | None, count: int) -> list[int]:
 
 async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_by: str) -> list[QuestionResult]:
     """Ask the model every question, one after the other: a provider's limits are met soon enough."""
-    given = evaluation.stand_ins(tools)
+    stand_ins = evaluation.stand_ins(tools)
     answers = []
-    async with Runtime(given, selector=shown_by, budget=Budget(turns=MOST_TURNS)) as runtime:
+    async with Runtime(stand_ins, selector=shown_by, budget=Budget(turns=MOST_TURNS)) as runtime:
         for question in asked:
             run = await runtime.run(question.query, model=model)
             if run.status == "failed":
-                raise ConfigError(f"the model could not be asked: {run.reason}")
-            answers.append(evaluation.judge(run, question, given))
+                raise ConfigError(f"the model did not answer: {run.reason}")
+            answers.append(evaluation.judge(run, question, stand_ins))
     return answers
 
 
-def _told(answers: Sequence[QuestionResult], shown_by: str) -> str:
+def _summary(answers: Sequence[QuestionResult], shown_by: str) -> str:
     right = sum(answer.right_tools for answer in answers)
-    told = f"with the model and selector {shown_by}: right tools in {right} of {len(answers)}"
+    text = f"with the model and selector {shown_by}: right tools in {right} of {len(answers)}"
     judged = [answer.right_calls for answer in answers if answer.right_calls is not None]
     if judged:
-        told += f", right calls in {sum(judged)} of {len(judged)}"
-    return f"{told}; {sum(answer.input_tokens for answer in answers) // len(answers):,} input tokens a question"
+        text += f", right calls in {sum(judged)} of {len(judged)}"
+    return f"{text}; {sum(answer.input_tokens for answer in answers) // len(answers):,} input tokens a question"
 
 
 def _report(
@@ -212,13 +212,13 @@ def _report(
     ranking: Any,
     seed: int,
 ) -> dict[str, Json]:
-    found = evaluation.ranks(ranking, asked, DEEPEST)
+    ranks = evaluation.ranks(ranking, asked, DEEPEST)
     return {
         "v": 1,
         "tools": len(tools),
         "seed": seed,
         "points": [point.as_json() for point in points],
-        "questions": [{"query": each.query, "tools": sorted(each.tools), "rank": rank} for each, rank in found],
+        "questions": [{"query": each.query, "tools": sorted(each.tools), "rank": rank} for each, rank in ranks],
         "answers": [
             {
                 "query": each.query,
@@ -235,14 +235,14 @@ def _report(
 # ---------------------------------------------------------------------- comparing
 
 
-def _report_in(file: str) -> Mapping[str, Any]:
-    report = json_of(options.text_of(file), file)
+def _read_report(file: str) -> Mapping[str, Any]:
+    report = parse_json(options.read_text(file), file)
     if not (isinstance(report, Mapping) and isinstance(report.get("points"), list)):
         raise ConfigError(f"{file} is no report of `handrail eval select --json`")
     return report
 
 
-def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def _compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return rows of what has changed: recall, a model's answers, and the questions that are found or lost."""
     rows = []
     before = {(each["strategy"], each["size"]): each["recall"] for each in old["points"]}
@@ -268,11 +268,11 @@ def _row(what: str, old: float, new: float) -> tuple[str, ...]:
 
 
 def _share(answers: Sequence[Mapping[str, Any]], what: str) -> float | None:
-    told = [each[what] for each in answers if each.get(what) is not None]
-    return sum(told) / len(told) if told else None
+    values = [each[what] for each in answers if each.get(what) is not None]
+    return sum(values) / len(values) if values else None
 
 
-def _drawn(points: Sequence[Point]) -> str:
+def _draw_chart(points: Sequence[Point]) -> str:
     lines: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         lines.setdefault(point.strategy, []).append((point.size, point.recall[DRAWN]))

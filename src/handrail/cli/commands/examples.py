@@ -41,7 +41,7 @@ def list_examples(as_json: bool) -> None:
     Example:
       handrail examples list --json
     """
-    told = [(name, *_said(file), file) for name, file in app_files().items()]
+    apps = [(name, *_summary(file), file) for name, file in app_files().items()]
     if as_json:
         print_json(
             {
@@ -52,12 +52,12 @@ def list_examples(as_json: bool) -> None:
                         "needs": needs,
                         "file": str(file),
                     }
-                    for name, says, needs, file in told
+                    for name, says, needs, file in apps
                 ]
             }
         )
     else:
-        shown = [(name, says + (f" (pip install '{needs}')" if needs else "")) for name, says, needs, _ in told]
+        shown = [(name, says + (f" (pip install '{needs}')" if needs else "")) for name, says, needs, _ in apps]
         print_table(shown, ("app", "what it shows"), "there are no apps")
 
 
@@ -85,8 +85,8 @@ def run(name: str, arguments: Sequence[str]) -> None:
     runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's
 
 
-def _said(file: Path) -> tuple[str, str]:
+def _summary(file: Path) -> tuple[str, str]:
     """Return the first line of an app's docstring and what it needs beside handrail, without running it."""
-    told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    needs = re.search(r"^Needs: (.+)$", told, re.MULTILINE)
-    return told.partition("\n")[0], needs[1] if needs else ""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    needs = re.search(r"^Needs: (.+)$", docstring, re.MULTILINE)
+    return docstring.partition("\n")[0], needs[1] if needs else ""

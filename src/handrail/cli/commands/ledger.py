@@ -1,4 +1,4 @@
-"""`handrail ledger`: which writes were begun and how they ended, and a person's word on one that nobody knows of."""
+"""`handrail ledger`: the writes, their state, and how a person resolves one in doubt."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from handrail.cli.store_access import (
     WRITES,
     brief,
     command_line,
-    laid_out,
+    indented,
     moment,
     print_json,
     print_table,
-    run_named,
+    resolve_run_id,
     say,
     span,
 )
@@ -29,15 +29,15 @@ from handrail.records import WriteRecord
 _STATES = ("claimed", "done", "failed", "in_doubt")
 
 ABANDONED = "abandoned"
-"""A write that is claimed by an owner whose time is over: nobody has looked at it since its process died."""
+"""The state of a write whose owner's lease has expired and that nobody has resolved."""
 
 
 @click.group("ledger", cls=options.Commands)
 def command() -> None:
-    """Look at writes, and say how one ended that nobody knows of.
+    """List writes, and resolve one that is in doubt.
 
-    A write is in doubt when its process died, or its deadline came, between its beginning and its end, and its tool has
-    no way to find out. It is not begun again until a person has looked and said what became of it.
+    A write is in doubt when its process died, or its deadline passed, before its end was recorded, and its tool cannot
+    find out what happened. It is not repeated until a person has looked and resolved it.
 
     \b
     Examples:
@@ -69,21 +69,21 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
     Example:
       handrail ledger list --state in_doubt
     """
-    with WRITES.opened(store) as kept:
-        found = result_now(kept.list_writes(state=state or "", run_id=run_named(kept, run_id), most=most))
+    with WRITES.open(store) as kept:
+        writes = result_now(kept.list_writes(state=state or "", run_id=resolve_run_id(kept, run_id), most=most))
     if as_json:
-        print_json({"writes": [_facts(write) for write in found]})
+        print_json({"writes": [_facts(write) for write in writes]})
         return
     rows = [
         (
             write.scope,
             write.key,
-            _stands(write),
+            _state_text(write),
             write.run_id,
             moment(write.begun),
             brief(write.value) if write.state == "done" else "",
         )
-        for write in found
+        for write in writes
     ]
     print_table(rows, ("scope", "key", "state", "run", "begun", "value"), f"no write is {state or 'there'}")
 
@@ -101,25 +101,25 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
     Example:
       handrail ledger show refund refund:881
     """
-    with WRITES.opened(store) as kept:
+    with WRITES.open(store) as kept:
         write = admin.write(kept, scope, key)
     if as_json:
         print_json(_facts(write))
         return
     rows = [
-        (f"{write.scope} {write.key}", _stands(write)),
+        (f"{write.scope} {write.key}", _state_text(write)),
         ("run", write.run_id),
         ("replay", _REPLAYS.get(write.replay, write.replay)),
         ("begun", moment(write.begun)),
         ("changed", moment(write.updated) if write.updated else ""),
         ("owner's time", f"until {moment(write.lease_until)}" if write.state == "claimed" else ""),
-        ("value", laid_out(write.value) if write.state == "done" else ""),
+        ("value", indented(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
     ]
     print_columns(console(), [row for row in rows if row[1]])
-    if _takes_a_word(write):
-        for word in ("--happened", "--did-not-happen"):
-            say(command_line(f"ledger resolve {quote(scope)} {quote(key)} {word}", store))
+    if _can_be_resolved(write):
+        for option in ("--happened", "--did-not-happen"):
+            say(command_line(f"ledger resolve {quote(scope)} {quote(key)} {option}", store))
 
 
 _REPLAYS = {
@@ -134,7 +134,7 @@ _REPLAYS = {
 @click.argument("key")
 @click.option("--happened/--did-not-happen", "happened", default=None, help="What you found where it would show.")
 @click.option("--value", metavar="JSON", help="With --happened: the result that its tool would give. `-` is stdin.")
-@options.decided_by
+@options.decider
 @options.store
 @options.as_json
 @options.debug
@@ -147,10 +147,10 @@ def resolve(
     store: str,
     as_json: bool,
 ) -> None:
-    """Say how a write ended that is in doubt, or whose process died.
+    """Resolve a write that is in doubt, or whose process died.
 
-    Look first: whatever is said here is believed. A write that happened is never done again, and its value is what
-    later calls get. The key of one that did not happen is free: the next call with it is carried out.
+    Look first: the ledger believes what you record here. A write that happened is never repeated, and later calls get
+    its value. If it did not happen, its key is free: the next call with that key runs.
 
     \b
     Examples:
@@ -164,11 +164,11 @@ def resolve(
     if value is None:
         result = None
     else:
-        result = cases.json_of(options.text_or_stdin(value), "--value")
-    with WRITES.opened(store) as kept:
+        result = cases.parse_json(options.text_or_stdin(value), "--value")
+    with WRITES.open(store) as kept:
         before = admin.write(kept, scope, key)
-        if not _takes_a_word(before):
-            raise ConfigError(f"the write {scope} {key} takes no word: {_why_not(before)}")
+        if not _can_be_resolved(before):
+            raise ConfigError(f"the write {scope} {key} cannot be resolved: {_why_not(before)}")
         after = admin.resolve(
             kept,
             scope,
@@ -180,12 +180,12 @@ def resolve(
     if as_json:
         print_json(_facts(after))
     elif happened:
-        say(f"{by} has said: {scope} {key} happened; it is not done again, and later calls get {brief(after.value)}")
+        say(f"recorded by {by}: {scope} {key} happened; it is not repeated, and later calls get {brief(after.value)}")
     else:
-        say(f"{by} has said: {scope} {key} did not happen; its key is free, the next call with it is carried out")
+        say(f"recorded by {by}: {scope} {key} did not happen; its key is free, and the next call with it runs")
 
 
-def _takes_a_word(write: WriteRecord) -> bool:
+def _can_be_resolved(write: WriteRecord) -> bool:
     return write.state == "in_doubt" or write.is_abandoned(time.time())
 
 
@@ -193,15 +193,15 @@ def _why_not(write: WriteRecord) -> str:
     if write.state == "claimed":
         return f"it is under way, for {span(write.lease_until - time.time())} at most"
     if write.resolved_by:
-        by = f", as {write.resolved_by} has said"
+        by = f", resolved by {write.resolved_by}"
     else:
         by = ""
     return f"it {'happened' if write.state == 'done' else 'did not happen'}{by}"
 
 
-def _stands(write: WriteRecord) -> str:
+def _state_text(write: WriteRecord) -> str:
     if write.resolved_by:
-        by = f", said {write.resolved_by}"
+        by = f", resolved by {write.resolved_by}"
     else:
         by = ""
     if write.is_abandoned(time.time()):
@@ -210,7 +210,7 @@ def _stands(write: WriteRecord) -> str:
 
 
 def _facts(write: WriteRecord) -> dict[str, Json]:
-    told = (
+    names = (
         "scope",
         "key",
         "run_id",
@@ -223,4 +223,4 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "value",
         "resolved_by",
     )
-    return {name: getattr(write, name) for name in told} | {"abandoned": write.is_abandoned(time.time())}
+    return {name: getattr(write, name) for name in names} | {"abandoned": write.is_abandoned(time.time())}

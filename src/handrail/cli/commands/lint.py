@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from handrail import linting
 from handrail.approvers.terminal import printable
 from handrail.cli import completion, options, settings
-from handrail.cli.cases import json_of
+from handrail.cli.cases import parse_json
 from handrail.cli.exits import Exit
 from handrail.cli.loading import OPENAPI, tools_from
 from handrail.cli.printer import console, print_columns
@@ -32,8 +32,8 @@ from handrail.toolbox import yamltext
 @click.option("--notes", is_flag=True, help="Show notes as well.")
 @click.option("--costs", is_flag=True, help="Show about how many tokens each definition takes, by provider.")
 @click.option("--users", type=click.Choice(["en", "zh"]), help="The language that users write in.")
-@click.option("--fix", is_flag=True, help="Set right what can be, in files of definitions: blanks, foreign schemas.")
-@click.option("--dry-run", is_flag=True, help="With --fix: say what would be set right, and write nothing.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed in files of definitions: blanks, foreign schemas.")
+@click.option("--dry-run", is_flag=True, help="With --fix: print what would be fixed, and write nothing.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -56,7 +56,7 @@ def command(
     as_json: bool,
     as_sarif: bool,
 ) -> int:
-    """Say what is wrong with tools, as a model that must choose and fill them would meet it.
+    """Find faults in tools that lead a model to choose or fill them wrongly.
 
     PLACES are FILE.py, MODULE, MODULE:ATTRIBUTE, or FILE.json with definitions for OpenAI, Anthropic or Gemini, with
     the answer of an MCP server to tools/list, or with an OpenAPI document, which may be YAML (FILE.yaml); `-` reads
@@ -70,28 +70,21 @@ def command(
     """
     if as_json and as_sarif:
         raise click.UsageError("--json and --sarif both print one document; choose one.")
-    where = [_document_of(each) for each in [*files, *places]]
+    where = [_document_file(each) for each in [*files, *places]]
     if not where:
         raise click.UsageError("Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin.")
     chosen = Settings.from_table(settings.table("lint", config))
     chosen = replace(chosen, users=users) if users else chosen
     if fix or dry_run:
-        written = [each for each in where if _is_json(each) and each != "-"]
-        if not written:
-            raise click.UsageError("--fix sets right files of definitions; name a FILE.json.")
-        _fix(written, dry_run)
+        _fix(where, dry_run)
     report = linting.look_at(_subjects(where), chosen)
-    if as_json or as_sarif:
-        if as_sarif:
-            told = sarif.log_of(report, linting.RULES)
-        else:
-            told = {"v": 1, **report.as_json()}
-        click.echo(json_text(told))
+    if as_sarif:
+        click.echo(json_text(sarif.log_of(report, linting.RULES)))
+    elif as_json:
+        click.echo(json_text({"v": 1, **report.as_json()}))
     else:
         _print(report, notes, costs)
-    if report.fails(strict=strict):
-        return Exit.ERROR
-    return Exit.OK
+    return Exit.ERROR if report.fails(strict=strict) else Exit.OK
 
 
 def _is_json(place: str) -> bool:
@@ -102,7 +95,7 @@ def _is_document(place: str) -> bool:
     return _is_json(place) or place.lower().endswith((".yaml", ".yml"))
 
 
-def _document_of(place: str) -> str:
+def _document_file(place: str) -> str:
     """Return the file of `openapi:FILE@ADDRESS`: what is found is set right there, not in tools made of it."""
     if place.startswith(OPENAPI):
         return place.removeprefix(OPENAPI).partition("@")[0]
@@ -112,31 +105,31 @@ def _document_of(place: str) -> str:
 def _subjects(places: Sequence[str]) -> list[Subject]:
     python = [place for place in places if not _is_document(place)]
     if python:
-        found = linting.subjects_of(tools_from(python))
+        subjects = linting.subjects_of(tools_from(python))
     else:
-        found = []
+        subjects = []
     for place in filter(_is_document, places):
-        text = options.text_of(place)
+        text = options.read_text(place)
         try:
             file = "" if place == "-" else place
             if _is_json(place):
-                document = json_of(text, place)
+                document = parse_json(text, place)
             else:
                 document = yamltext.loads(text)
-            found += definitions.read(document, file=file, text=text)
+            subjects += definitions.read(document, file=file, text=text)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from error
-        _say_what_is_left_out(place, document)
-    return [replace(subject, place=_from_here(subject)) for subject in found]
+        _report_left_out(place, document)
+    return [replace(subject, place=_from_here(subject)) for subject in subjects]
 
 
-def _say_what_is_left_out(place: str, document: Json) -> None:
+def _report_left_out(place: str, document: Json) -> None:
     """Name the operations of an OpenAPI document that become no tools, and are not looked at."""
     if openapi.is_one(document):
         left = [each for each in openapi.operations(document) if isinstance(each, openapi.LeftOut)]
-        told = "; ".join(f"{each.name}: {each.reason}" for each in left)
+        names = "; ".join(f"{each.name}: {each.reason}" for each in left)
         if left:
-            click.echo(printable(f"{place}: not looked at, since they become no tools: {told}"), err=True)
+            click.echo(printable(f"{place}: not checked, because they become no tools: {names}"), err=True)
 
 
 def _from_here(subject: Subject) -> linting.Place:
@@ -152,17 +145,20 @@ def _from_here(subject: Subject) -> linting.Place:
 
 
 def _fix(places: Sequence[str], dry_run: bool) -> None:
-    for place in places:
-        text = options.text_of(place)
-        document, done = fixes.fixed(json_of(text, place))
-        for each in done:
-            verb = "would set right" if dry_run else "set right"
+    files = [place for place in places if _is_json(place) and place != "-"]
+    if not files:
+        raise click.UsageError("--fix changes files of definitions; name a FILE.json.")
+    for place in files:
+        text = options.read_text(place)
+        document, repairs = fixes.fixed(parse_json(text, place))
+        for each in repairs:
+            verb = "would fix" if dry_run else "fixed"
             click.echo(f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True)
-        if done and not dry_run:
-            Path(place).write_text(_laid_out_as(text, document), encoding="utf-8")
+        if repairs and not dry_run:
+            Path(place).write_text(_format_like(text, document), encoding="utf-8")
 
 
-def _laid_out_as(text: str, document: object) -> str:
+def _format_like(text: str, document: object) -> str:
     """Write JSON with the indentation that the file has; what stood on one line is spread over several."""
     indent = re.search(r"\n([ \t]+)\S", text)
     end = "\n" if text.endswith("\n") else ""
@@ -202,5 +198,5 @@ def _conclude(report: Report, notes: bool) -> None:
         ignored = ""
     click.echo(f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}")
     if report.tokens:
-        told = ", ".join(f"{provider} {count:,}" for provider, count in report.tokens.items())
-        click.echo(f"about so many tokens in every request: {told}")
+        counts_by_provider = ", ".join(f"{provider} {count:,}" for provider, count in report.tokens.items())
+        click.echo(f"tokens in every request, about: {counts_by_provider}")

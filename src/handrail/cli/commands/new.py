@@ -30,7 +30,7 @@ _NAME = r"[a-z][a-z0-9_-]{0,49}"
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @options.debug
 def command(name: str, dry_run: bool) -> None:
-    """Begin a project: tools, a test that kills them, and settings, in a new folder.
+    """Create a project: tools, a test that kills them, and settings, in a new folder.
 
     NAME is the folder's name: small letters, digits, `-` and `_`. Nothing that is there is overwritten.
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 
 from handrail.cli import cases, completion, options
-from handrail.cli.answer_review import JudgedTurn, judged, told
+from handrail.cli.answer_review import TurnReview, print_review, review_turn
 from handrail.dialects import Dialect, WireDialect, dialect
 from handrail.errors import ConfigError, Json
 from handrail.messages import Turn
@@ -18,7 +18,7 @@ from handrail.tools.toolset import Toolset
 @click.command("parse")
 @click.argument("file", default="-", shell_complete=completion.files)
 @options.dialect
-@options.described
+@options.definitions
 @click.option(
     "--opened",
     metavar="TEXT",
@@ -36,7 +36,7 @@ def command(
     as_json: bool,
     as_jsonl: bool,
 ) -> int:
-    """Read what a model wrote: its text, its reasoning and its calls.
+    """Parse what a model wrote: its text, its reasoning and its calls.
 
     FILE holds the model's text for a prompt dialect, and a message or a whole body for a wire; `-`, the default, is
     stdin. With tools every call is checked as it would be before it runs. A line of --jsonl has `text` or `body`, and
@@ -48,17 +48,17 @@ def command(
       handrail parse --dialect openai-chat --tools examples/weather.py --json message.json
     """
     options.one_form(as_json, as_jsonl)
-    spoken = dialect(name)
+    chosen = dialect(name)
     tools = cases.tools_at(places)
-    text = options.text_of(file)
+    text = options.read_text(file)
 
-    def read(case: Json) -> JudgedTurn:
+    def read(case: Json) -> TurnReview:
         fields = case if isinstance(case, Mapping) else {}
-        known = cases.tools_in(fields, tools)
-        begun = fields.get("opened", opened)
-        return judged(spoken.name, _turn(spoken, cases.said_in(case), known, begun), known)
+        case_tools = cases.tools_in(fields, tools)
+        opening = fields.get("opened", opened)
+        return review_turn(chosen.name, _turn(chosen, cases.model_output(case), case_tools, opening), case_tools)
 
-    return told(
+    return print_review(
         read,
         text,
         as_json=as_json,
@@ -66,18 +66,18 @@ def command(
     )
 
 
-def _turn(spoken: Dialect, said: Json, tools: Toolset | None, opened: Json) -> Turn:
+def _turn(spoken: Dialect, output: Json, tools: Toolset | None, opened: Json) -> Turn:
     if isinstance(spoken, WireDialect):
         if opened:
-            raise ConfigError(f"{spoken.name} is a wire, whose prompts nobody sees; leave out what was opened")
-        if isinstance(said, str):
-            message = cases.json_of(said, f"a message of {spoken.name}")
+            raise ConfigError(f"{spoken.name} is a wire, whose prompts nobody sees; leave out --opened")
+        if isinstance(output, str):
+            message = cases.parse_json(output, f"a message of {spoken.name}")
         else:
-            message = said
+            message = output
         if not isinstance(message, Mapping):
             raise ConfigError(f"a message of {spoken.name} is a JSON object")
         return spoken.decode_message(message, tools)
-    if not (isinstance(said, str) and isinstance(opened, str)):
+    if not (isinstance(output, str) and isinstance(opened, str)):
         raise ConfigError(f"{spoken.name} is the prompt of a model; give its text as `text`, and `opened` as text")
     # Only a prompt can have opened something, so the protocol of all dialects does not know of it.
-    return cast(Turn, cast(Any, spoken).decode(said, tools, opened=opened))
+    return cast(Turn, cast(Any, spoken).decode(output, tools, opened=opened))

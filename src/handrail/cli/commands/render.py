@@ -27,12 +27,12 @@ _MOST_LEVELS = 100
 @click.command("render")
 @click.argument("file", default="-", shell_complete=completion.files)
 @options.dialect
-@options.described
+@options.definitions
 @options.as_json
 @options.as_jsonl
 @options.debug
 def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool) -> int:
-    """Print a conversation as a model gets it: the request body of a wire, or the text of a prompt.
+    """Render a conversation as a model gets it: the request body of a wire, or the text of a prompt.
 
     FILE holds a question, or JSON: a list of messages in the chat form, or an object with `messages` and perhaps
     `tools` and `options`. `-`, the default, is stdin. A prompt is printed to the last character, without a line end.
@@ -46,14 +46,14 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
     options.one_form(as_json, as_jsonl)
     spoken = dialect(name)
     tools = cases.tools_at(places)
-    text = options.text_of(file)
+    text = options.read_text(file)
     if as_jsonl:
-        return cases.print_lines(text, lambda case: _rendered(spoken, case, tools).as_json())
-    rendered = _rendered(spoken, _case_of(text), tools)
+        return cases.print_lines(text, lambda case: _render(spoken, case, tools).as_json())
+    output = _render(spoken, _read_case(text), tools)
     if as_json:
-        cases.print_document(rendered.as_json())
+        cases.print_document(output.as_json())
     else:
-        rendered.print()
+        output.print()
     return Exit.OK
 
 
@@ -67,10 +67,10 @@ class Rendered(Struct, frozen=True):
     def as_json(self) -> Document:
         """Return it with its place: the `body` for a `path`, or the `prompt`."""
         if self.path is None:
-            told = {"prompt": self.content}
+            content = {"prompt": self.content}
         else:
-            told = {"path": self.path, "body": self.content}
-        return {"ok": True, "dialect": self.dialect, **told}
+            content = {"path": self.path, "body": self.content}
+        return {"ok": True, "dialect": self.dialect, **content}
 
     def print(self) -> None:
         """Print it as it is: a prompt ends where it ends, and on a terminal at the end of a line."""
@@ -83,24 +83,24 @@ class Rendered(Struct, frozen=True):
         click.echo(printable(text, keep="\n\t") if here else text, nl=here or not is_prompt)
 
 
-def _case_of(text: str) -> Json:
+def _read_case(text: str) -> Json:
     """Return what a file says: JSON where it begins like JSON, else a question."""
     if text.lstrip()[:1] in ("[", "{"):
-        return cases.json_of(text, "the conversation")
+        return cases.parse_json(text, "the conversation")
     return text.rstrip("\n")
 
 
-def _rendered(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
+def _render(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
     if not received.is_sendable(case, _MOST_LEVELS):
         raise ConfigError(f"the conversation holds NaN or more than {_MOST_LEVELS} levels, which no request can carry")
-    asked = case if isinstance(case, Mapping) else {}
-    how = _options(asked.get("options"))
-    written = spoken.encode_request(_messages(case), cases.tools_in(asked, tools), how)
+    fields = case if isinstance(case, Mapping) else {}
+    how = _options(fields.get("options"))
+    content = spoken.encode_request(_messages(case), cases.tools_in(fields, tools), how)
     if isinstance(spoken, WireDialect):
         path = spoken.path(how.model, stream=how.stream)
     else:
         path = None
-    return Rendered(spoken.name, written, path)
+    return Rendered(spoken.name, content, path)
 
 
 # ---------------------------------------------------------------------- reading a conversation
@@ -149,14 +149,14 @@ def _call(call: Mapping[str, Json]) -> Mapping[str, Json]:
     return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
 
 
-def _options(told: Json) -> Options:
+def _options(values: Json) -> Options:
     """Return the options of a case, each by the name that `Options` gives it."""
-    if told is None:
+    if values is None:
         return Options()
-    if not isinstance(told, Mapping):
+    if not isinstance(values, Mapping):
         raise ConfigError("`options` is no object")
     known = Options.__struct_fields__
-    for name in told:
+    for name in values:
         if name not in known:
             near = nearest(str(name), known)
             if near:
@@ -165,7 +165,7 @@ def _options(told: Json) -> Options:
                 hint = f"they are {', '.join(known)}"
             raise ConfigError(f"there is no option `{name}`; {hint}")
     try:
-        return convert(dict(told), Options, strict=False)
+        return convert(dict(values), Options, strict=False)
     except ValidationError as error:
         wrong, _, place = str(error).partition(" - at `$.")
         raise ConfigError(f"option `{place.rstrip('`')}`: {wrong}") from error

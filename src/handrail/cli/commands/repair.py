@@ -29,7 +29,7 @@ from handrail.parsing import jsontext
 @options.as_json
 @options.debug
 def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
-    """Read a model's argument text and name what had to be mended.
+    """Parse a model's argument text and name each repair.
 
     FILE holds the text; `-`, the default, is stdin. The value goes to stdout, the repairs to stderr. The exit code is 1
     when the text is refused, with what a model would be told.
@@ -40,7 +40,7 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
       handrail repair arguments.txt --finish length
     """
     outcome = jsontext.parse(
-        options.text_of(file),
+        options.read_text(file),
         cast(Finish, finish),
         lossy=not for_write,
     )

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from handrail.cli import interrupts, is_debugging, options
-from handrail.cli.next_steps import way_on
+from handrail.cli.next_steps import describe_next_steps
 from handrail.cli.options import Setup
-from handrail.cli.progress import Watch, watched
-from handrail.cli.store_access import opened
+from handrail.cli.progress import Watch, watch_options
+from handrail.cli.store_access import open_store
 from handrail.core.budgets import Budget
 from handrail.ports import Store
 from handrail.runs import Run
@@ -26,7 +26,7 @@ from handrail.runs import Run
 @options.setup
 @options.budget
 @options.store
-@watched
+@watch_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -50,26 +50,26 @@ def command(
       handrail run "..." --tools examples/weather.py --jsonl | jq .event
       handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # kept; see `handrail runs`
     """
-    asked = options.text_or_stdin(question)
-    if not asked.strip():
+    text = options.text_or_stdin(question)
+    if not text.strip():
         where = "; stdin has none" if question == "-" else ""
         raise click.UsageError(f"The question is empty{where}.")
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with opened(store, create=True, writes=True) as kept:
+    with open_store(store, create=True, writes=True) as kept:
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(
                 _run(
                     setup,
                     watch,
                     kept,
-                    asked,
+                    text,
                     model=model,
                     system=system,
                     budget=budget,
                 )
             )
         code = watch.conclude(run, debugging=is_debugging(context))
-        watch.tell(way_on(kept, run, setup, store))
+        watch.tell(describe_next_steps(kept, run, setup, store))
     return code
 
 

@@ -1,4 +1,4 @@
-"""`handrail runs`: runs that are kept in a store, in whatever process they began."""
+"""`handrail runs`: the runs in a store, whichever process started them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from handrail.approvers.terminal import printable
 from handrail.cli import completion_names, exits, exporting, interrupts, is_debugging, options
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
-from handrail.cli.next_steps import lines_on, way_on
+from handrail.cli.next_steps import describe_next_steps, doubt_lines, undone_writes
 from handrail.cli.options import Setup
-from handrail.cli.progress import Watch, watched
-from handrail.cli.run_history import RunHistory, retold
-from handrail.cli.run_pages import Page, document, facts, question_in, stands
+from handrail.cli.progress import Watch, watch_options
+from handrail.cli.run_history import RunHistory, read_history
+from handrail.cli.run_pages import RunPage, document, facts, question_text, run_status
 from handrail.cli.store_access import (
     EVERY,
     RUNS,
     moment,
-    opened,
+    open_store,
     print_json,
     print_table,
-    run_named,
+    resolve_run_id,
     say,
 )
-from handrail.cli.timeline import shortened
+from handrail.cli.timeline import shorten
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
@@ -51,11 +51,11 @@ from handrail.tools.toolset import Toolset
 
 @click.group("runs", cls=options.Commands)
 def command() -> None:
-    """Look at kept runs, go on with them, cancel, fork, replay and export them.
+    """List and show stored runs; resume, cancel, fork, replay and export them.
 
-    A run is kept when it was begun with a store: `handrail run --store sqlite:///handrail.db`, or
-    `Runtime(store=...)`. Any process can then go on with it. Once `handrail.db` lies in the present folder, it is the
-    store of every command there; HANDRAIL_STORE and `place` in handrail.toml go before it.
+    A run is stored when it was started with a store: `handrail run --store sqlite:///handrail.db`, or
+    `Runtime(store=...)`. Any process can then resume it. Once `handrail.db` exists in the current folder, it is the
+    store of every command there; HANDRAIL_STORE and `place` in handrail.toml take precedence.
 
     \b
     Examples:
@@ -83,12 +83,12 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
     Example:
       handrail runs list --status waiting
     """
-    with RUNS.opened(store) as kept:
+    with RUNS.open(store) as kept:
         records = result_now(kept.list_runs(status=status or "", most=most))
     if as_json:
         print_json({"runs": [facts(record) for record in records]})
         return
-    rows = [(each.run_id, stands(each), moment(each.updated), shortened(question_in(each))) for each in records]
+    rows = [(each.run_id, run_status(each), moment(each.updated), shorten(question_text(each))) for each in records]
     of = f" that stand as {status}" if status else ""
     print_table(rows, ("run", "stands", "changed", "question"), f"there are no runs{of} in this store")
 
@@ -109,28 +109,30 @@ def show(
     store: str,
     as_json: bool,
 ) -> None:
-    """Tell the story of a run from its journal alone: question, calls, results, where it stands, how it can go on.
+    """Show a run from its journal alone: question, calls, results, status, and how to go on.
 
     \b
     Examples:
       handrail runs show r_1f2e3d4c
       handrail runs show r_1f2e3d4c --json | jq .questions
     """
-    with RUNS.opened(store) as kept:
-        run = run_named(kept, run)
-        told = retold(_found(result_now(kept.load_run(run)), run))
+    with RUNS.open(store) as kept:
+        run = resolve_run_id(kept, run)
+        history = read_history(_require_run(result_now(kept.load_run(run)), run))
         if isinstance(kept, ApprovalStore):
             questions = result_now(kept.list_approvals(state="", run_id=run))
         else:
             questions = ()
-        doubts = lines_on(told.begun.steps, run, kept, store)
+        doubts = doubt_lines(history.stored.steps, run, kept, store)
+        undone = undone_writes(run, kept)
     if as_json:
-        print_json(document(told, questions))
+        print_json({**document(history, questions), "undone": [{"tool": tool, "step": step} for tool, step in undone]})
         return
-    page = Page(told, questions, store, doubts)
+    taken_back = [f"{tool}, step {step}, was taken back" for tool, step in undone]
+    page = RunPage(history, questions, store, [*doubts, *taken_back])
     page.head()
     if is_debugging(context):
-        click.echo("\n" + printable(told.as_run().transcript(debug=True), keep="\n"))
+        click.echo("\n" + printable(history.as_run().transcript(debug=True), keep="\n"))
     else:
         page.turns(whole=verbose)
     if wire:
@@ -138,10 +140,10 @@ def show(
     page.end()
 
 
-def _found(begun: StoredRun | None, run: str) -> StoredRun:
-    if begun is None:
-        raise ConfigError(f"there is no run {run!r} in this store; `handrail runs list` shows those that there are")
-    return begun
+def _require_run(stored: StoredRun | None, run: str) -> StoredRun:
+    if stored is None:
+        raise ConfigError(f"there is no run {run!r} in this store; `handrail runs list` lists what there is")
+    return stored
 
 
 # ---------------------------------------------------------------------- driving
@@ -157,14 +159,14 @@ _model = options.model(required=False)
     "--all",
     "every",
     is_flag=True,
-    help="Every run that can go on: its process is gone or has left it, or all that it waits for is answered.",
+    help="Resume every run that can: its process is gone or has left it, or all its questions are answered.",
 )
-@click.option("--anyway", is_flag=True, help="Also when it is poisoned, or when its process lives.")
+@click.option("--anyway", is_flag=True, help="Resume it even if it is poisoned or its process is alive.")
 @_model
 @options.setup
 @options.new_budget
 @options.store
-@watched
+@watch_options
 @click.pass_context
 def resume(
     context: click.Context,
@@ -177,15 +179,15 @@ def resume(
     store: str,
     watch: Watch,
 ) -> int:
-    """Go on with a run that was interrupted, waits for a person, or ended by its budget; or with every one that can.
+    """Resume a run that was interrupted, waits for a person, or used up its budget; or every run that can.
 
-    What has happened is not done again. The model is the one that the run began with, unless another is named; the
-    tools are named again, and the budget is the old one but for what is given here. With `--all` the exit code is the
-    highest of them, and one that cannot go on hinders no other.
+    Completed calls are not repeated. The run keeps its model unless you name another, and its budget except for the
+    limits given here; name its tools again. With `--all` the exit code is the highest one, and a run that cannot be
+    resumed does not stop the others.
 
-    A run that was taken over five times in a row by processes that died in it is poisoned. It is left alone until
-    somebody has looked and says --anyway, or cancels it. A run whose process lives is taken from it when you agree at
-    the terminal, or say --anyway: that process then records nothing more of it.
+    A run is poisoned when five processes in a row took it over and died in it. It is skipped until somebody has looked
+    at it and passes --anyway, or cancels it. A run whose process is alive is taken over if you agree at the terminal or
+    pass --anyway; its former process can then record nothing more of it.
 
     \b
     Examples:
@@ -194,33 +196,35 @@ def resume(
       handrail runs resume --all --tools shop.tools       # at the start of a machine, or from cron
     """
     if (run is None) is not every:
-        raise click.UsageError("name one RUN, or say --all.")
+        raise click.UsageError("name one RUN, or pass --all.")
     if anyway and every:
-        raise click.UsageError("--anyway is said of one RUN that somebody has looked at, not of all.")
-    with opened(store, writes=True) as kept:
-        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
+        raise click.UsageError("--anyway takes one RUN that somebody has looked at; leave out --all.")
+    with open_store(store, writes=True) as kept:
+        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
         if run is not None:
-            return _resumed(wheel, run_named(kept, run), model, limits, anyway=anyway)
+            return _resume_run(driver, resolve_run_id(kept, run), model, limits, anyway=anyway)
         if poisoned := result_now(RUNS.of(kept, store).list_runs(status="poisoned", most=EVERY)):
             names = ", ".join(record.run_id for record in poisoned)
-            watch.tell(f"left alone, because poisoned (runs resume RUN --anyway insists): {names}")
-        codes = [_resumed_or_told(wheel, each, model, limits) for each in wheel.ready()]
+            watch.tell(f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {names}")
+        codes = [_resume_or_report(driver, each, model, limits) for each in driver.ready()]
         if not codes:
-            watch.tell("no run can go on by itself: none was left by its process, and none has all its answers")
+            watch.tell("nothing to resume: no run was abandoned, and none has all its answers")
         return max(codes, default=Exit.OK)
 
 
-def _resumed(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any], *, anyway: bool = False) -> Exit:
-    record = wheel.checked(run)
+def _resume_run(
+    driver: RunDriver, run: str, model: str | None, limits: Mapping[str, Any], *, anyway: bool = False
+) -> Exit:
+    record = driver.require_tools(run)
     takes_it = anyway or _agrees_to_take(record)
     if takes_it and is_under_way(record) and (anyway or not record.is_poisoned):
-        wheel.watch.tell(f"{run} is taken over: whoever drove it until now records nothing more of it")
+        driver.watch.tell(f"{run} is taken over: its former process can record nothing more of it")
     insisting = {"anyway": True} if takes_it else {}
-    return wheel.ended(
-        wheel.driven(
+    return driver.conclude(
+        driver.drive(
             "resume",
             run,
-            **_how(record, model, limits),
+            **_run_settings(record, model, limits),
             **insisting,
         )
     )
@@ -230,16 +234,16 @@ def _agrees_to_take(record: RunRecord) -> bool:
     """Ask at the terminal whether to take a run from a living process; without a terminal the answer is no."""
     if record.is_poisoned or not is_under_way(record) or not sys.stdin.isatty():
         return False
-    who = f"{record.run_id} is under way in another process, which lives ({record.owner.rpartition(':')[0]})."
+    who = f"{record.run_id} is under way in another process, which is alive ({record.owner.rpartition(':')[0]})."
     return click.confirm(f"{who} Take it from there?", default=False, err=True)
 
 
-def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
-    wheel.watch.tell(f"\n{run}")
+def _resume_or_report(driver: RunDriver, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
+    driver.watch.tell(f"\n{run}")
     try:
-        return _resumed(wheel, run, model, limits)
+        return _resume_run(driver, run, model, limits)
     except RunUnderWay:
-        wheel.watch.tell("another process has begun to go on with it")
+        driver.watch.tell("another process has resumed it")
         return Exit.OK
     except HandrailError as error:
         click.echo(printable(f"{run}: {error}"), err=True)
@@ -253,13 +257,13 @@ def _resumed_or_told(wheel: Wheel, run: str, model: str | None, limits: Mapping[
     metavar="N",
     type=click.IntRange(min=1),
     required=True,
-    help="The first turn in which the model is asked anew.",
+    help="The first turn in which the model is asked again.",
 )
 @_model
 @options.setup
 @options.new_budget
 @options.store
-@watched
+@watch_options
 @click.pass_context
 def fork(
     context: click.Context,
@@ -271,54 +275,54 @@ def fork(
     store: str,
     watch: Watch,
 ) -> int:
-    """Begin a new run that has the first turns of another and asks the model anew from a turn on.
+    """Start a new run from the first turns of another; the model is asked again from the given turn on.
 
-    What the other run has written since is not done again without a person's word.
+    Writes that the other run made after that turn are not repeated without a person's approval.
 
     \b
     Example:
       handrail runs fork r_1f2e3d4c --at-turn 3 --tools shop.tools --model openai:NAME
     """
-    with opened(store, writes=True) as kept:
-        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
-        run = run_named(kept, run)
-        forked = wheel.driven(
+    with open_store(store, writes=True) as kept:
+        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
+        run = resolve_run_id(kept, run)
+        fork_run = driver.drive(
             "fork",
             run,
             at_turn=at_turn,
-            **_how(wheel.checked(run), model, limits),
+            **_run_settings(driver.require_tools(run), model, limits),
         )
-        watch.tell(f"{forked.id} is the fork of {run}")
-        return wheel.ended(forked)
+        watch.tell(f"{fork_run.id} is the fork of {run}")
+        return driver.conclude(fork_run)
 
 
 @command.command("replay")
 @_run
 @options.setup
 @options.store
-@watched
+@watch_options
 @click.pass_context
 def replay(context: click.Context, run: str, setup: Setup, store: str, watch: Watch) -> int:
-    """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
+    """Replay a run from its journal alone: no model is asked, no tool runs, nothing is recorded.
 
-    The exit code is that of the run, or 1 when it does not come to the end that is kept.
+    The exit code is that of the run, or 1 when the replay ends differently.
 
     \b
     Example:
       handrail runs replay r_1f2e3d4c --tools shop.tools
     """
-    with opened(store) as kept:
-        wheel = Wheel(kept, store, setup, watch, is_debugging(context))
-        run = run_named(kept, run)
-        record = wheel.checked(run)
-        replayed = wheel.driven("replay", run, **_silent(record))
-    code = watch.conclude(replayed, debugging=is_debugging(context))
-    return _compared(replayed, record, code, watch)
+    with open_store(store) as kept:
+        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
+        run = resolve_run_id(kept, run)
+        record = driver.require_tools(run)
+        replay_run = driver.drive("replay", run, **_replay_settings(record))
+    code = watch.conclude(replay_run, debugging=is_debugging(context))
+    return _compare_with_record(replay_run, record, code, watch)
 
 
 @dataclass
-class Silent:
-    """A model that nobody asks."""
+class UnaskedModel:
+    """A model that must not be asked."""
 
     name: str = "replay"
 
@@ -328,8 +332,8 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
-    """What a kept run is driven with: the store that keeps it, tools and consent, and who looks on."""
+class RunDriver:
+    """Drives a stored run: its store, tools and consent, and who watches."""
 
     kept: Store
     place: str
@@ -337,30 +341,32 @@ class Wheel:
     watch: Watch
     debugging: bool
 
-    def checked(self, run: str) -> RunRecord:
-        """Return the run, if the tools are there that it can be driven with.
+    def require_tools(self, run: str) -> RunRecord:
+        """Return the run, if the tools that it needs are here.
 
         Raises:
-            ConfigError: There is no such run, or a tool that it has called is not named again: the call that waits
-                would be answered as if there were none.
+            ConfigError: There is no such run, or a tool that it has called is missing: the waiting call would be
+                answered as one of an unknown tool.
         """
-        begun = _found(result_now(RUNS.of(self.kept, self.place).load_run(run)), run)
+        stored = _require_run(result_now(RUNS.of(self.kept, self.place).load_run(run)), run)
         tools = self.setup.tools
         self.setup.check_injected(tools.filter(self.setup.policy.sees))
-        if begun.record.toolset in ("", toolset_digest(tools.snapshot())):
-            return begun.record
-        missing = [name for name in _awaited(retold(begun)) if not isinstance(tools.resolve(name), BaseTool)]
+        if stored.record.toolset in ("", toolset_digest(tools.snapshot())):
+            return stored.record
+        missing = [
+            name for name in _pending_tools(read_history(stored)) if not isinstance(tools.resolve(name), BaseTool)
+        ]
         if missing or not len(tools):
             if missing:
                 what = f"it has called {', '.join(missing)}"
             else:
-                what = "it was begun with some"
-            raise ConfigError(f"the run {run!r} needs its tools again: {what}; name them with --tools PLACE")
-        self.watch.tell("the tools are not quite those that this run was begun with; calls are checked by today's")
-        return begun.record
+                what = "it started with some"
+            raise ConfigError(f"the run {run!r} needs its tools: {what}; name them with --tools PLACE")
+        self.watch.tell("the tools differ from those that this run started with; calls are checked against today's")
+        return stored.record
 
     def ready(self) -> Sequence[str]:
-        """Name the runs that can go on, the oldest first. What a run's call started goes on with that run alone."""
+        """Name the runs that can be resumed, the oldest first; a run that a call started follows its outer run."""
         runs = result_now(RUNS.of(self.kept, self.place).list_runs(most=EVERY))
         unfinished = {record.run_id for record in runs if record.status in ("queued", "running", "waiting")}
         inside: dict[str, list[str]] = {}
@@ -376,11 +382,11 @@ class Wheel:
     def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
         if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
             names = (record.run_id, *inside)
-            asked = [each for name in names for each in result_now(self.kept.list_approvals(state="", run_id=name))]
-            return bool(asked) and all(question.state != "open" for question in asked)
+            requests = [each for name in names for each in result_now(self.kept.list_approvals(state="", run_id=name))]
+            return bool(requests) and all(question.state != "open" for question in requests)
         return record.status == "queued" or (record.status == "running" and is_gone(record.owner))
 
-    def driven(self, verb: str, run: str, **how: Any) -> Run:
+    def drive(self, verb: str, run: str, **how: Any) -> Run:
         """Drive a run by one of the runtime's verbs."""
         with redirect_stdout(sys.stderr):  # what tools print is no result
             return asyncio.run(self._drive(verb, run, **how))
@@ -391,93 +397,93 @@ class Wheel:
         here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
         scope = parse_scope(run)  # commands name runs as they are kept, a runtime those of its scope
         async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
-            ended = await interrupts.driven(
+            run_after = await interrupts.drive(
                 runtime,
                 getattr(runtime, verb),
                 strip_scope(run),
                 **here,
                 **how,
             )
-        return replace(ended, id=qualify_name(scope, ended.id))
+        return replace(run_after, id=qualify_name(scope, run_after.id))
 
-    def ended(self, run: Run) -> Exit:
-        """Print what came of a run, and what may be done next; return the exit code."""
+    def conclude(self, run: Run) -> Exit:
+        """Print the result of a run and the next steps; return the exit code."""
         code = self.watch.conclude(run, debugging=self.debugging)
-        self.watch.tell(way_on(self.kept, run, self.setup, self.place))
+        self.watch.tell(describe_next_steps(self.kept, run, self.setup, self.place))
         return code
 
 
-def _awaited(told: RunHistory) -> Sequence[str]:
+def _pending_tools(history: RunHistory) -> Sequence[str]:
     """Name the tools whose calls have no result yet. Calls that only give an answer its form never have one."""
     calls = [
         call.name
-        for each in told.turns
+        for each in history.turns
         for call, result in zip(each.turn.calls, each.results, strict=True)
-        if result is None and told.asked.output is None
+        if result is None and history.asked.output is None
     ]
     return list(dict.fromkeys(calls))
 
 
-def _how(record: RunRecord, model: str | None, limits: Mapping[str, Any]) -> dict[str, Any]:
+def _run_settings(record: RunRecord, model: str | None, limits: Mapping[str, Any]) -> dict[str, Any]:
     how: dict[str, Any] = {"model": model} if model else {}
     if limits:
         how["budget"] = replace(budget_from_json(input_from_json(record.input).budget), **limits)
     return how
 
 
-def _silent(record: RunRecord) -> dict[str, Any]:
-    """Return what replays without a key. An answer with a form needs its own model, which is not asked either."""
+def _replay_settings(record: RunRecord) -> dict[str, Any]:
+    """Return the settings of a replay without a key; structured output needs its own model, which is not asked."""
     if input_from_json(record.input).output:
         return {}
-    return {"model": Silent()}
+    return {"model": UnaskedModel()}
 
 
-def _compared(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
-    """Say whether a replay came to the end that is kept."""
+def _compare_with_record(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
+    """Print whether a replay ended as recorded."""
     ended = record.result
     if isinstance(ended, Mapping):
         kept = (ended["status"], ended["text"])
     else:
         kept = ("", "")
     if kept == (run.status, run.text):
-        watch.tell("the replay came to the end that is kept; nothing was asked, run or recorded")
+        watch.tell("the replay ended as recorded; nothing was asked, run or recorded")
         return code
-    click.echo(f"the replay ended otherwise: {run.status}, where {kept[0] or 'no end'} is kept", err=True)
+    click.echo(f"the replay ended differently: {run.status}, where {kept[0] or 'no end'} is recorded", err=True)
     return Exit.ERROR
 
 
 @command.command("cancel")
 @_run
-@options.decided_by
+@options.decider
 @options.store
 @options.as_json
 @options.debug
 def cancel(run: str, by: str, store: str, as_json: bool) -> None:
-    """End a run, in whatever process it is.
+    """Cancel a run, in whatever process it is.
 
-    One that waits is over with that. One that is under way ends at its next step: a write that has begun is finished
-    and recorded first.
+    A waiting run ends at once. A run under way ends at its next step: a write that has started is finished and recorded
+    first.
 
     \b
     Example:
       handrail runs cancel r_1f2e3d4c
     """
-    with RUNS.opened(store) as kept:
-        run = run_named(kept, run)
-        record = _found(result_now(kept.load_run(run)), run).record
+    with RUNS.open(store) as kept:
+        run = resolve_run_id(kept, run)
+        record = _require_run(result_now(kept.load_run(run)), run).record
         status = record.status
         if status != "cancelled":
             status = admin.cancel(kept, run, by=by).status
     if as_json:
         print_json({"run_id": run, "was": record.status, "status": status})
     elif record.status == "cancelled":
-        say(f"{run} was cancelled before")
+        say(f"{run} was cancelled already")
     elif status == "cancelled":
-        say(f"{run} is cancelled; it was {record.status}, and nobody drove it")
+        say(f"{run} is cancelled; it was {record.status}, and no process was driving it")
     elif is_gone(record.owner):
-        say(f"{run} has been asked to end; its process is gone, so it ends with the next one that goes on with it")
+        say(f"{run} is asked to end; its process is gone, so it ends when another process resumes it")
     else:
-        say(f"{run} has been asked to end; whoever drives it ends it at its next step")
+        say(f"{run} is asked to end; its process ends it at its next step")
 
 
 # ---------------------------------------------------------------------- export
@@ -500,8 +506,8 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
     """Print runs as lines of JSON, as other programs take them.
 
     `jsonl` is the journal: the run, then its steps. `openai` is fine-tuning data in the chat form, `hermes` in that of
-    the Hermes models; both tell of the tools when these are named, because a journal has only their names. What the
-    run was told and did is in it whole, with whatever secrets that held.
+    the Hermes models; both describe the tools if you name them, because a journal has only their names. The export is
+    complete: secrets in the conversation are in it too.
 
     \b
     Examples:
@@ -513,11 +519,10 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
         tools = tools_from(places)
     else:
         tools = None
-    with RUNS.opened(store) as kept:
-        runs = [run_named(kept, run) for run in runs]
-        found = [
-            retold(_found(result_now(kept.load_run(run)), run)) for run in runs
-        ]  # all of them, before any is printed
-    for each in found:
+    with RUNS.open(store) as kept:
+        runs = [resolve_run_id(kept, run) for run in runs]
+        # All of them are read before any is printed.
+        histories = [read_history(_require_run(result_now(kept.load_run(run)), run)) for run in runs]
+    for each in histories:
         for line in exporting.FORMS[form](each, tools):
             click.echo(json_text(line))

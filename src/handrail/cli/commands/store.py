@@ -1,4 +1,4 @@
-"""`handrail store`: what lies in a durable store, a copy of it, and what may go."""
+"""`handrail store`: the contents of a durable store, copies of it, and what can be deleted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNITS_S = {
 
 @click.group("store", cls=options.Commands)
 def command() -> None:
-    """Look after the store of a deployment: a SQLite file or a Postgres database.
+    """Inspect, copy and vacuum a store: a SQLite file or a Postgres database.
 
     \b
     Examples:
@@ -53,26 +53,26 @@ def command() -> None:
 @options.as_json
 @options.debug
 def info(store: str, as_json: bool) -> int:
-    """Count what lies in STORE: writes by how they stand, runs, long results, and their size.
+    """Count what is in STORE: writes and runs by state, long results, and their size.
 
     Without STORE it is the one that every command uses: HANDRAIL_STORE, the settings, or handrail.db where it is there.
     """
-    with closing(opened(store)) as durable:
-        found = maintenance.count_contents(durable)
+    with closing(open_durable(store)) as durable:
+        contents = maintenance.count_contents(durable)
     if as_json:
-        click.echo(json_text({"v": 1, **asdict(found)}))
+        click.echo(json_text({"v": 1, **asdict(contents)}))
         return Exit.OK
-    if found.abandoned:
-        abandoned = f"; {found.abandoned} claimed by an owner whose time is over"
+    if contents.abandoned:
+        abandoned = f"; {contents.abandoned} claimed by an owner whose time is over"
     else:
         abandoned = ""
     rows = [
-        ("store", f"{found.place}, version {found.version}"),
-        ("writes", f"{_counted(found.writes)}{abandoned}"),
-        ("runs", _counted(found.runs)),
-        ("approvals", _counted(found.approvals)),
-        ("long results", f"{found.kept}, {found.kept_bytes:,} bytes"),
-        ("size", f"{found.size_bytes:,} bytes"),
+        ("store", f"{contents.place}, version {contents.version}"),
+        ("writes", f"{_format_counts(contents.writes)}{abandoned}"),
+        ("runs", _format_counts(contents.runs)),
+        ("approvals", _format_counts(contents.approvals)),
+        ("long results", f"{contents.kept}, {contents.kept_bytes:,} bytes"),
+        ("size", f"{contents.size_bytes:,} bytes"),
     ]
     print_columns(console(), rows)
     return Exit.OK
@@ -84,13 +84,13 @@ def info(store: str, as_json: bool) -> int:
 @options.as_json
 @options.debug
 def copy(source: str, target: str, as_json: bool) -> int:
-    """Copy what lies in SOURCE to TARGET, which is made if it is not there.
+    """Copy the contents of SOURCE to TARGET, which is created if it does not exist.
 
-    What is there already and newer stays. A copy that was broken off is begun again by the same command. Writes that
-    begin in SOURCE meanwhile may be missed: stop its processes first, or copy once more when they have stopped. The
-    audit log of TARGET takes what follows its end; where both have gone on by themselves, it stays as it is.
+    Newer rows in TARGET stay. Repeat the same command to continue an interrupted copy. Writes that start in SOURCE
+    meanwhile may be missed: stop its processes first, or copy once more after they have stopped. The audit log of
+    TARGET gets the records after its own end; if both logs have grown since the last copy, it stays as it is.
     """
-    with closing(opened(source)) as old, closing(opened(target, create=True)) as new:
+    with closing(open_durable(source)) as old, closing(open_durable(target, create=True)) as new:
         numbers = maintenance.copy_store(old, new)
         if "audit" not in numbers:
             click.echo(
@@ -98,7 +98,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
                 f"copy. {new.place} goes on with its own; keep {old.place} for the other ones.",
                 err=True,
             )
-        return _told(numbers, as_json)
+        return _print_counts(numbers, as_json)
 
 
 @command.command("vacuum")
@@ -108,20 +108,20 @@ def copy(source: str, target: str, as_json: bool) -> int:
 @options.as_json
 @options.debug
 def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
-    """Let go what has ended in STORE longer ago than AGE: writes, runs with their steps, long results.
+    """Delete what ended in STORE longer ago than AGE: writes, runs with their steps, long results.
 
-    What is under way or in doubt stays, and so does the audit. A write that was let go is not known any more: the same
-    key may then be performed again.
+    Whatever is under way or in doubt stays, and so does the audit log. A deleted write is forgotten: a call with the
+    same key can be performed again.
 
-    The store can be used meanwhile. Its file does not become smaller, for the room is used again; `--rewrite` makes it
-    smaller, and is for a time when nobody writes.
+    The store stays usable meanwhile. Its file does not shrink, because the space is reused; `--rewrite` shrinks it, at
+    a time when nobody writes.
     """
     older_than_s = seconds(older_than)
-    with closing(opened(store)) as durable:
-        return _told(maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
+    with closing(open_durable(store)) as durable:
+        return _print_counts(maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
 
 
-def opened(place: str, *, create: bool = False) -> DurableStore:
+def open_durable(place: str, *, create: bool = False) -> DurableStore:
     """Open a store by what `Runtime(store=...)` takes.
 
     Raises:
@@ -131,7 +131,7 @@ def opened(place: str, *, create: bool = False) -> DurableStore:
     make = plugins.load("stores", kind)
     if not (isinstance(make, type) and issubclass(make, DurableStore)):
         lasting = f"name one that lasts, such as {STORE_HERE}"
-        raise ConfigError(f"a store of the kind {kind!r} is gone with its process; {lasting}")
+        raise ConfigError(f"a {kind!r} store ends with its process; {lasting}")
     store: DurableStore = make(where, create=create)  # type: ignore[call-arg, arg-type]  # a store of its own kind
     return store
 
@@ -144,11 +144,11 @@ def seconds(age: str) -> int:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
-def _counted(numbers: Mapping[str, int]) -> str:
+def _format_counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items()) or "none"
 
 
-def _told(numbers: Mapping[str, int], as_json: bool) -> int:
+def _print_counts(numbers: Mapping[str, int], as_json: bool) -> int:
     if as_json:
         click.echo(json_text({"v": 1, "rows": dict(numbers)}))
     else:

@@ -36,7 +36,7 @@ _form = click.option(
 
 @click.group("tools", cls=options.Commands)
 def command() -> None:
-    """Look at tools as a model sees them.
+    """Show tools as a model sees them.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
     Example:
       handrail tools list --tools examples/orders.py --json
     """
-    tools = _loaded(places)
+    tools = _load_tools(places)
     if as_json:
         click.echo(json_text({"v": 1, "tools": [_facts(tool) for tool in tools]}))
         return
@@ -80,15 +80,15 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
       handrail tools show get_weather --tools examples/weather.py
       handrail tools show get_weather --tools examples/weather.py --format openai-chat
     """
-    tool = _one(_loaded(places), name)
+    tool = _require_tool(_load_tools(places), name)
     facts = {**_facts(tool), "description": tool.description}
     # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
     label, schema = ("parameters", tool.parameters) if form == "json" else (form, _definitions(Toolset([tool]), form))
     if as_json:
         click.echo(json_text({"v": 1, **facts, label: schema}))
         return
-    told = [(each.replace("_", " "), _text(fact)) for each, fact in facts.items() if fact not in (None, "", [])]
-    print_columns(console(), told)
+    rows = [(each.replace("_", " "), _text(fact)) for each, fact in facts.items() if fact not in (None, "", [])]
+    print_columns(console(), rows)
     click.echo(f"\n{label}\n{json_text(schema, indent=2)}")
 
 
@@ -106,9 +106,9 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
       handrail tools schema --tools examples/weather.py
       handrail tools schema get_weather --tools examples/weather.py --format openai-chat
     """
-    tools = _loaded(places)
+    tools = _load_tools(places)
     if names:
-        chosen = Toolset([_one(tools, name) for name in names])
+        chosen = Toolset([_require_tool(tools, name) for name in names])
     else:
         chosen = tools
     click.echo(json_text(_definitions(chosen, form, strict), indent=2))
@@ -148,8 +148,8 @@ def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as
         click.echo(json_text(_definitions(tools, form), indent=2))
     elif as_json:
         left = [{"name": each.name, "route": _route(each), "why": each.reason} for each in tools.left_out]
-        told = [{**_facts(tool), "route": _route(tool.operation)} for tool in tools.operations]
-        click.echo(json_text({"v": 1, "tools": told, "left_out": left}))
+        operations = [{**_facts(tool), "route": _route(tool.operation)} for tool in tools.operations]
+        click.echo(json_text({"v": 1, "tools": operations, "left_out": left}))
     else:
         rows = [
             (tool.name, tool.effect or "undeclared", _asks(tool), _route(tool.operation), tool.summary)
@@ -179,13 +179,13 @@ def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
     return tools.definitions(form, strict=strict)
 
 
-def _loaded(places: Sequence[str]) -> Toolset:
+def _load_tools(places: Sequence[str]) -> Toolset:
     if not places:
         raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
     return tools_from(places)
 
 
-def _one(tools: Toolset, name: str) -> BaseTool:
+def _require_tool(tools: Toolset, name: str) -> BaseTool:
     if tool := tools.get(name):
         return tool
     names = [tool.name for tool in tools]

@@ -65,7 +65,7 @@ async def get_pod_logs(
         pod: Name of the pod, such as "api-gateway-7c9d".
         tail_lines: How many lines, counted from the end.
     """
-    _known(pod)
+    _check_pod(pod)
     await asyncio.sleep(0.3)
     return context.deps.logs[-tail_lines:]
 
@@ -81,7 +81,7 @@ async def get_pod_metrics(
         pod: Name of the pod, such as "api-gateway-7c9d".
         metric: One metric, or all of them.
     """
-    _known(pod)
+    _check_pod(pod)
     cluster = context.deps
     if cluster.hanging:
         cluster.hanging -= 1
@@ -114,6 +114,6 @@ async def restart_service(context: hr.Context[Cluster], service: str, reason: st
 TOOLS = hr.Toolset([get_pod_logs, get_pod_metrics, restart_service])
 
 
-def _known(pod: str) -> None:
+def _check_pod(pod: str) -> None:
     if pod != POD:
         raise hr.ToolError("POD_NOT_FOUND", f"There is no pod `{pod}`.", suggestion=f"The pods are: {POD}.")

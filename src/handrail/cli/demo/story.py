@@ -179,7 +179,7 @@ def script(language: Language) -> list[Line]:
 def _after_restart(texts: Texts, messages: Sequence[Message]) -> Line:
     """Check whether the restart helped, unless a person denied it or edited it into one that failed."""
     last = messages[-1]
-    code = _code_of(last) if isinstance(last, ToolMessage) else ""
+    code = _error_code(last) if isinstance(last, ToolMessage) else ""
     if code == Code.NOT_APPROVED:
         return texts.denied
     if code:
@@ -187,13 +187,13 @@ def _after_restart(texts: Texts, messages: Sequence[Message]) -> Line:
     return call("get_pod_metrics", pod=POD)
 
 
-def _code_of(message: ToolMessage) -> str:
+def _error_code(message: ToolMessage) -> str:
     try:
-        told = json.loads(message.result.text)
+        document = json.loads(message.result.text)
     except ValueError:
         return ""
-    if isinstance(told, dict):
-        return str(told.get("error_code", ""))
+    if isinstance(document, dict):
+        return str(document.get("error_code", ""))
     return ""
 
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.cluster.objects import BORN, KINDS, Deployment, Kind, Object, Placed, Pods, Rollout
-from handrail.testing.loopback import Answer, Asked, Loopback
+from handrail.testing.cluster.objects import BORN, KINDS, Deployment, Kind, Object, Placed, Pods, RolloutProgress
+from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
 
 FAKE_KUBECTL: Sequence[str] = (sys.executable, "-I", str(Path(__file__).with_name("kubectl.py")))
 """A command that takes the arguments of `kubectl` which the tools use, for machines that have none."""
@@ -49,8 +49,8 @@ class StandInCluster(Loopback):
     context = "stand-in"
 
     def __init__(self, deployments: Iterable[Deployment]) -> None:
-        super().__init__(self._said)
-        self._placed = [Placed(each, Rollout()) for each in deployments]
+        super().__init__(self._respond)
+        self._placed = [Placed(each, RolloutProgress()) for each in deployments]
         self.restarts: list[str] = []
         self.broken: dict[str, Fault] = {}
         self.unheard: set[str] = set()
@@ -82,71 +82,71 @@ class StandInCluster(Loopback):
 
     # ------------------------------------------------------------------ what is asked
 
-    def noted(self, asked: Asked) -> Fault | None:
+    def note(self, asked: ReceivedRequest) -> Fault | None:
         """Keep a request; return what is to go wrong with it."""
-        super().noted(asked)
+        super().note(asked)
         return next((fault for part, fault in self.broken.items() if part in f"{asked.method} {asked.path}"), None)
 
-    def _said(self, asked: Asked) -> Answer | None:
+    def _respond(self, asked: ReceivedRequest) -> Answer | None:
         """Return what the API says to a request; nothing when its answer is to be lost."""
-        answer = self._carried_out(asked)
+        answer = self._perform(asked)
         if any(part in f"{asked.method} {asked.path}" for part in self.unheard):
             return None
         return answer
 
-    def _carried_out(self, asked: Asked) -> Answer:
+    def _perform(self, asked: ReceivedRequest) -> Answer:
         steps = asked.path.strip("/").split("/")
-        if (discovered := _discovered(asked.path)) is not None:
-            return Answer(json=discovered)
+        if (discovery := _discovery(asked.path)) is not None:
+            return Answer(json=discovery)
         if len(steps) == 4 and steps[:3] == ["api", "v1", "namespaces"]:
             return self._namespace(steps[3])
-        if (found := _resource(steps)) is None:
+        if (resource := _resource(steps)) is None:
             return _refusal(404, "NotFound", "the server could not find the requested resource")
-        kind, namespace, name, part = found
+        kind, namespace, name, part = resource
         with self._change:
             if part == "log":
                 return self._log(namespace, name, asked.query)
             if asked.method == "PATCH" and kind.name == "deployments":
-                return self._patched(namespace, name, asked.json())
+                return self._patch(namespace, name, asked.json())
         if asked.method != "GET" or part:
             return _refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-        return self._looked_up(kind, namespace, name, asked)
+        return self._read(kind, namespace, name, asked)
 
-    def _looked_up(self, kind: Kind, namespace: str, name: str, asked: Asked) -> Answer:
+    def _read(self, kind: Kind, namespace: str, name: str, asked: ReceivedRequest) -> Answer:
         """Return one object or a list, as a table where that is preferred, or what changes from now on."""
         if asked.query.get("watch") in ("true", "1"):
-            return Answer(stream=self._watched(kind, namespace, asked.query))
+            return Answer(stream=self._watch(kind, namespace, asked.query))
         with self._change:
-            there = [each for each in self._objects(kind, namespace) if _fits(each, asked.query)]
+            objects = [each for each in self._objects(kind, namespace) if _fits(each, asked.query)]
         if name:
-            there = [each for each in there if each["metadata"]["name"] == name]
-            if not there:
+            objects = [each for each in objects if each["metadata"]["name"] == name]
+            if not objects:
                 return _not_found(kind, name)
         if "as=Table" in asked.headers.get("accept", ""):
-            return Answer(json=kind.table(there))
+            return Answer(json=kind.table(objects))
         whole = {"kind": f"{kind.kind}List", "apiVersion": kind.api, "metadata": {"resourceVersion": "1"}}
-        return Answer(json=there[0] if name else {**whole, "items": there})
+        return Answer(json=objects[0] if name else {**whole, "items": objects})
 
-    def _watched(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Iterator[bytes]:
+    def _watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Yield changes for as long as there are some to come; each is a look at what is being rolled out."""
-        goes_on = True
-        while goes_on:
+        more = True
+        while more:
             with self._change:
-                goes_on = any(each.rollout.goes_on for each in self._placed)
-                there = [each for each in self._objects(kind, namespace) if _fits(each, query)]
-            yield from (json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in there)
+                more = any(each.rollout.goes_on for each in self._placed)
+                objects = [each for each in self._objects(kind, namespace) if _fits(each, query)]
+            yield from (json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in objects)
 
     def _objects(self, kind: Kind, namespace: str) -> list[Object]:
         """Return the objects of a kind; to look at deployments lets their rollouts go on."""
-        found = []
+        objects = []
         for placed in self._placed:
             if namespace != placed.deployment.namespace:
                 continue
-            found += kind.objects(placed)
+            objects += kind.objects(placed)
             if kind.name == "deployments" and not placed.rollout.is_ready:
                 placed.rollout.looks_left -= 1
                 placed.rollout.resource_version += 1
-        return found
+        return objects
 
     def _namespace(self, name: str) -> Answer:
         """Return a namespace: kubectl looks whether it is there when something in it is not."""
@@ -179,17 +179,15 @@ class StandInCluster(Loopback):
         else:
             lines = own.pods.logs
         if lines is None:
-            told = f'previous terminated container "{container}" in pod "{pod}" not found'
-            return _refusal(400, "BadRequest", told)
+            message = f'previous terminated container "{container}" in pod "{pod}" not found'
+            return _refusal(400, "BadRequest", message)
         if query.get("tailLines", "0") != "0":
             lines = lines[-int(query["tailLines"]) :]
-        else:
-            lines = lines
         text = "".join(f"{line}\n" for line in lines)
         most = int(query.get("limitBytes", len(text.encode())))
         return Answer(body=text.encode()[:most])
 
-    def _patched(self, namespace: str, name: str, body: Json) -> Answer:
+    def _patch(self, namespace: str, name: str, body: Json) -> Answer:
         """Take a patch of a deployment; the only one that is understood is that of `kubectl rollout restart`."""
         own = next((p for p in self._placed if (p.deployment.namespace, p.deployment.name) == (namespace, name)), None)
         kind = next(kind for kind in KINDS if kind.name == "deployments")
@@ -211,18 +209,18 @@ class StandInCluster(Loopback):
 # ---------------------------------------------------------------------- what the API says whatever is in it
 
 
-def _discovered(path: str) -> Object | None:
+def _discovery(path: str) -> Object | None:
     """Return what discovery says at a path, in the form that every version reads."""
     groups = sorted({kind.api for kind in KINDS if "/" in kind.api})
     if path == "/version":
-        told = {
+        version = {
             "major": "1",
             "minor": "32",
             "gitVersion": "v1.32.0-handrail",
             "platform": "linux/amd64",
         }
         return {
-            **told,
+            **version,
             "gitCommit": "",
             "gitTreeState": "clean",
             "buildDate": "",
@@ -287,10 +285,10 @@ def _fits(each: Object, query: Mapping[str, str]) -> bool:
             return False
     for part in filter(None, query.get("fieldSelector", "").split(",")):
         name, _, value = part.partition("=")
-        found: Any = each
+        value_found: Any = each
         for step in name.split("."):
-            found = found.get(step, {}) if isinstance(found, dict) else {}
-        if found != value:
+            value_found = value_found.get(step, {}) if isinstance(value_found, dict) else {}
+        if value_found != value:
             return False
     return True
 
@@ -301,7 +299,7 @@ def _not_found(kind: Kind, name: str) -> Answer:
 
 
 def _refusal(status: int, reason: str, message: str, details: Object | None = None) -> Answer:
-    told = {
+    status_object = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -311,12 +309,12 @@ def _refusal(status: int, reason: str, message: str, details: Object | None = No
         "message": message,
         "details": details or {},
     }
-    return Answer(status, json=told)
+    return Answer(status, json=status_object)
 
 
-def refused(status: int, reason: str, message: str) -> Fault:
-    """Return a fault with which a real API server says no: `refused(403, "Forbidden", "...")`."""
+def refusal(status: int, reason: str, message: str) -> Fault:
+    """Return a fault with which a real API server says no: `refusal(403, "Forbidden", "...")`."""
     return Fault(status, json.dumps(_refusal(status, reason, message).json))
 
 
-__all__ = ["FAKE_KUBECTL", "Deployment", "Pods", "StandInCluster", "refused"]
+__all__ = ["FAKE_KUBECTL", "Deployment", "Pods", "StandInCluster", "refusal"]

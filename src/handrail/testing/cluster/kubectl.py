@@ -60,7 +60,8 @@ class _Cluster(Struct, frozen=True):
         asked = "?" + urlencode(query) if query else ""
         request = Request(self.server + path.format(self.namespace) + asked, headers={"Accept": accept})
         if patch is not None:
-            request.method, request.data = "PATCH", json.dumps(patch).encode()
+            request.method = "PATCH"
+            request.data = json.dumps(patch).encode()
             request.add_header("Content-Type", "application/strategic-merge-patch+json")
         try:
             with urlopen(request) as answer:
@@ -73,8 +74,8 @@ class _Cluster(Struct, frozen=True):
         except URLError as error:
             if isinstance(error.reason, ConnectionRefusedError):
                 host = urlsplit(self.server).netloc
-                told = f"The connection to the server {host} was refused - did you specify the right host or port?"
-                raise _Failed(told) from error
+                message = f"The connection to the server {host} was refused - did you specify the right host or port?"
+                raise _Failed(message) from error
             raise _Failed(f"Unable to connect to the server: {error.reason}") from error
         except ConnectionError as error:
             raise _Failed("Unable to connect to the server: EOF") from error
@@ -86,8 +87,8 @@ class _Cluster(Struct, frozen=True):
 
 def _refusal(error: HTTPError) -> str:
     try:
-        told = json.loads(error.read())
-        return f"Error from server ({told['reason']}): {told['message']}"
+        status = json.loads(error.read())
+        return f"Error from server ({status['reason']}): {status['message']}"
     except (ValueError, KeyError, TypeError):
         reason = {
             503: "ServiceUnavailable",
@@ -110,14 +111,14 @@ def _path(kind: str, name: str = "") -> str:
     return f"{api}/namespaces/{{}}/{kind}" + (f"/{name}" if name else "")
 
 
-class _Asked(Struct, frozen=True):
+class _CommandLine(Struct, frozen=True):
     """A command line: its options without their dashes, and the words behind the command."""
 
     options: Mapping[str, str]
     words: Sequence[str]
 
     @property
-    def selected(self) -> dict[str, str]:
+    def selector_query(self) -> dict[str, str]:
         """The query of `--selector`."""
         if self.options.get("selector"):
             return {"labelSelector": self.options["selector"]}
@@ -134,13 +135,13 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
 # ---------------------------------------------------------------------- commands
 
 
-def _get(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
+def _get(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     kind, name = _target(asked.words)
     output = asked.options.get("output", "")
     if output == "json":
-        yield json.dumps(cluster.get(_path(kind, name), **asked.selected), indent=4)
+        yield json.dumps(cluster.get(_path(kind, name), **asked.selector_query), indent=4)
         return
-    table = json.loads(cluster.ask(_path(kind, name), accept=_TABLE, **asked.selected))
+    table = json.loads(cluster.ask(_path(kind, name), accept=_TABLE, **asked.selector_query))
     if output == "name":
         if kind in _APPS:
             group = ".apps"
@@ -156,7 +157,7 @@ def _get(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
         print(f"No resources found in {cluster.namespace} namespace.", file=sys.stderr)
 
 
-def _logs(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
+def _logs(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     names = {"tail": "tailLines", "container": "container", "previous": "previous"}
     query = {names[name]: value for name, value in asked.options.items() if name in names}
     if "since" in asked.options:
@@ -165,16 +166,16 @@ def _logs(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
         cluster.get(_path("pods", asked.words[0]))
     except _Failed as error:
         if "(NotFound)" in str(error):
-            told = f'{str(error)[0].lower()}{str(error)[1:]} in namespace "{cluster.namespace}"'
-            raise _Failed(f"error: {told}") from error
+            message = f'{str(error)[0].lower()}{str(error)[1:]} in namespace "{cluster.namespace}"'
+            raise _Failed(f"error: {message}") from error
         raise
     yield cluster.ask(_path("pods", asked.words[0]) + "/log", **query).decode("utf-8", "replace").removesuffix("\n")
 
 
-def _top(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
-    told = cluster.get("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", **asked.selected)
-    used = [(each["metadata"]["name"], each["containers"][0]["usage"]) for each in told["items"]]
-    rows = [[name, usage["cpu"], f"{int(usage['memory'][:-2]) // 1024}Mi"] for name, usage in sorted(used)]
+def _top(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
+    metrics = cluster.get("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", **asked.selector_query)
+    usages = [(each["metadata"]["name"], each["containers"][0]["usage"]) for each in metrics["items"]]
+    rows = [[name, usage["cpu"], f"{int(usage['memory'][:-2]) // 1024}Mi"] for name, usage in sorted(usages)]
     if "no-headers" in asked.options:
         heads = []
     else:
@@ -182,33 +183,33 @@ def _top(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
     yield from _columns([*heads, *rows])
 
 
-def _describe(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
+def _describe(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     kind, name = _target(asked.words)
-    found = cluster.get(_path(kind, name))
+    item = cluster.get(_path(kind, name))
     yield from (f"Name:       {name}", f"Namespace:  {cluster.namespace}")
-    yield f"Labels:     {','.join(f'{key}={value}' for key, value in found['metadata']['labels'].items())}"
-    spec = found["spec"].get("template", found).get("spec", {})
-    statuses = {each["name"]: each for each in found["status"].get("containerStatuses", [])}
+    yield f"Labels:     {','.join(f'{key}={value}' for key, value in item['metadata']['labels'].items())}"
+    spec = item["spec"].get("template", item).get("spec", {})
+    statuses = {each["name"]: each for each in item["status"].get("containerStatuses", [])}
     if containers := spec.get("containers"):
         yield "Containers:"
     for container in containers or []:
         yield from (f"  {container['name']}:", f"    Image:  {container['image']}")
-        if ended := statuses.get(container["name"], {}).get("lastState", {}).get("terminated"):
-            yield from ("    Last State:   Terminated", f"      Reason:     {ended['reason']}")
-            yield f"      Exit Code:  {ended['exitCode']}"
+        if terminated := statuses.get(container["name"], {}).get("lastState", {}).get("terminated"):
+            yield from ("    Last State:   Terminated", f"      Reason:     {terminated['reason']}")
+            yield f"      Exit Code:  {terminated['exitCode']}"
         yield from (
             "    Limits:",
             *(f"      {what}:  {most}" for what, most in container["resources"]["limits"].items()),
         )
         variables = [f"      {each['name']}:  {each['value']}" for each in container["env"]]
         yield from ("    Environment:", *variables) if variables else ("    Environment:  <none>",)
-    if "replicas" in found["spec"]:
-        yield f"Replicas:   {found['spec']['replicas']} desired | {found['status'].get('readyReplicas', 0)} ready"
+    if "replicas" in item["spec"]:
+        yield f"Replicas:   {item['spec']['replicas']} desired | {item['status'].get('readyReplicas', 0)} ready"
     events = cluster.get(_path("events"), fieldSelector=f"involvedObject.name={name}")["items"]
     yield from ("Events:", *(f"  {each['type']}  {each['reason']}  {each['message']}" for each in events))
 
 
-def _rollout(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
+def _rollout(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     what, *target = asked.words
     kind, name = _target(target)
     if what == "restart":
@@ -219,20 +220,20 @@ def _rollout(cluster: _Cluster, asked: _Asked) -> Iterator[str]:
         yield f"deployment.apps/{name} restarted"
         return
     until = monotonic() + float(asked.options.get("timeout", "0s").removesuffix("s") or 0)
-    told = ""
+    printed = ""
     while True:
-        found = cluster.get(_path(kind, name))
-        wanted = found["spec"]["replicas"]
-        ready = found["status"].get("availableReplicas", 0)
+        deployment = cluster.get(_path(kind, name))
+        wanted = deployment["spec"]["replicas"]
+        ready = deployment["status"].get("availableReplicas", 0)
         waiting = (
             f'Waiting for deployment "{name}" rollout to finish: {ready} of {wanted} updated replicas are available...'
         )
         if ready == wanted:
             yield f'deployment "{name}" successfully rolled out'
             return
-        if waiting != told:
+        if waiting != printed:
             yield waiting
-            told = waiting
+            printed = waiting
         if asked.options.get("watch") == "false":
             return
         if "timeout" in asked.options and monotonic() >= until:
@@ -246,7 +247,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield from ("   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)  # noqa: B905
 
 
-_COMMANDS: Mapping[str, Callable[[_Cluster, _Asked], Iterator[str]]] = {
+_COMMANDS: Mapping[str, Callable[[_Cluster, _CommandLine], Iterator[str]]] = {
     "get": _get,
     "logs": _logs,
     "top": _top,
@@ -255,16 +256,16 @@ _COMMANDS: Mapping[str, Callable[[_Cluster, _Asked], Iterator[str]]] = {
 }
 
 
-def _cluster_of(options: Mapping[str, str]) -> _Cluster:
+def _read_cluster(options: Mapping[str, str]) -> _Cluster:
     """Read the kubeconfig, which is JSON here."""
     file = options.get("kubeconfig") or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    known = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-    context = options.get("context", known["current-context"])
-    named = {each["name"]: each["context"] for each in known["contexts"]}
-    if context not in named:
+    config = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+    context = options.get("context", config["current-context"])
+    contexts = {each["name"]: each["context"] for each in config["contexts"]}
+    if context not in contexts:
         raise _Failed(f'error: context "{context}" does not exist')
-    servers = {each["name"]: each["cluster"]["server"] for each in known["clusters"]}
-    own = named[context]
+    servers = {each["name"]: each["cluster"]["server"] for each in config["clusters"]}
+    own = contexts[context]
     return _Cluster(servers[own["cluster"]], options.get("namespace", own.get("namespace", "default")))
 
 
@@ -284,7 +285,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not words or words[0] not in _COMMANDS:
             raise _Failed(f'error: unknown command "{words[0] if words else ""}" for "kubectl"')
-        for line in _COMMANDS[words[0]](_cluster_of(options), _Asked(options, words[1:])):
+        for line in _COMMANDS[words[0]](_read_cluster(options), _CommandLine(options, words[1:])):
             print(line)
     except _Failed as error:
         print(error, file=sys.stderr)

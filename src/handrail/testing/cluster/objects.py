@@ -3,7 +3,7 @@
 A deployment has one set of pods per revision; a restart makes the next revision, as it does in a real cluster. Only
 what `kubectl` looks at is told.
 
-Rule: whatever a client reads follows from the `Deployment` and its `Rollout`, so every view of them agrees.
+Rule: whatever a client reads follows from the `Deployment` and its `RolloutProgress`, so every view of them agrees.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Deployment(Struct, frozen=True):
     looks: float = 3
 
 
-class Rollout(Struct):
+class RolloutProgress(Struct):
     """Where a deployment stands: its revision, when it was restarted last, and how many looks are left until ready."""
 
     revision: int = 1
@@ -82,7 +82,7 @@ class Placed(NamedTuple):
     """A deployment and where it stands."""
 
     deployment: Deployment
-    rollout: Rollout
+    rollout: RolloutProgress
 
     @property
     def pods(self) -> Pods:
@@ -201,12 +201,12 @@ def replica_sets(placed: Placed) -> list[Object]:
     """Return one replica set per revision; only that of the present one has pods."""
     own = placed.deployment
     rollout = placed.rollout
-    found = []
+    sets = []
     for revision in range(1, rollout.revision + 1):
         wanted = own.replicas if revision == rollout.revision else 0
         name = placed.set_name(revision)
         annotations = {"deployment.kubernetes.io/revision": str(revision)}
-        found.append(
+        sets.append(
             {
                 "apiVersion": "apps/v1",
                 "kind": "ReplicaSet",
@@ -225,7 +225,7 @@ def replica_sets(placed: Placed) -> list[Object]:
                 "status": {"replicas": wanted, "readyReplicas": wanted, "observedGeneration": 1},
             }
         )
-    return found
+    return sets
 
 
 def pods(placed: Placed) -> list[Object]:
@@ -248,8 +248,8 @@ def pods(placed: Placed) -> list[Object]:
         "containerID": "containerd://1",
         "lastState": {"terminated": _TERMINATED} if crashed else {},
     }
-    told = "True" if ready else "False"
-    conditions = [{"type": each, "status": told} for each in ("Initialized", "Ready", "ContainersReady")]
+    ready_text = "True" if ready else "False"
+    conditions = [{"type": each, "status": ready_text} for each in ("Initialized", "Ready", "ContainersReady")]
     return [
         {
             "apiVersion": "v1",
@@ -454,9 +454,9 @@ KINDS = (
         "v1",
         "pods",
         "Pod",
-        ("po",),
-        pods,
-        {
+        short=("po",),
+        objects=pods,
+        columns={
             "Ready": lambda each: f"{int(_container(each)['ready'])}/1",
             "Status": lambda each: each["status"]["phase"],
             "Restarts": lambda each: str(_container(each)["restartCount"]),
@@ -466,9 +466,9 @@ KINDS = (
         "v1",
         "services",
         "Service",
-        ("svc",),
-        services,
-        {
+        short=("svc",),
+        objects=services,
+        columns={
             "Type": lambda each: each["spec"]["type"],
             "Cluster-IP": lambda each: each["spec"]["clusterIP"],
             "Port(s)": lambda each: f"{each['spec']['ports'][0]['port']}/TCP",
@@ -478,9 +478,9 @@ KINDS = (
         "v1",
         "events",
         "Event",
-        ("ev",),
-        events,
-        {
+        short=("ev",),
+        objects=events,
+        columns={
             "Type": lambda each: each["type"],
             "Reason": lambda each: each["reason"],
             "Object": lambda each: f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}",
@@ -491,9 +491,9 @@ KINDS = (
         "apps/v1",
         "deployments",
         "Deployment",
-        ("deploy",),
-        deployments,
-        {
+        short=("deploy",),
+        objects=deployments,
+        columns={
             "Ready": _ready,
             "Up-to-date": lambda each: str(each["status"]["updatedReplicas"]),
             "Available": lambda each: str(each["status"]["availableReplicas"]),
@@ -503,9 +503,9 @@ KINDS = (
         "apps/v1",
         "replicasets",
         "ReplicaSet",
-        ("rs",),
-        replica_sets,
-        {
+        short=("rs",),
+        objects=replica_sets,
+        columns={
             "Desired": lambda each: str(each["spec"]["replicas"]),
             "Ready": lambda each: str(each["status"]["readyReplicas"]),
         },
@@ -513,6 +513,6 @@ KINDS = (
     Kind("apps/v1", "statefulsets", "StatefulSet", ("sts",)),
     Kind("apps/v1", "daemonsets", "DaemonSet", ("ds",)),
     Kind("batch/v1", "jobs", "Job"),
-    Kind("metrics.k8s.io/v1beta1", "pods", "PodMetrics", (), pod_metrics),
+    Kind("metrics.k8s.io/v1beta1", "pods", "PodMetrics", objects=pod_metrics),
 )
 """What the cluster has; a kind without objects is known and empty."""

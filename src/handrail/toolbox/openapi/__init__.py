@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,21 +34,21 @@ from handrail.parsing.strictjson import copied
 from handrail.schemas.importing import imported
 from handrail.schemas.openapi import LeftOut, Operation, is_one, operations, server_of
 from handrail.toolbox import yamltext
-from handrail.toolbox.connections import UNSEEN_QUERY, timed_client
+from handrail.toolbox.connections import UNSEEN_QUERY, make_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.toolbox.openapi.credentials import (
     FETCHED,
     SENT,
     Secret,
-    as_written,
     authorize,
-    fault_of,
-    given_now,
-    kind_of,
-    masked,
-    schemes_of,
+    current_secret,
+    mask_secrets,
+    reason_unsendable,
+    scheme_kind,
+    secret_forms,
+    security_schemes,
 )
-from handrail.toolbox.openapi.requests import written
+from handrail.toolbox.openapi.requests import write_request
 from handrail.tools.tool import DEFAULT_TIMEOUT_S
 from handrail.tools.toolset import Toolset
 
@@ -106,9 +107,8 @@ def openapi(
     _check(document)
     if base_url and not base_url.startswith(("http://", "https://")):
         raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
-    found = list(operations(document))
-    given = dict(effects or {})
-    chosen = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in include)]
+    all_operations = list(operations(document))
+    chosen = [each for each in all_operations if any(fnmatchcase(each.name, pattern) for pattern in include)]
     wire = Wire(
         document,
         base_url or server_of(document),
@@ -117,27 +117,36 @@ def openapi(
         fixed=bool(base_url),
         auth_origins=tuple(auth_origins),
     )
+    overrides = dict(effects or {})
     tools: list[OperationTool] = []
     left = [each for each in chosen if isinstance(each, LeftOut)]
     for each in chosen:
         if isinstance(each, Operation):
-            try:
-                wire.check_server(each)
-                wire.check_origin(each)
-                tools.append(OperationTool(each, wire, given.pop(each.name, each.effect), timeout_s))
-                _ = tools[-1].checker
-            except (ToolDefinitionError, ConfigError) as error:
-                tools = [tool for tool in tools if tool.operation is not each]
-                left.append(LeftOut(each.name, each.method, each.path, str(error)))
+            made = _operation_tool(each, wire, overrides.pop(each.name, each.effect), timeout_s)
+            if isinstance(made, LeftOut):
+                left.append(made)
+            else:
+                tools.append(made)
     if not tools:
+        why = f"; there are {len(all_operations)} in the document"
         if left:
             why = f": {left[0].name}: {left[0].reason}"
-        else:
-            why = f"; there are {len(found)} in the document"
         raise ConfigError(f"no operation can be used as a tool{why}")
-    if given:
-        raise ConfigError(f"effects names {next(iter(given))!r}, which is no tool of this document")
+    if overrides:
+        raise ConfigError(f"effects names {next(iter(overrides))!r}, which is no tool of this document")
     return Service(tools, left)
+
+
+def _operation_tool(operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float) -> OperationTool | LeftOut:
+    """Return an operation as a tool that is compiled, or the reason why it cannot be one."""
+    try:
+        wire.check_server(operation)
+        wire.check_origin(operation)
+        tool = OperationTool(operation, wire, effect, timeout_s)
+        _ = tool.checker
+    except (ToolDefinitionError, ConfigError) as error:
+        return LeftOut(operation.name, operation.method, operation.path, str(error))
+    return tool
 
 
 def service_at(place: str, environment: Mapping[str, str]) -> Service:
@@ -151,7 +160,9 @@ def service_at(place: str, environment: Mapping[str, str]) -> Service:
     """
     path, _, base_url = place.partition("@")
     document = _read(path)
-    auth = {name: environment[each] for name in schemes_of(document) if (each := auth_variable(name)) in environment}
+    auth = {
+        name: environment[each] for name in security_schemes(document) if (each := auth_variable(name)) in environment
+    }
     return openapi(document, base_url=base_url, auth=auth)
 
 
@@ -174,7 +185,8 @@ class Service(Toolset):
 
     def __init__(self, tools: Sequence[OperationTool] = (), left_out: Sequence[LeftOut] = ()) -> None:
         super().__init__(tools)
-        self.operations, self.left_out = tuple(tools), tuple(left_out)
+        self.operations = tuple(tools)
+        self.left_out = tuple(left_out)
 
 
 def _read(place: str | Path) -> Mapping[str, Any]:
@@ -196,7 +208,7 @@ def _read(place: str | Path) -> Mapping[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"the document {str(path)!r} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the document {str(path)!r} is no JSON: {error}") from error
+        raise ConfigError(f"the document {str(path)!r} is not JSON: {error}") from error
 
 
 def _check(document: Any) -> None:
@@ -230,22 +242,22 @@ class Wire:
     _guard: Lock = field(default_factory=Lock, init=False)
 
     def __post_init__(self) -> None:
-        self.schemes = schemes_of(self.document)
+        self.schemes = security_schemes(self.document)
         for name, secret in self.auth.items():
             if name not in self.schemes:
-                told = ", ".join(self.schemes) or "none"
-                raise ConfigError(f"auth names {name!r}, and the document's security schemes are {told}")
-            if kind_of(self.schemes[name]) not in SENT:
+                names = ", ".join(self.schemes) or "none"
+                raise ConfigError(f"auth names {name!r}, and the document's security schemes are {names}")
+            if scheme_kind(self.schemes[name]) not in SENT:
                 raise ConfigError(
-                    f"auth names {name!r}, a credential of the kind {kind_of(self.schemes[name])}, which cannot be "
+                    f"auth names {name!r}, a credential of the kind {scheme_kind(self.schemes[name])}, which cannot be "
                     f"sent; those that can are {', '.join(SENT)}"
                 )
-            if not callable(secret) and (fault := fault_of(secret, self.schemes[name])):
+            if not callable(secret) and (fault := reason_unsendable(secret, self.schemes[name])):
                 raise ConfigError(f"the credential for {name!r} {fault}")
 
     def missing(self, operation: Operation) -> str:
         """Say what an operation needs, by the first of the ways that its document names."""
-        kinds = [(name, kind_of(self.schemes.get(name, {}))) for name in operation.security[0]]
+        kinds = [(name, scheme_kind(self.schemes.get(name, {}))) for name in operation.security[0]]
         return " and ".join(
             f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in FETCHED else ''})"
             for name, kind in kinds
@@ -272,10 +284,10 @@ class Wire:
             url = httpx2.URL("")
         if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
             if server:
-                said = f"{server!r} is no address of a server"
+                fault = f"{server!r} is no address of a server"
             else:
-                said = "the document names no server"
-            raise ConfigError(f'{said}; give base_url="https://..."')
+                fault = "the document names no server"
+            raise ConfigError(f'{fault}; give base_url="https://..."')
         return server.rstrip("/")
 
     def check_origin(self, operation: Operation) -> None:
@@ -288,26 +300,26 @@ class Wire:
         """
         server = self.check_server(operation)
         trusted = map(_origin, (self.base_url, *self.auth_origins))
-        if self._together(operation) and _origin(server) not in trusted:
+        if self._usable_schemes(operation) and _origin(server) not in trusted:
             raise ConfigError(
                 f"its requests go to {server}, and not to the document's first server, whose credentials they would "
                 'take along; where that may have them, give auth_origins=["https://..."]'
             )
 
-    def _together(self, operation: Operation) -> Sequence[str] | None:
+    def _usable_schemes(self, operation: Operation) -> Sequence[str] | None:
         """Return the schemes of the first way that has all its credentials; None where there is no such way."""
         ways = (way for way in operation.security if all(name in self.auth and name in self.schemes for name in way))
         return next((tuple(way) for way in ways), None)
 
-    def opened(self) -> None:
-        """One more tool uses the client."""
+    def acquire(self) -> None:
+        """Count one more tool that uses the client; the first opens it."""
         with self._guard:
             self._users += 1
             if self._client is None:
-                self._client = timed_client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
+                self._client = make_client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
 
-    def closed(self) -> None:
-        """One tool less uses it; the last one closes it."""
+    def release(self) -> None:
+        """Count one tool less; the last one closes the client."""
         with self._guard:
             self._users -= 1
             if self._users == 0 and self._client is not None:
@@ -328,10 +340,10 @@ class Wire:
         """
         if not operation.security:
             return []
-        if (together := self._together(operation)) is None:
+        if (together := self._usable_schemes(operation)) is None:
             return None
         schemes = [(name, self.schemes[name]) for name in together]
-        return [(each, given_now(self.auth[name], each, operation.name)) for name, each in schemes]
+        return [(each, current_secret(self.auth[name], each, operation.name)) for name, each in schemes]
 
 
 def _origin(server: str) -> tuple[str, str, int | None]:
@@ -361,18 +373,18 @@ class OperationTool(HttpTool):
 
     def open(self) -> None:
         """Take part in the client of all tools."""
-        self.wire.opened()
+        self.wire.acquire()
         self.client = self.wire.client
 
     def close(self) -> None:
         """Leave it."""
-        self.wire.closed()
+        self.wire.release()
 
     def run(self, /, **given: Any) -> Any:
         """Send the request and return what the service answers."""
         context: Context[Any] = given.pop(_CONTEXT)
         operation = self.operation
-        request = written(operation, given, self.wire.query_keys)
+        request = write_request(operation, given, self.wire.query_keys)
         credentials = self.wire.credentials(operation)
         if credentials is None:
             raise NoEffect(
@@ -396,37 +408,37 @@ class OperationTool(HttpTool):
             content=request.content,
             extensions={UNSEEN_QUERY: "&".join(request.keys)},
         )
-        secrets = [form for _, secret in credentials for form in as_written(secret)]
+        secrets = [form for _, secret in credentials for form in secret_forms(secret)]
         return self._read(answer, secrets)
 
     def _read(self, answer: Answer, secrets: Sequence[str]) -> Any:
         if answer.status >= 500 or answer.status in (408, 425, 429):
             # Read by `retries`, as any HTTP library's error is: what may pass, after how long, with what effect.
-            raise _Refused(answer.status, answer.headers)
+            raise _UncertainStatus(answer.status, answer.headers)
         if not 200 <= answer.status < 300:
             raise self._refusal(answer, secrets)
         if not answer.body:
             return {"status": answer.status}
         if answer.cut:
-            told = f"The answer has more than {self.wire.most_bytes:,} bytes and was not read."
+            note = f"The answer has more than {self.wire.most_bytes:,} bytes and was not read."
             if self.writes:
-                return {"status": answer.status, "note": told}
-            raise ToolError("TOO_LARGE", told, suggestion="Ask for less: a page, a filter, fewer fields.")
+                return {"status": answer.status, "note": note}
+            raise ToolError("TOO_LARGE", note, suggestion="Ask for less: a page, a filter, fewer fields.")
         value = _value(answer)
-        return masked(value, secrets) if secrets else value
+        return mask_secrets(value, secrets) if secrets else value
 
     def _refusal(self, answer: Answer, secrets: Sequence[str]) -> ToolError:
         code, advice = _CODES.get(answer.status, _OTHERWISE)
-        said = masked(_said(answer), secrets)
-        told = f"The service refused `{self.name}` (HTTP {answer.status}){f': {said}' if said else '.'}"
+        reason = mask_secrets(_refusal_text(answer), secrets)
+        message = f"The service refused `{self.name}` (HTTP {answer.status}){f': {reason}' if reason else '.'}"
         if answer.status in _OPEN_STATUS or answer.status < 400:
             kind = ToolError
         else:
             kind = NoEffect
-        return kind(code, told, suggestion=advice)
+        return kind(code, message, suggestion=advice)
 
 
-class _Refused(Exception):  # noqa: N818  # it carries an answer, as HTTP libraries' errors do
+class _UncertainStatus(Exception):  # noqa: N818  # it carries an answer, as HTTP libraries' errors do
     """An answer by which nobody knows whether the call may have happened."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -460,26 +472,18 @@ def _value(answer: Answer) -> Any:
         return {"media_type": kind, "bytes": len(answer.body), "note": "The answer is no text, and is not shown."}
 
 
-def _said(answer: Answer) -> str:
+def _refusal_text(answer: Answer) -> str:
     """Return what a service says of its refusal, in one line."""
     try:
-        told = json.loads(answer.body)
+        message = json.loads(answer.body)
     except (ValueError, RecursionError):
-        if answer.media_type == "text/plain":
-            told = answer.body.decode(errors="replace")
-        else:
-            told = ""
-    if isinstance(told, dict):
-        told = next((told[key] for key in _SAYING if told.get(key)), told)
-    if isinstance(told, dict):
-        told = next((told[key] for key in _SAYING if told.get(key)), told)
-    try:
-        if isinstance(told, str):
-            text = told
-        else:
-            text = json.dumps(told, ensure_ascii=False)
-    except RecursionError:
-        text = ""
+        message = answer.body.decode(errors="replace") if answer.media_type == "text/plain" else ""
+    for _ in range(2):  # `{"error": {"message": ...}}`
+        if isinstance(message, dict):
+            message = next((message[key] for key in _SAYING if message.get(key)), message)
+    text = ""
+    with suppress(RecursionError):
+        text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
     line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
     if len(line) <= MOST_SAID_CHARS:
         return line

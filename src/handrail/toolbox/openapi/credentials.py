@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from handrail.errors import Code, NoEffect
 from handrail.schemas.openapi import followed
-from handrail.toolbox.openapi.requests import Request, quoted
+from handrail.toolbox.openapi.requests import Request, quote_value
 
 Secret: TypeAlias = "str | Callable[[], str]"
 """A credential, or a function that gives the present one; `user:password` for basic authentication."""
@@ -25,7 +25,7 @@ _LEAST_SECRET_CHARS = 6
 """A shorter word is no key, and taking it out would blacken half of a text."""
 
 
-def schemes_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def security_schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return the security schemes that a document describes, by name."""
     if isinstance(document, Mapping):
         components = document.get("components")
@@ -35,9 +35,9 @@ def schemes_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         schemes = components.get("securitySchemes")
     else:
         schemes = None
-    known = schemes if isinstance(schemes, Mapping) else {}
-    found = {name: followed(each, document) for name, each in known.items()}
-    return {name: each for name, each in found.items() if isinstance(each, Mapping)}
+    declared = schemes if isinstance(schemes, Mapping) else {}
+    resolved = {name: followed(each, document) for name, each in declared.items()}
+    return {name: each for name, each in resolved.items() if isinstance(each, Mapping)}
 
 
 def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
@@ -45,7 +45,7 @@ def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
     name = str(scheme.get("name", ""))
     where = scheme.get("in")
     if scheme.get("type") == "apiKey" and where == "query":
-        request.keys.append(f"{quoted(name)}={quoted(secret)}")
+        request.keys.append(f"{quote_value(name)}={quote_value(secret)}")
     elif scheme.get("type") == "apiKey" and where == "cookie":
         request.cookies.append(f"{name}={quote(secret, safe='')}")
     elif scheme.get("type") == "apiKey":
@@ -56,13 +56,13 @@ def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
         request.headers.append(("Authorization", f"Bearer {secret}"))
 
 
-def masked(value: Any, secrets: Sequence[str]) -> Any:
+def mask_secrets(value: Any, secrets: Sequence[str]) -> Any:
     """Return what a service said without the credentials that it was sent, however they were written.
 
     A tree is changed in place, and without recursion: how deep it is, the service says.
     """
 
-    def told(each: Any) -> Any:
+    def mask(each: Any) -> Any:
         if isinstance(each, str):
             for secret in secrets:
                 each = each.replace(secret, "***")
@@ -71,19 +71,19 @@ def masked(value: Any, secrets: Sequence[str]) -> Any:
         return each
 
     open_ends: list[list[Any] | dict[Any, Any]] = []
-    top = told(value)
+    top = mask(value)
     while open_ends:
         match open_ends.pop():
             case list() as items:
-                items[:] = [told(each) for each in items]
-            case dict() as named:
-                pairs = [(told(name), told(each)) for name, each in named.items()]
-                named.clear()
-                named.update(pairs)
+                items[:] = [mask(each) for each in items]
+            case dict() as mapping:
+                pairs = [(mask(name), mask(each)) for name, each in mapping.items()]
+                mapping.clear()
+                mapping.update(pairs)
     return top
 
 
-def as_written(secret: str) -> list[str]:
+def secret_forms(secret: str) -> list[str]:
     """Return the forms in which a credential went over the wire and may come back, the longest first."""
     parts = {secret, secret.partition(":")[2]}  # of a user and a password, the password
     parts |= {quote(each, safe="") for each in parts} | {base64.b64encode(secret.encode()).decode()}
@@ -94,14 +94,14 @@ def as_written(secret: str) -> list[str]:
     )
 
 
-def kind_of(scheme: Mapping[str, Any]) -> str:
+def scheme_kind(scheme: Mapping[str, Any]) -> str:
     """Say what kind of credential a scheme wants, such as `apiKey`, `http basic`, `http digest`, `oauth2`."""
     kind = str(scheme.get("type", "unknown"))
     how = str(scheme.get("scheme", "")).lower()
     return f"http {how}" if kind == "http" else kind
 
 
-def fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
+def reason_unsendable(secret: Any, scheme: Mapping[str, Any]) -> str:
     """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
     if not isinstance(secret, str) or not secret:
         if secret == "":
@@ -109,13 +109,13 @@ def fault_of(secret: Any, scheme: Mapping[str, Any]) -> str:
         return f"is no text but a {type(secret).__name__}"
     if re.search(r"[\x00-\x1f\x7f]", secret):
         return "holds a line break or another control character; strip what was read from a file"
-    in_header = scheme.get("in") == "header" or kind_of(scheme) not in ("apiKey", "http basic")
+    in_header = scheme.get("in") == "header" or scheme_kind(scheme) not in ("apiKey", "http basic")
     if in_header and not secret.isascii():
         return "holds a character that no header can: only ASCII is sent"
     return ""
 
 
-def given_now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
+def current_secret(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
     """Return a credential as it is now.
 
     Args:
@@ -127,10 +127,10 @@ def given_now(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
     if not callable(secret):
         return secret
     try:
-        given = secret()
-        if fault := fault_of(given, scheme):
+        value = secret()
+        if fault := reason_unsendable(value, scheme):
             raise ValueError(f"what it gave {fault}")
-        return given
+        return value
     except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
         raise NoEffect(
             Code.UNAVAILABLE,

@@ -36,7 +36,7 @@ class Request:
     content: bytes | None = None
 
 
-def written(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> Request:
+def write_request(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> Request:
     """Return the request that an operation is with these arguments.
 
     Args:
@@ -51,34 +51,53 @@ def written(operation: Operation, given: Mapping[str, Json], query_keys: set[str
     request.headers.append(("Accept", "application/json, */*;q=0.5"))
     for argument, value in given.items():
         place = operation.places[argument]
-        match place.where:
-            case "path":
-                request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
-            case "query":
-                if (place.explode or place.style == "deepObject") and not place.as_json:
-                    _check_names(operation, argument, value, query_keys)
-                request.query += _in_query(place, value)
-            case "header":
-                request.headers.append((place.name, _in_header(argument, place, value)))
-            case "cookie":
-                request.cookies.append(f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}")
-            case "field":
-                if operation.body == "form":
-                    _check_names(operation, argument, value, set())
-                fields[place.name] = value
-                if operation.body == "multipart":
-                    parts += _parts(argument, place, value)
-            case "body":
-                request.content = _body(operation, value)
+        if place.where == "field":
+            if operation.body == "form":
+                _check_names(operation, argument, value, set())
+            fields[place.name] = value
+            if operation.body == "multipart":
+                parts += _parts(argument, place, value)
+        else:
+            _write_argument(request, operation, argument, value, query_keys=query_keys)
     if any(segment in (".", "..") for segment in request.path.split("/")):
         raise _no_segment(next(name for name, place in operation.places.items() if place.where == "path"), "dots")
+    _write_body(request, operation, fields, parts)
+    return request
+
+
+def _write_argument(
+    request: Request,
+    operation: Operation,
+    argument: str,
+    value: Json,
+    *,
+    query_keys: set[str],
+) -> None:
+    """Write an argument that is not a field of the body."""
+    place = operation.places[argument]
+    match place.where:
+        case "path":
+            request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
+        case "query":
+            if (place.explode or place.style == "deepObject") and not place.as_json:
+                _check_names(operation, argument, value, query_keys)
+            request.query += _in_query(place, value)
+        case "header":
+            request.headers.append((place.name, _in_header(argument, place, value)))
+        case "cookie":
+            request.cookies.append(f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}")
+        case "body":
+            request.content = _body(operation, value)
+
+
+def _write_body(request: Request, operation: Operation, fields: Mapping[str, Json], parts: list[_Part]) -> None:
+    """Write the fields of the body, and the header that names its type."""
     if operation.body == "multipart":
         _take_parts(request, parts)
     elif fields or (operation.body and request.content is None and _has_fields(operation)):
         request.content = _body(operation, fields)
     if request.content is not None and operation.body != "multipart":
         request.headers.append(("Content-Type", operation.media_type.replace("*/*", "application/json")))
-    return request
 
 
 def _parts(argument: str, place: Place, value: Json) -> list[_Part]:
@@ -110,13 +129,13 @@ def _take_parts(request: Request, parts: list[_Part]) -> None:
     """Write a multipart body. A write that is sent again is the same to the byte: its boundary is made of its parts."""
     boundary = sha256(repr(parts).encode()).hexdigest()[:32]
     content_type = f"multipart/form-data; boundary={boundary}"
-    made = httpx2.Request(
+    encoded = httpx2.Request(
         "POST",
         "http://body",
         headers={"content-type": content_type},
         files=parts,
     )
-    request.content = made.read() or f"--{boundary}--\r\n".encode()
+    request.content = encoded.read() or f"--{boundary}--\r\n".encode()
     request.headers.append(("Content-Type", content_type))
 
 
@@ -131,10 +150,12 @@ def _check_names(operation: Operation, argument: str, value: Json, keys: set[str
     """
     place = operation.places[argument]
     others = {each.name for name, each in operation.places.items() if each.where == place.where and name != argument}
-    taken = {each.casefold() for each in others | keys}
-    inside = tuple(f"{each}[" for each in taken if each.startswith(f"{place.name.casefold()}["))  # of objects like this
-    for name, spelled in _names_in(place, value):
-        if spelled.casefold() in taken or spelled.casefold().startswith(inside):
+    reserved = {each.casefold() for each in others | keys}
+    inside = tuple(
+        f"{each}[" for each in reserved if each.startswith(f"{place.name.casefold()}[")
+    )  # of objects like this
+    for name, wire_name in _names_in(place, value):
+        if wire_name.casefold() in reserved or wire_name.casefold().startswith(inside):
             raise NoEffect(
                 Code.INVALID_ARGUMENTS,
                 f"`{argument}` must not hold `{name}`: the service would take it for another value.",
@@ -148,9 +169,9 @@ def _names_in(place: Place, value: Json) -> Iterator[tuple[str, str]]:
         if place.style != "deepObject":
             yield name, name
             continue
-        spelled = f"{place.name}[{name}]"
-        yield name, spelled
-        yield from _names_in(replace(place, name=spelled), each)
+        wire_name = f"{place.name}[{name}]"
+        yield name, wire_name
+        yield from _names_in(replace(place, name=wire_name), each)
 
 
 def _has_fields(operation: Operation) -> bool:
@@ -162,36 +183,34 @@ def _body(operation: Operation, value: Json) -> bytes:
         return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
     if operation.body == "json":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    if isinstance(value, dict):
-        fields = value
-    else:
-        fields = {"value": value}
+    fields = value if isinstance(value, dict) else {"value": value}
     pairs = (pair for name, each in fields.items() for pair in _in_query(Place(name, "query", "form", True), each))
     return "&".join(pairs).encode()
 
 
 def _in_path(argument: str, place: Place, value: Json) -> str:
     """Write a path parameter (RFC 6570): `simple` a,b; `label` .a.b; `matrix` ;name=a,b."""
-    name = quote(place.name, safe="")
     if place.style == "matrix":
-        if isinstance(value, dict) and place.explode:
-            return "".join(f";{quoted(key)}={quoted(each)}" for key, each in value.items())
-        if isinstance(value, list) and place.explode:
-            return "".join(f";{name}={quoted(each)}" for each in value)
-        return f";{name}={','.join(map(quoted, _flat(value)))}"
-    if place.style == "label" and place.explode:
-        between = "."
-    else:
-        between = ","
+        return _in_matrix(place, value)
+    between = "." if place.style == "label" and place.explode else ","
     if place.as_json:
-        text = quoted(json.dumps(value, ensure_ascii=False))
+        text = quote_value(json.dumps(value, ensure_ascii=False))
     elif isinstance(value, dict) and place.explode:
-        text = between.join(f"{quoted(key)}={quoted(each)}" for key, each in value.items())
+        text = between.join(f"{quote_value(key)}={quote_value(each)}" for key, each in value.items())
     else:
-        text = between.join(map(quoted, _flat(value)))
+        text = between.join(map(quote_value, _flat(value)))
     if not text:
         raise _no_segment(argument, "empty")
     return f".{text}" if place.style == "label" else text
+
+
+def _in_matrix(place: Place, value: Json) -> str:
+    name = quote(place.name, safe="")
+    if isinstance(value, dict) and place.explode:
+        return "".join(f";{quote_value(key)}={quote_value(each)}" for key, each in value.items())
+    if isinstance(value, list) and place.explode:
+        return "".join(f";{name}={quote_value(each)}" for each in value)
+    return f";{name}={','.join(map(quote_value, _flat(value)))}"
 
 
 def _no_segment(argument: str, what: str) -> NoEffect:
@@ -205,9 +224,9 @@ def _no_segment(argument: str, what: str) -> NoEffect:
 
 def _in_query(place: Place, value: Json) -> list[str]:
     """Write a query parameter: a list of `name=value`, each escaped whole."""
-    name = quoted(place.name)
+    name = quote_value(place.name)
     if place.as_json:
-        return [f"{name}={quoted(json.dumps(value, ensure_ascii=False))}"]
+        return [f"{name}={quote_value(json.dumps(value, ensure_ascii=False))}"]
     if isinstance(value, dict):
         if place.style == "deepObject":
             return [
@@ -216,10 +235,10 @@ def _in_query(place: Place, value: Json) -> list[str]:
                 for pair in _in_query(Place(f"{place.name}[{key}]", "query", "deepObject", True), each)
             ]
         if place.explode:
-            return [f"{quoted(key)}={quoted(each)}" for key, each in value.items()]
+            return [f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()]
     if isinstance(value, list) and place.explode:
-        return [f"{name}={quoted(each)}" for each in value]
-    return [f"{name}={_BETWEEN.get(place.style, ',').join(map(quoted, _flat(value)))}"]
+        return [f"{name}={quote_value(each)}" for each in value]
+    return [f"{name}={_BETWEEN.get(place.style, ',').join(map(quote_value, _flat(value)))}"]
 
 
 _BETWEEN = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
@@ -258,6 +277,6 @@ def _plain(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def quoted(value: Json) -> str:
+def quote_value(value: Json) -> str:
     """Return a value as it stands in a URL, escaped whole."""
     return quote(_plain(value), safe="", errors="surrogatepass")

@@ -25,7 +25,7 @@ from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
 from handrail.parsing import names
 from handrail.toolbox.sql.database import Database, Share, Table
-from handrail.toolbox.sql.guard import checked
+from handrail.toolbox.sql.guard import check_query
 from handrail.toolbox.sql.sqlite import SqliteDatabase
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -53,7 +53,7 @@ class Databases(Toolset):
         if not addresses:
             raise ConfigError('name at least one database: Databases({"shop": "sqlite:///shop.db"})')
         databases = {name: _database(name, address) for name, address in addresses.items()}
-        super().__init__(kind(databases, timeout_s) for kind in (_ListTables, _DescribeTable, _Query))
+        super().__init__(kind(databases, timeout_s) for kind in (_ListTables, _DescribeTable, _RunQuery))
 
 
 def _database(name: str, address: str) -> Database:
@@ -134,7 +134,7 @@ class _DescribeTable(_OnDatabases):
         return tables[wanted]
 
 
-class _Query(_OnDatabases):
+class _RunQuery(_OnDatabases):
     name = "query"
     aliases = ("sql", "select", "查询", "统计", "查数据", "分析数据", "报表")
 
@@ -164,8 +164,8 @@ class _Query(_OnDatabases):
             `columns`, `rows` as lists in their order, `has_more`, and `next`: the `offset` of the next page, or null.
         """
         there = self._databases[database]
-        asked = checked(sql, parameters, there.dialect)
-        return there.query(asked, Share(_early(context), context.cancelled.is_set, offset, limit))
+        checked_query = check_query(sql, parameters, there.dialect)
+        return there.query(checked_query, Share(_early(context), context.cancelled.is_set, offset, limit))
 
 
 def _early(context: Context[Any]) -> float:

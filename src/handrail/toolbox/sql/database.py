@@ -107,7 +107,7 @@ def too_slow(time_s: float) -> ToolError:
     )
 
 
-def away(name: str) -> ToolError:
+def unavailable(name: str) -> ToolError:
     """Return the failure of a database that does not answer; nothing of where it is."""
     return ToolError(
         Code.UNAVAILABLE,
@@ -117,7 +117,7 @@ def away(name: str) -> ToolError:
     )
 
 
-def absent(name: str) -> ToolError:
+def missing_file(name: str) -> ToolError:
     """Return the failure of a database whose file is not there; whoever set it up reads this first."""
     return ToolError(
         "UNAVAILABLE",
@@ -126,7 +126,7 @@ def absent(name: str) -> ToolError:
     )
 
 
-def misunderstood(said: str, wrong: str, tables: Callable[[], Sequence[Table]]) -> ToolError:
+def query_failure(message: str, wrong: str, tables: Callable[[], Sequence[Table]]) -> ToolError:
     """Return the failure of a query that the engine could not make sense of, with names that are near.
 
     Args:
@@ -137,13 +137,13 @@ def misunderstood(said: str, wrong: str, tables: Callable[[], Sequence[Table]]) 
     suggestion = "Mend the query and send it again; `list_tables` and `describe_table` tell what there is."
     if wrong:
         there = tables()
-        known = {table.name for table in there} | {column.name for table in there for column in table.columns}
-        if near := [f"`{name}`" for name in names.nearest(wrong, sorted(known))]:
+        known_names = {table.name for table in there} | {column.name for table in there for column in table.columns}
+        if near := [f"`{name}`" for name in names.nearest(wrong, sorted(known_names))]:
             suggestion = f"Did you mean {' or '.join(near)}? {suggestion}"
-    return ToolError("QUERY_FAILED", f"The database says: {words(said)}", suggestion=suggestion)
+    return ToolError("QUERY_FAILED", f"The database says: {words(message)}", suggestion=suggestion)
 
 
-def words(said: str) -> str:
+def words(text: str) -> str:
     """Return an engine's own words in one line; a part of the query in them may hold any character."""
-    printable = "".join(each if each.isprintable() else " " for each in said[: 2 * MOST_SHOWN])
+    printable = "".join(each if each.isprintable() else " " for each in text[: 2 * MOST_SHOWN])
     return " ".join(printable.split())[:MOST_SHOWN]

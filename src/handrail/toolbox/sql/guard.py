@@ -107,7 +107,7 @@ class Query(Struct, frozen=True):
     parameters: Sequence[Any] = ()
 
 
-def checked(text: str, parameters: Sequence[Any], dialect: str) -> Query:
+def check_query(text: str, parameters: Sequence[Any], dialect: str) -> Query:
     """Return the query, or raise what the model reads.
 
     Args:
@@ -139,26 +139,26 @@ def _read(how: Callable[..., list[Any]], text: str, dialect: str) -> list[Any]:
             why = str(error).split("\n")[0].rstrip(".")[:200]
         else:
             why = "it makes no sense"
-        raise _refused(f"It cannot be read: {why}.", "Mend the syntax, or write it more simply.") from None
+        raise _refusal(f"It cannot be read: {why}.", "Mend the syntax, or write it more simply.") from None
 
 
 def _check_outline(tokens: Sequence[Any]) -> None:
     """Look at the words alone: where it begins, how many there are of it, how deep it is."""
     if not tokens or tokens[0].token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
-        raise _refused("It must begin with SELECT or WITH.", "Only queries that read are possible here.")
+        raise _refusal("It must begin with SELECT or WITH.", "Only queries that read are possible here.")
     depth = 0
     for token in tokens:
         kind = token.token_type
         if kind is TokenType.SEMICOLON:
-            raise _refused("It holds more than one statement.", "Send one query at a time.")
+            raise _refusal("It holds more than one statement.", "Send one query at a time.")
         if any(comment.lstrip().startswith("!") for comment in token.comments):
-            raise _refused("It holds a comment that some databases execute.", "Leave the comment out.")
+            raise _refusal("It holds a comment that some databases execute.", "Leave the comment out.")
         # In texts of other kinds than 'this', parser and engine may not agree where they end.
         if kind in _OTHER_TEXTS or ("$" in token.text and kind not in (TokenType.STRING, TokenType.IDENTIFIER)):
-            raise _refused("It quotes a text in an unusual way.", "Write text as 'text', and a quote in it as ''.")
+            raise _refusal("It quotes a text in an unusual way.", "Write text as 'text', and a quote in it as ''.")
         depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
         if depth > MOST_DEPTH:
-            raise _refused(f"It has more than {MOST_DEPTH} brackets within brackets.", "Use WITH to take it apart.")
+            raise _refusal(f"It has more than {MOST_DEPTH} brackets within brackets.", "Use WITH to take it apart.")
 
 
 def _check_parameters(tokens: Sequence[Any], text: str, count: int, dialect: str) -> None:
@@ -167,7 +167,7 @@ def _check_parameters(tokens: Sequence[Any], text: str, count: int, dialect: str
     # In Postgres these are operators.
     others = dialect == "sqlite" and any(token.token_type in _OTHER_PARAMETERS for token in tokens)
     if others or places != set(range(1, count + 1)):
-        raise _refused(
+        raise _refusal(
             f"{len(places)} parameters are named in it as `$1`, `$2`, ... and {count} values came with it.",
             "Write $1 where the first of `parameters` belongs, $2 for the second, and use every one.",
         )
@@ -175,28 +175,28 @@ def _check_parameters(tokens: Sequence[Any], text: str, count: int, dialect: str
 
 def _only_reads(tree: exp.Expr | None, dialect: str) -> exp.Query:
     if not isinstance(tree, exp.Query):
-        raise _refused("It is no query.", "Only queries that read are possible here.")
+        raise _refusal("It is no query.", "Only queries that read are possible here.")
     for node in tree.walk():
         if isinstance(node, _WRITES):
-            raise _refused(
+            raise _refusal(
                 f"{_word(node)} is not possible here: this database is open for reading only.",
                 "Ask for what you need with SELECT alone; to change something use another tool, or tell the user.",
             )
         if isinstance(node, exp.Anonymous) and node.name.lower() not in FUNCTIONS:
-            raise _refused(
+            raise _refusal(
                 f"The function {node.name[:60]!r} is not among those that may be used here.",
                 "Use common functions of SQL, or do the rest of the work outside of the query.",
             )
         if _tells_of_the_session(node, dialect):
             what = "It asks who is connected to what, which is not told here."
-            raise _refused(what, "Read the tables. A column of such a name must be quoted.")
+            raise _refusal(what, "Read the tables. A column of such a name must be quoted.")
         if (characters := _characters(node)) is not None and not _is_short(characters):
-            raise _refused(
+            raise _refusal(
                 f"{_word(node)} takes its characters from somewhere else than its text.",
                 f"Write them out, at most {MOST_CHARACTERS}, as in trim(name, ' ,').",
             )
         if isinstance(node, exp.Table) and (system := _system(node)):
-            raise _refused(f"{system!r} belongs to the database itself.", "Use `list_tables` and `describe_table`.")
+            raise _refusal(f"{system!r} belongs to the database itself.", "Use `list_tables` and `describe_table`.")
     return tree
 
 
@@ -249,15 +249,15 @@ def _check_expansion(tree: exp.Query) -> None:
     Thirty names, each of which reads the one before twice, are a thousand million: SQLite plans them all, and cannot be
     interrupted while it plans.
     """
-    named = [(each.alias.lower(), list(each.find_all(exp.Table))) for each in tree.find_all(exp.CTE)]
+    ctes = [(each.alias.lower(), list(each.find_all(exp.Table))) for each in tree.find_all(exp.CTE)]
     sizes: dict[str, int] = {}
-    for _ in named:  # a name may be counted before what it reads; after so many rounds all are counted
+    for _ in ctes:  # a name may be counted before what it reads; after so many rounds all are counted
         before = dict(sizes)
-        for name, read in named:
+        for name, read in ctes:
             size = 1 + sum(sizes.get(table.name.lower(), 1) for table in read if table.name.lower() != name)
             sizes[name] = max(sizes.get(name, 1), size)
             if size > MOST_TABLES:
-                raise _refused("Its WITHs read one another too often.", "Read each of them once or twice only.")
+                raise _refusal("Its WITHs read one another too often.", "Read each of them once or twice only.")
         if sizes == before:
             return
 
@@ -273,5 +273,5 @@ def _word(node: exp.Expr) -> str:
     return {"Into": "SELECT INTO", "Lock": "FOR UPDATE"}.get(type(node).__name__, type(node).__name__.upper())
 
 
-def _refused(why: str, suggestion: str) -> ToolError:
+def _refusal(why: str, suggestion: str) -> ToolError:
     return ToolError("QUERY_REFUSED", f"The query was not run. {why}", suggestion=suggestion)

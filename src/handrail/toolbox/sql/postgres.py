@@ -25,11 +25,11 @@ from handrail.toolbox.sql.database import (
     Column,
     Share,
     Table,
-    away,
     cell,
     cell_size,
-    misunderstood,
+    query_failure,
     too_slow,
+    unavailable,
     words,
 )
 from handrail.toolbox.sql.guard import Query
@@ -75,36 +75,36 @@ class PostgresDatabase:
 
     def tables(self, share: Share) -> Sequence[Table]:
         """See `Database.tables`."""
-        found: dict[tuple[str, str], list[Column]] = {}
+        columns_by_table: dict[tuple[str, str], list[Column]] = {}
         with self._open(share) as connection:
             for table, kind, *column in connection.execute(_TABLES, prepare=True).fetchall():
-                found.setdefault((table, kind), []).append(Column(*column))
-        return [Table(table, kind, columns) for (table, kind), columns in found.items()]
+                columns_by_table.setdefault((table, kind), []).append(Column(*column))
+        return [Table(table, kind, columns) for (table, kind), columns in columns_by_table.items()]
 
     def query(self, query: Query, share: Share) -> Page:
         """See `Database.query`."""
         with self._open(share) as connection:
-            values = [_typed(value) for value in query.parameters]
-            described = self._described(connection, query.text, [oid for oid, _ in values])
-            columns = [name for name, _ in described]
+            values = [_parameter(value) for value in query.parameters]
+            columns_described = self._column_types(connection, query.text, [oid for oid, _ in values])
+            columns = [name for name, _ in columns_described]
             most = cell_size(len(columns))
             count = len(values)
-            named = [f"c{place}" for place in range(len(columns))]
-            shown = [
+            aliases = [f"c{place}" for place in range(len(columns))]
+            expressions = [
                 name if oid in _AS_THEY_ARE else f"left({name}::text, {most + 1})"
-                for name, (_, oid) in zip(named, described, strict=True)
+                for name, (_, oid) in zip(aliases, columns_described, strict=True)
             ]
-            text = f"SELECT {', '.join(shown)} FROM (\n{query.text}\n) AS q({', '.join(named)})"
+            text = f"SELECT {', '.join(expressions)} FROM (\n{query.text}\n) AS q({', '.join(aliases)})"
             text += f" LIMIT ${count + 1} OFFSET ${count + 2}"
             cursor = psycopg.RawCursor(connection)
             cursor.execute(text.encode(), [*(value for _, value in values), share.limit + 1, share.offset])
-            gathered = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
+            page = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
             for row in cursor:
-                if not gathered.take([cell(value, most) for value in row]):
+                if not page.take([cell(value, most) for value in row]):
                     break
-            return gathered.page(columns)
+            return page.page(columns)
 
-    def _described(
+    def _column_types(
         self, connection: psycopg.Connection[Any], text: str, oids: Sequence[int]
     ) -> Sequence[tuple[str, int]]:
         """Let the server compile the query as it stands; return its columns: name, oid of the type."""
@@ -114,7 +114,7 @@ class PostgresDatabase:
                 raise errors.error_from_result(result, encoding="utf-8")
         columns = [((result.fname(n) or b"").decode(), result.ftype(n)) for n in range(result.nfields)]
         if not columns:
-            raise misunderstood("the query has no columns", "", list)
+            raise query_failure("the query has no columns", "", list)
         return columns
 
     @contextmanager
@@ -130,34 +130,34 @@ class PostgresDatabase:
                 if superuser:
                     connection.execute("SET LOCAL ROLE pg_read_all_data")
                 try:
-                    with _ended_when(share.given_up, connection):
+                    with _cancelling_when(share.given_up, connection):
                         yield connection
                 finally:
                     connection.rollback()
         except psycopg.Error as error:
-            raise self._worded(error, share) from None
+            raise self._failure(error, share) from None
 
-    def _worded(self, error: psycopg.Error, share: Share) -> ToolError:
-        said = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_hint)))
+    def _failure(self, error: psycopg.Error, share: Share) -> ToolError:
+        message = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_hint)))
         if isinstance(error, errors.QueryCanceled):
             return too_slow(share.time_s)
         if isinstance(error, _FORBIDDEN):
             return ToolError(
                 "QUERY_REFUSED",
-                f"The query was not run. The database says: {words(said)}.",
+                f"The query was not run. The database says: {words(message)}.",
                 suggestion="Read what `list_tables` names, and change nothing.",
             )
         if isinstance(error, psycopg.DataError) and not error.sqlstate:  # a value that cannot be sent, such as a NUL
-            return misunderstood(str(error), "", list)
+            return query_failure(str(error), "", list)
         # Without a SQLSTATE nothing came from the server; these classes are its own trouble, not the query's.
         if not error.sqlstate or error.sqlstate[:2] in ("08", "28", "3D", "53", "57", "58"):
-            return away(self.name)
+            return unavailable(self.name)
         unknown = _UNKNOWN.search(error.diag.message_primary or "")
-        return misunderstood(said, unknown[1] if unknown else "", lambda: self.tables(share))
+        return query_failure(message, unknown[1] if unknown else "", lambda: self.tables(share))
 
 
 @contextmanager
-def _ended_when(given_up: Callable[[], bool], connection: psycopg.Connection[Any]) -> Iterator[None]:
+def _cancelling_when(given_up: Callable[[], bool], connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Ask the server to stop as soon as nobody waits for the answer any more, long before its own timeout."""
     done = Event()
 
@@ -175,7 +175,7 @@ def _ended_when(given_up: Callable[[], bool], connection: psycopg.Connection[Any
         done.set()
 
 
-def _typed(value: Any) -> tuple[int, Any]:
+def _parameter(value: Any) -> tuple[int, Any]:
     """Return the oid under which a value is sent, 0 where the server is to find out, and the value to send.
 
     Python's own integers are sent as the smallest type that holds them, and a query is compiled before that is known.

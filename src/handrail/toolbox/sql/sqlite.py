@@ -25,12 +25,12 @@ from handrail.toolbox.sql.database import (
     Column,
     Share,
     Table,
-    absent,
-    away,
     cell,
     cell_size,
-    misunderstood,
+    missing_file,
+    query_failure,
     too_slow,
+    unavailable,
     words,
 )
 from handrail.toolbox.sql.guard import FUNCTIONS, Query
@@ -81,8 +81,8 @@ class SqliteDatabase:
     def tables(self, share: Share) -> Sequence[Table]:
         """See `Database.tables`."""
         with self._open(share) as connection:
-            found = connection.execute(f"{_TABLES} ORDER BY name").fetchall()
-            return [Table(name, kind, _columns(connection, name)) for name, kind in found]
+            names = connection.execute(f"{_TABLES} ORDER BY name").fetchall()
+            return [Table(name, kind, _columns(connection, name)) for name, kind in names]
 
     def query(self, query: Query, share: Share) -> Page:
         """See `Database.query`."""
@@ -96,11 +96,11 @@ class SqliteDatabase:
             cursor = connection.execute(query.text, values)
             columns = [name for name, *_ in cursor.description or ()]
             most = cell_size(len(columns))
-            gathered = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
+            page = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
             for row in islice(cursor, share.offset, None):
-                if not gathered.take([cell(value, most) for value in row]):
+                if not page.take([cell(value, most) for value in row]):
                     break
-            return gathered.page(columns)
+            return page.page(columns)
 
     @contextmanager
     def _open(self, share: Share) -> Iterator[sqlite3.Connection]:
@@ -114,7 +114,7 @@ class SqliteDatabase:
                 isolation_level=None,
             )
         except sqlite3.Error:
-            raise self._closed() from None
+            raise self._unavailable() from None
         try:
             for limit, most in _LIMITS.items():
                 connection.setlimit(limit, most)
@@ -124,26 +124,26 @@ class SqliteDatabase:
             connection.execute("PRAGMA query_only = ON")
             yield connection
         except sqlite3.Error as error:
-            raise self._worded(error, share) from None
+            raise self._failure(error, share) from None
         finally:
             connection.close()
 
-    def _closed(self) -> ToolError:
+    def _unavailable(self) -> ToolError:
         if self._path.exists():
-            return away(self.name)
-        return absent(self.name)
+            return unavailable(self.name)
+        return missing_file(self.name)
 
-    def _worded(self, error: sqlite3.Error, share: Share) -> ToolError:
-        said = str(error)
+    def _failure(self, error: sqlite3.Error, share: Share) -> ToolError:
+        message = str(error)
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
             return too_slow(share.time_s)
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR):
-            return self._closed()
+            return self._unavailable()
         if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             return ToolError(
                 "QUERY_REFUSED",
-                f"The query was not run. The database says: {words(said)}.",
+                f"The query was not run. The database says: {words(message)}.",
                 suggestion="It may read the tables of `list_tables` with common functions, and nothing else.",
             )
         if code == sqlite3.SQLITE_TOOBIG:
@@ -152,21 +152,21 @@ class SqliteDatabase:
                 f"A row or a value of the query is longer than {_LONGEST_VALUE:,} bytes.",
                 suggestion="Name the columns that you need and leave the long one out; length(column) tells how long.",
             )
-        unknown = _UNKNOWN.match(said)
-        return misunderstood(said, unknown[1] if unknown else "", lambda: self.tables(share))
+        unknown = _UNKNOWN.match(message)
+        return query_failure(message, unknown[1] if unknown else "", lambda: self.tables(share))
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[Column]:
     """Return what can be known of a table's columns: nothing of a view that is broken, or a trap."""
     try:
-        return list(_described(connection, table))
+        return list(_read_columns(connection, table))
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
             return ()
         raise
 
 
-def _described(connection: sqlite3.Connection, table: str) -> Iterator[Column]:
+def _read_columns(connection: sqlite3.Connection, table: str) -> Iterator[Column]:
     refers = {
         row[3]: f"{row[2]}.{row[4] or 'its key'}"
         for row in connection.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,))
