@@ -49,7 +49,9 @@ T = TypeVar("T")
 
 
 class SyncRuntime:
-    """Runs tools and conversations in the calling thread. Takes the arguments of `Runtime`.
+    """Runs tools and conversations in the calling thread.
+
+    Takes the arguments of `Runtime`.
 
     with SyncRuntime([get_weather]) as runtime:
         result = runtime.call("get_weather", {"city": "Paris"})
