@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from handrail.audit import log_key
-from handrail.audit.trail import notice_of_word
+from handrail.audit.trail import person_entry
 from handrail.core.redaction import Redactor
 from handrail.effects import ApprovalScope, SettledState, not_counted
-from handrail.engine.approvals import grant_of, notice_of_answer, notice_of_grant
+from handrail.engine.approvals import decision_entry, make_standing_approval, standing_approval_entry
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore
@@ -63,8 +63,8 @@ def approve(
             raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
     decided = _decide(store, asked, granted=True, by=by, reason="", edited=edited)
     if isinstance(store, StandingApprovalStore) and scope != "once":
-        grant = result_now(store.grant(grant_of(asked, scope, by=by)))
-        _record(store, notice_of_grant(grant, asked))
+        grant = result_now(store.grant(make_standing_approval(asked, scope, by=by)))
+        _record(store, standing_approval_entry(grant, asked))
     return decided
 
 
@@ -101,7 +101,7 @@ def _decide(
         is_counted = (now.state, now.by, now.decision_reason, now.edited) == wanted
     if not is_counted:
         raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{describe_decision(now)}")
-    _record(store, notice_of_answer(now, granted=granted, by=by, reason=reason, edited=edited))
+    _record(store, decision_entry(now, granted=granted, by=by, reason=reason, edited=edited))
     return now
 
 
@@ -191,7 +191,7 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
 
 
 def _note(store: object, event: str, run_id: str, *, by: str, **details: object) -> None:
-    _record(store, notice_of_word(event, run_id, Redactor(), by=by, **details))
+    _record(store, person_entry(event, run_id, Redactor(), by=by, **details))
 
 
 def _record(store: object, notice: AuditEntry) -> None:

@@ -55,7 +55,9 @@ class Resource(Struct, frozen=True):
     @property
     def room(self) -> float:
         """How many may have it at once, as one who has it sees it."""
-        return 1 if self.exclusive else self.seats or float("inf")
+        if self.exclusive:
+            return 1
+        return self.seats or float("inf")
 
 
 class AskHuman(Struct, frozen=True):
@@ -103,7 +105,9 @@ def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
         return "it does not say whose it is"
     if name == _looks(principal):
         return f"{by.strip()} is whom the run acts for, and others must agree"
-    return f"{by.strip()} has agreed already" if name in map(_looks, agreed) else ""
+    if name in map(_looks, agreed):
+        return f"{by.strip()} has agreed already"
+    return ""
 
 
 def _looks(name: str) -> str:

@@ -219,7 +219,9 @@ class ToolError(HandrailError):
     @property
     def told(self) -> Failure:
         """What the model is told. Of a code in `ONLY_OURS` its run would wait for somebody who was never asked."""
-        return replace(self.failure, code=Code.TOOL_ERROR) if self.failure.code in ONLY_OURS else self.failure
+        if self.failure.code in ONLY_OURS:
+            return replace(self.failure, code=Code.TOOL_ERROR)
+        return self.failure
 
 
 class RunWaits(ToolError):

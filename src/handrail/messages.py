@@ -197,7 +197,8 @@ def _message(spoken: Message | Json) -> Message:
     if not isinstance(spoken, Mapping):
         what = type(spoken).__name__
         raise ConfigError(f"a message is a dictionary with a role, or one such as `hr.UserMessage`, not {what}")
-    role, content = spoken.get("role"), spoken.get("content")
+    role = spoken.get("role")
+    content = spoken.get("content")
     text = content if isinstance(content, str) else _text_of(content)
     match role:
         case "system" | "developer":

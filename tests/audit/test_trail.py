@@ -124,7 +124,7 @@ def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_v
 def recorded(events, principal=""):
     """Return what is recorded of these events of one run."""
     account = AuditBuilder("r_1", Redactor(), principal)
-    return [notice for event in events for notice in account.notices(event)]
+    return [notice for event in events for notice in account.entries(event)]
 
 
 CALL = hr.ToolCall("call_1", "look_up", '{"order": "7"}')
@@ -147,9 +147,9 @@ def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowe
 @pytest.mark.parametrize("more", [{"key": "r_1/1/0"}, {"risk": "medium"}, {"risk": ""}])
 def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(more):
     account = AuditBuilder("r_1", Redactor())
-    assert [each.event for each in account.notices(replace(ADMITTED, **more))] == ["CallAdmitted"]
-    assert account.notices(AttemptStarted(CALL, 1)) == []
-    [end] = account.notices(FINISHED)
+    assert [each.event for each in account.entries(replace(ADMITTED, **more))] == ["CallAdmitted"]
+    assert account.entries(AttemptStarted(CALL, 1)) == []
+    [end] = account.entries(FINISHED)
     assert (end.event, "arguments" in end.body) == ("CallFinished", False)
 
 
@@ -184,9 +184,9 @@ def test_a_read_that_has_no_end_when_its_run_has_is_recorded_before_that():
 def test_what_the_tool_does_to_its_arguments_does_not_change_the_record():
     arguments = {"orders": ["7"]}
     account = AuditBuilder("r_1", Redactor())
-    account.notices(replace(ADMITTED, arguments=arguments))
+    account.entries(replace(ADMITTED, arguments=arguments))
     arguments["orders"].append("8")
-    [notice] = account.notices(FINISHED)
+    [notice] = account.entries(FINISHED)
     assert notice.body["arguments"] == {"orders": ["7"]}
 
 
@@ -258,9 +258,9 @@ def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
     hostile, call = "eyJ-" * 250_000, replace(CALL, id="eyJ-" * 250_000)
     account = AuditBuilder("r_1", Counting())
     arguments = {f"text{n}": hostile for n in range(20)}
-    account.notices(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
-    account.notices(AttemptFailed(call, 1, hostile, None))
-    account.notices(FinishedLate(call, hostile, error=hostile))
+    account.entries(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
+    account.entries(AttemptFailed(call, 1, hostile, None))
+    account.entries(FinishedLate(call, hostile, error=hostile))
     assert sum(looked_at) < 10 * (MOST_TEXT_CHARS + 1024) + 20 * 1024 + 1000
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail.core.materialize import MOST_BYTES, MOST_VALUES
-from handrail.workers.threads import returned
+from handrail.workers.threads import wrap_value
 from tests.dialects.contract import check_growth
 
 
@@ -88,4 +88,4 @@ def test_a_write_that_returns_too_much_is_done_and_says_so_to_whoever_asks_again
 @pytest.mark.parametrize("what", ["flat", "nested"])
 def test_the_work_of_measuring_grows_with_the_value_and_no_faster(what):
     row = 1 if what == "flat" else {"id": 1, "tags": ["a"]}
-    check_growth(lambda size: partial(returned, [row] * size), 100_000)
+    check_growth(lambda size: partial(wrap_value, [row] * size), 100_000)

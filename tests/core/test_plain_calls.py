@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from handrail.core.execution import execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
@@ -13,7 +14,7 @@ from handrail.core.policy import Policy, Rule
 from handrail.core.redaction import Known
 from handrail.effects import Returned
 from handrail.tools.function_tool import FunctionTool
-from handrail.workers.threads import returned
+from handrail.workers.threads import wrap_value
 from tests.support.effect_script import World, admitted
 
 
@@ -48,12 +49,11 @@ CHOICES = {"as_iterator": st.booleans(), "redacts": st.booleans(), "limit": LIMI
 @given(value=VALUES, began=st.floats(-400, 0), **CHOICES)
 def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(value, as_iterator, limit, attempt_s, began, redacts):
     call = admitted(reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern")
-    run = World().conduct
-    run.secrets = Known(["hunter2"]) if redacts else None
+    run = replace(World().conduct, secrets=Known(["hunter2"]) if redacts else None)
 
     def outcome() -> Returned:
         """What a driver answers, which reads iterators."""
-        return returned(Rows(iter(value)) if as_iterator and isinstance(value, list) else value)
+        return wrap_value(Rows(iter(value)) if as_iterator and isinstance(value, list) else value)
 
     assert is_plain(call)
     assert take_first_step(call, began, run) == next(execute(call, run, began))

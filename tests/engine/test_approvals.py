@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail import admin
-from handrail.engine.approvals import grant_of
+from handrail.engine.approvals import make_standing_approval
 from handrail.errors import Code, ConfigError, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
@@ -301,7 +301,7 @@ def test_a_standing_word_does_not_stand_for_two(shop):
     made = of_two(shop, None)
     assert made.begin().result(BOUND_S).status == "waiting"
     question = made.question()
-    made.store.grant(grant_of(question, "rule", by="anna"))
+    made.store.grant(make_standing_approval(question, "rule", by="anna"))
     left = [hr.Approval(True, by="anna", scope="run"), hr.Approval(True, by="ben", scope="run")]
     again = of_two(shop, lambda _: left.pop(0), store=made.store)
     assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok

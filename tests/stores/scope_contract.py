@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from handrail.effects import ClaimState, Settle
-from handrail.engine.approvals import grant_of
+from handrail.engine.approvals import make_standing_approval
 from handrail.engine.scoped_store import ScopedStore
 from handrail.ports import AuditStore
 from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
@@ -68,14 +68,17 @@ class ScopeContract:
     def test_a_standing_word_holds_for_the_tenant_in_which_it_was_given(self, shared, tenants, extent, where):
         mine, other = tenants
         question = now(mine.ask(QUESTION, within_s=60.0))
-        now(mine.grant(grant_of(question, extent, by="anna")))
+        now(mine.grant(make_standing_approval(question, extent, by="anna")))
         if where == "by a command":  # which sees names as they are kept, and gives the same word
             [as_kept] = now(shared.list_approvals())
-            now(shared.grant(grant_of(as_kept, extent, by="anna")))
+            now(shared.grant(make_standing_approval(as_kept, extent, by="anna")))
         [grant] = now(mine.list_standing_approvals(tool="refund"))
         assert (grant.run_id, grant.by) == ("r" if extent == "run" else "", "anna")
         assert (now(other.list_standing_approvals()), now(other.revoke(grant.id, by="eve"))) == ([], False)
-        assert now(other.grant(grant_of(now(other.ask(QUESTION, within_s=60.0)), extent, by="eve"))).by == "eve"
+        assert (
+            now(other.grant(make_standing_approval(now(other.ask(QUESTION, within_s=60.0)), extent, by="eve"))).by
+            == "eve"
+        )
         assert now(mine.revoke(grant.id, by="anna"))
         assert (now(mine.list_standing_approvals()), len(now(other.list_standing_approvals()))) == ([], 1)
 

@@ -39,7 +39,9 @@ def digest(seq: int, at: float, run_id: str, event: str, body: str, prev: str, k
     """Return the hash of a record whose body has been `spelled`: that of the whole record as canonical JSON."""
     named = f'"event":{_quoted(event)},"prev":{_quoted(prev)},"run_id":{_quoted(run_id)}'
     data = f'{{"at":{at!r},"body":{body},{named},"seq":{seq}}}'.encode()
-    return hmac.new(key, data, "sha256").hexdigest() if key else hashlib.sha256(data).hexdigest()
+    if key:
+        return hmac.new(key, data, "sha256").hexdigest()
+    return hashlib.sha256(data).hexdigest()
 
 
 def verify(
@@ -50,7 +52,8 @@ def verify(
     Args:
         checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was written anew.
     """
-    prev, seq = FIRST, 0
+    prev = FIRST
+    seq = 0
     for record in records:
         if record.seq != seq + 1:
             return seq, Broken(record.seq, f"record {seq + 1} is missing: after {seq} comes {record.seq}")
@@ -62,7 +65,8 @@ def verify(
             return seq, Broken(
                 record.seq, f"record {record.seq} is not the one of the checkpoint: the log was written anew"
             )
-        prev, seq = record.hash, record.seq
+        prev = record.hash
+        seq = record.seq
     if checkpoint and seq < checkpoint[0]:
         return seq, Broken(seq + 1, f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}")
     return seq, None

@@ -38,7 +38,7 @@ class AuditObserver:
         self._unwritten: deque[AuditEntry] = deque(maxlen=_MOST_UNWRITTEN)
 
     def __call__(self, event: Event) -> None:
-        if entries := self._builder.notices(event):
+        if entries := self._builder.entries(event):
             self._append(entries)
 
     def flush(self) -> StoreAnswer[None]:

@@ -4,12 +4,12 @@ A write leaves a record before it may have any effect and one at its end, and wh
 ledger. A read at low risk leaves one, at its end, that says both. What comes between (a person is asked, an attempt
 fails and another one starts) has records of its own, behind that of the admission.
 
-A run that goes on tells its ended calls once more, since the crash may have taken their records; these are marked
-`recalled`, and whoever counts what was done leaves them out.
+A resumed run records its ended calls once more, since the crash may have taken their records; these are marked
+`recalled`, and are left out of every count of what was done.
 
 Rule 1: records hold redacted arguments, and of results their size and digest only.
         Of long ones their beginning only, with length and digest of the rest: the loop that runs the calls does this.
-Rule 2: what is held back until a call ends is a read, and what tells it is made when it was admitted.
+Rule 2: only the entry of a read is held back until its call ends, and it is made when the call is admitted.
 """
 
 from __future__ import annotations
@@ -55,41 +55,46 @@ class AuditBuilder:
         principal: On whose behalf the run acts; stands in every record.
     """
 
-    __slots__ = ("_begun", "_principal", "_redactor", "_run_id")
+    __slots__ = ("_open_calls", "_principal", "_redactor", "_run_id")
 
     def __init__(self, run_id: str, redactor: Redactor, principal: str = "") -> None:
-        self._run_id, self._redactor, self._principal = run_id, redactor, principal
-        self._begun: dict[int, tuple[ToolCall, AuditEntry | None]] = {}
-        """The calls that were admitted and of which nothing was told since; with what is held back of each. By
-        identity: two calls of a turn may have one id."""
+        self._run_id = run_id
+        self._redactor = redactor
+        self._principal = principal
+        self._open_calls: dict[int, tuple[ToolCall, AuditEntry | None]] = {}
+        """Calls that were admitted and have had no event since, with the entry that is held back of each. By identity:
+        two calls of a turn may have one id."""
 
-    def notices(self, event: Event) -> list[AuditEntry]:
-        """Return what is to be recorded now, in this order; nothing of what decides and changes nothing."""
+    def entries(self, event: Event) -> list[AuditEntry]:
+        """Return the entries of an event, in order; none of an event that decides and changes nothing."""
         if type(event) not in _BODIES:
             return []
         if isinstance(event, CallAdmitted):
-            notice, held = self._notice(event), _is_harmless(event)
-            self._begun[id(event.call)] = event.call, notice if held else None
-            return [] if held else [notice]
-        if isinstance(event, AttemptStarted) and event.attempt == 1 and id(event.call) in self._begun:
+            entry = self._make_entry(event)
+            if _is_harmless(event):
+                self._open_calls[id(event.call)] = (event.call, entry)
+                return []
+            self._open_calls[id(event.call)] = (event.call, None)
+            return [entry]
+        if isinstance(event, AttemptStarted) and event.attempt == 1 and id(event.call) in self._open_calls:
             return []  # admission and end say it as well
-        notice = self._notice(event)
+        entry = self._make_entry(event)
         if isinstance(event, RunEnded):
-            return [*self._held_back(), notice]
-        _, admitted = self._begun.pop(id(getattr(event, "call", None)), (None, None))
+            return [*self._take_held_back(), entry]
+        _, admitted = self._open_calls.pop(id(getattr(event, "call", None)), (None, None))
         if admitted is None:
-            return [notice]
+            return [entry]
         if isinstance(event, CallFinished):
-            return [AuditEntry(self._run_id, notice.event, {**admitted.body, **notice.body})]
-        return [admitted, notice]
+            return [AuditEntry(self._run_id, entry.event, {**admitted.body, **entry.body})]
+        return [admitted, entry]
 
-    def _held_back(self) -> list[AuditEntry]:
-        """Return what was held back of calls that have no end."""
-        held = [notice for _, notice in self._begun.values() if notice is not None]
-        self._begun.clear()
+    def _take_held_back(self) -> list[AuditEntry]:
+        """Return the entries that are held back of calls without an end, and forget these calls."""
+        held = [entry for _, entry in self._open_calls.values() if entry is not None]
+        self._open_calls.clear()
         return held
 
-    def _notice(self, event: Event) -> AuditEntry:
+    def _make_entry(self, event: Event) -> AuditEntry:
         kind = type(event)
         body = _BODIES[kind](event, self._redactor)
         if self._principal:
@@ -99,10 +104,10 @@ class AuditBuilder:
         return AuditEntry(self._run_id, name, body)
 
 
-def notice_of_word(word: str, run_id: str, redactor: Redactor, *, by: str, **told: Json) -> AuditEntry:
-    """Return what is to be recorded of a person's decision; `arguments` among what is told are redacted."""
-    arguments: Any = told.pop("arguments", None)
-    shown = {name: redactor.text(each) if isinstance(each, str) else each for name, each in told.items()}
+def person_entry(word: str, run_id: str, redactor: Redactor, *, by: str, **details: Json) -> AuditEntry:
+    """Return the entry of a person's decision; `arguments` among its details are redacted."""
+    arguments: Any = details.pop("arguments", None)
+    shown = {name: redactor.text(each) if isinstance(each, str) else each for name, each in details.items()}
     edited = {} if arguments is None else _arguments(arguments, redactor)
     return AuditEntry(run_id, word, {"by": by, **shown, **edited})
 
@@ -112,22 +117,29 @@ def _is_harmless(admitted: CallAdmitted) -> bool:
     return not admitted.key and admitted.risk == "low"
 
 
-def _of(event: Any, redactor: Redactor, **told: Json) -> dict[str, Json]:
-    return {"call": _line(event.call.id, redactor), "tool": _tool(event.call, redactor), **told}
+def _call_body(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:
+    return {"call": _line(event.call.id, redactor), "tool": _tool(event.call, redactor), **details}
 
 
-def _answered(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
+def _model_answered_body(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
     answer = event.answer
     calls = [[_line(call.id, redactor), _tool(call, redactor)] for call in answer.calls]
     return {"turn": event.turn, "finish": answer.finish, "calls": calls}
 
 
-def _admitted(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
-    told = _arguments(event.arguments, redactor)
-    return _of(
-        event, redactor, **told, repairs=list(event.repairs), key=_key(event, told["arguments"], redactor),
-        risk=event.risk, why=_line(event.why, redactor), pin=event.pin, isolation=event.isolation,
-    )  # fmt: skip
+def _admitted_body(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
+    arguments = _arguments(event.arguments, redactor)
+    return _call_body(
+        event,
+        redactor,
+        **arguments,
+        repairs=list(event.repairs),
+        key=_key(event, arguments["arguments"], redactor),
+        risk=event.risk,
+        why=_line(event.why, redactor),
+        pin=event.pin,
+        isolation=event.isolation,
+    )
 
 
 def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
@@ -136,71 +148,82 @@ def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
     key = redactor.text(event.key)
     if key and (given := plain(dict(event.arguments))) != shown:
-        key = Redactor(text for text in _hidden(given, shown) if len(text) <= len(event.key)).text(key)
+        key = Redactor(text for text in _hidden_texts(given, shown) if len(text) <= len(event.key)).text(key)
     return key
 
 
-def _hidden(given: Json, shown: Json) -> Iterator[str]:
+def _hidden_texts(given: Json, shown: Json) -> Iterator[str]:
     """Yield the texts that are not shown."""
     if shown == given:
         return
     if isinstance(given, dict) and isinstance(shown, dict) and len(given) == len(shown):
         for one, other in zip(given.values(), shown.values(), strict=True):
-            yield from _hidden(one, other)
+            yield from _hidden_texts(one, other)
     elif isinstance(given, list) and isinstance(shown, list):
         for one, other in zip(given, shown, strict=True):
-            yield from _hidden(one, other)
+            yield from _hidden_texts(one, other)
     else:
         yield given if isinstance(given, str) else keys.canonical(given)
 
 
-def _asked(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
-    return _of(
+def _approval_asked_body(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
+    return _call_body(
         event, redactor, **_arguments(event.arguments, redactor), risk=event.risk, reason=_line(event.reason, redactor)
     )
 
 
-def _given(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
+def _approval_given_body(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
-        return _of(event, redactor)  # nobody has answered: recorded as `ApprovalPending`
-    told = _of(event, redactor, granted=approval.granted, by=approval.by, reason=_line(approval.reason, redactor))
-    return told if approval.arguments is None else told | _arguments(approval.arguments, redactor)
+        return _call_body(event, redactor)  # nobody has answered: recorded as `ApprovalPending`
+    reason = _line(approval.reason, redactor)
+    body = _call_body(event, redactor, granted=approval.granted, by=approval.by, reason=reason)
+    if approval.arguments is None:
+        return body
+    return body | _arguments(approval.arguments, redactor)
 
 
-def _finished(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
-    result, recalled = event.result, {"recalled": True} if event.recalled else {}
-    return recalled | _of(
-        event, redactor, ok=result.ok, code=str(result.failure.code) if result.failure else "",
-        attempts=result.attempts, replayed=result.replayed, seconds=round(event.seconds, 6),
-        result_bytes=len(result.text.encode("utf-8", "surrogatepass")), result=_digest(result.text, redactor),
-    )  # fmt: skip
+def _call_finished_body(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
+    result = event.result
+    recalled = {"recalled": True} if event.recalled else {}
+    return recalled | _call_body(
+        event,
+        redactor,
+        ok=result.ok,
+        code="" if result.failure is None else str(result.failure.code),
+        attempts=result.attempts,
+        replayed=result.replayed,
+        seconds=round(event.seconds, 6),
+        result_bytes=len(result.text.encode("utf-8", "surrogatepass")),
+        result=_digest(result.text, redactor),
+    )
 
 
-def _late(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
-    said = _digest(text_of(event.value), redactor)
-    return _of(event, redactor, error=_line(event.error, redactor), result=said)
+def _finished_late_body(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
+    result = _digest(text_of(event.value), redactor)
+    return _call_body(event, redactor, error=_line(event.error, redactor), result=result)
 
 
-def _too_late(event: LateResult, redactor: Redactor) -> dict[str, Json]:
-    said = _digest(text_of(event.value), redactor)
-    return _of(event, redactor, key=_line(event.key, redactor), fence=event.fence, state=event.state, result=said)
+def _late_result_body(event: LateResult, redactor: Redactor) -> dict[str, Json]:
+    key = _line(event.key, redactor)
+    result = _digest(text_of(event.value), redactor)
+    return _call_body(event, redactor, key=key, fence=event.fence, state=event.state, result=result)
 
 
 _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
     RunStarted: lambda event, _: {"model": event.model},
     RunEnded: lambda event, redactor: {"status": event.status, "reason": _line(event.reason, redactor)},
-    ModelAnswered: _answered,
-    CallAdmitted: _admitted,
-    ApprovalAsked: _asked,
-    ApprovalGiven: _given,
-    AttemptStarted: lambda event, redactor: _of(event, redactor, attempt=event.attempt),
-    AttemptFailed: lambda event, redactor: _of(
+    ModelAnswered: _model_answered_body,
+    CallAdmitted: _admitted_body,
+    ApprovalAsked: _approval_asked_body,
+    ApprovalGiven: _approval_given_body,
+    AttemptStarted: lambda event, redactor: _call_body(event, redactor, attempt=event.attempt),
+    AttemptFailed: lambda event, redactor: _call_body(
         event, redactor, attempt=event.attempt, reason=_line(event.reason, redactor)
     ),
-    CallFinished: _finished,
-    FinishedLate: _late,
-    LateResult: _too_late,
+    CallFinished: _call_finished_body,
+    FinishedLate: _finished_late_body,
+    LateResult: _late_result_body,
 }
 """What is recorded of each kind of event; of all others nothing, since they decide and change nothing."""
 
@@ -209,8 +232,10 @@ def _arguments(arguments: Mapping[str, Json], redactor: Redactor) -> dict[str, J
     # The digest is that of the redacted form: a bare digest of a short secret could be guessed.
     excerpt = _Excerpt(redactor, MOST_ARGUMENTS_CHARS)
     shown = redactor.value(plain(dict(arguments)), excerpt)
-    told = {"arguments": shown, "arguments_sha256": _sha256(keys.canonical(shown))}
-    return told | excerpt.rest() if excerpt.rest_chars else told
+    body = {"arguments": shown, "arguments_sha256": _sha256(keys.canonical(shown))}
+    if excerpt.rest_chars:
+        return body | excerpt.rest()
+    return body
 
 
 class _Excerpt:
@@ -223,7 +248,8 @@ class _Excerpt:
     __slots__ = ("_redactor", "_rest", "_room", "rest_chars")
 
     def __init__(self, redactor: Redactor, room: int) -> None:
-        self._redactor, self._room = redactor, room
+        self._redactor = redactor
+        self._room = room
         self._rest: list[str] = []
         self.rest_chars = 0
 
@@ -254,11 +280,15 @@ def _beginning(text: str, chars: int, redactor: Redactor) -> str:
 
 def _line(text: str, redactor: Redactor) -> str:
     """Return a text as it is recorded: an id, a name, a reason."""
-    return redactor.text(text) if len(text) <= MOST_TEXT_CHARS else _Excerpt(redactor, MOST_TEXT_CHARS)(text)
+    if len(text) <= MOST_TEXT_CHARS:
+        return redactor.text(text)
+    return _Excerpt(redactor, MOST_TEXT_CHARS)(text)
 
 
 def _tool(call: ToolCall, redactor: Redactor) -> str:
-    return redactor.name(call.name) if len(call.name) <= MOST_TEXT_CHARS else _line(call.name, redactor)
+    if len(call.name) <= MOST_TEXT_CHARS:
+        return redactor.name(call.name)
+    return _line(call.name, redactor)
 
 
 def _digest(text: str, redactor: Redactor) -> str:

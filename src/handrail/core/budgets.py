@@ -74,7 +74,8 @@ def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
 
     Calls do not: a model that has made its last one may still answer with what it knows; see `calls_used_up`.
     """
-    worked_s, tokens = elapsed_s - spent.waited_s, spent.usage.input_tokens + spent.usage.output_tokens
+    worked_s = elapsed_s - spent.waited_s
+    tokens = spent.usage.input_tokens + spent.usage.output_tokens
     if budget.time_s is not None and worked_s >= budget.time_s:
         return f"the budget is used up: {worked_s:.0f} s of {budget.time_s:g} s have passed"
     if budget.turns is not None and spent.turns >= budget.turns:

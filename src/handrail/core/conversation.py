@@ -330,7 +330,9 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
             apart += [ToolCall(call_id, call.name, text) for call_id, text in zip(ids, glued, strict=True)]
         else:
             apart.append(call)
-    return turn if len(apart) == len(turn.calls) else replace(turn, calls=apart, raw=None)
+    if len(apart) == len(turn.calls):
+        return turn
+    return replace(turn, calls=apart, raw=None)
 
 
 def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
@@ -342,7 +344,9 @@ def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
         for call, result in zip(turn.calls, results, strict=True)
     ]
     # What the provider sent beside the calls, its signatures above all, still goes back; a dialect writes calls anew.
-    return turn if all(map(operator.is_, calls, turn.calls)) else replace(turn, calls=calls)
+    if all(map(operator.is_, calls, turn.calls)):
+        return turn
+    return replace(turn, calls=calls)
 
 
 _UNREAD = {Code.BAD_JSON, Code.TRUNCATED_CALL, Code.UNKNOWN_TOOL}
@@ -362,4 +366,6 @@ def _as_read(arguments: str, result: ToolResult) -> str:
     """Return the arguments with which the call was carried out; those that nobody could read are shown as text."""
     parsed = jsontext.parse(arguments)
     was_read = result.failure is None or result.failure.code != Code.BAD_JSON
-    return keys.canonical(parsed.value) if was_read and isinstance(parsed, jsontext.Parsed) else as_history(arguments)
+    if was_read and isinstance(parsed, jsontext.Parsed):
+        return keys.canonical(parsed.value)
+    return as_history(arguments)

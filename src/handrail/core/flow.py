@@ -96,7 +96,9 @@ class FlowState(Struct):
         """Return the turn's `tool_choice`; empty where the rules have none."""
         if self.required is not None:
             names = self.required_tools(tools)
-            return names[0] if len(names) == 1 else "required"
+            if len(names) == 1:
+                return names[0]
+            return "required"
         if len(tools) and all(self.refusal(tool.name) for tool in tools):
             return "none"
         return ""

@@ -61,7 +61,8 @@ def _step(
     # The write's key names the step, so a write that an earlier call made is not followed a second time.
     act = result.done_under or admitted.key or f"{stem}/{lane.place}"
     key = f"{admitted.tool.name}/{act}/then"
-    call, slot = ToolCall(f"{lane.call.id}.then", then.tool.name), CallPosition(lane.place + width, key)
+    call = ToolCall(f"{lane.call.id}.then", then.tool.name)
+    slot = CallPosition(lane.place + width, key)
     try:
         given = then.fill_arguments(admitted.tool.with_defaults(admitted.arguments), results.plain(result.value))
         if given is None:

@@ -73,7 +73,9 @@ def as_history(arguments: str) -> str:
     ('{"city": "Oslo"}', '{"city":"Oslo"}', '{"INVALID_JSON": "[1"}')
     """
     # A history is written anew in every turn; judging each text once makes that linear in what is new.
-    return _judged(arguments) if len(arguments) < _MOST_REMEMBERED_CHARS else _as_object(arguments)
+    if len(arguments) < _MOST_REMEMBERED_CHARS:
+        return _judged(arguments)
+    return _as_object(arguments)
 
 
 _MOST_REMEMBERED_CHARS = 2_000
@@ -140,7 +142,9 @@ class _Mending:
         known: Callable[[ToolCall], ToolResult | None] | None,
         reads: Callable[[str], bool] | None,
     ) -> None:
-        self.messages, self.known, self.reads = messages, known, reads
+        self.messages = messages
+        self.known = known
+        self.reads = reads
         self.notes: list[str] = []
         self.results = _paired(messages)
         self.used: set[str] = set()
@@ -189,7 +193,9 @@ class _Mending:
         arguments = as_history(call.arguments)
         if arguments != call.arguments:
             self.notes.append(f"the arguments of {call.id!r} were no JSON object")
-        return call if name == call.id and arguments == call.arguments else ToolCall(name, call.name, arguments)
+        if name == call.id and arguments == call.arguments:
+            return call
+        return ToolCall(name, call.name, arguments)
 
     def _closed(self, call: ToolCall, id: str) -> ToolMessage:
         """Return the result of a call that has none here."""
@@ -227,7 +233,9 @@ def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
 
 
 def _renamed(message: ToolMessage, id: str) -> ToolMessage:
-    return message if message.result.call_id == id else ToolMessage(replace(message.result, call_id=id))
+    if message.result.call_id == id:
+        return message
+    return ToolMessage(replace(message.result, call_id=id))
 
 
 def _raw_with(calls: Sequence[ToolCall], turn: Turn) -> Mapping[str, Json] | None:
@@ -236,19 +244,26 @@ def _raw_with(calls: Sequence[ToolCall], turn: Turn) -> Mapping[str, Json] | Non
     None where an id in it means two calls. Changed arguments do not matter: a dialect writes calls anew.
     """
     renamed = {old.id: new.id for old, new in zip(turn.calls, calls, strict=True)}
-    return _with_ids(turn.raw, renamed) if len(renamed) == len(calls) else None
+    if len(renamed) != len(calls):
+        return None
+    raw: Mapping[str, Json] | None = _with_ids(turn.raw, renamed)
+    return raw
 
 
 def _with_ids(value: Json, renamed: Mapping[str, str]) -> Json:
     if isinstance(value, Mapping):
         return {key: _with_id(key, each, renamed) for key, each in value.items()}
-    return [_with_ids(each, renamed) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_with_ids(each, renamed) for each in value]
+    return value
 
 
 def _with_id(key: str, value: Json, renamed: Mapping[str, str]) -> Json:
     if key in _IDS and isinstance(value, str):
         return renamed.get(value, value)
-    return value if key in _ARGUMENTS else _with_ids(value, renamed)
+    if key in _ARGUMENTS:
+        return value
+    return _with_ids(value, renamed)
 
 
 _IDS = {"id", "call_id"}

@@ -106,7 +106,9 @@ def _information(result: ToolResult) -> str:
     """Return what a result says, without notes that count how often it was returned."""
     if result.failure is not None:
         # The reference of an internal error is new each time; its code is not.
-        return result.failure.code if result.failure.code == Code.INTERNAL_ERROR else result.text
+        if result.failure.code == Code.INTERNAL_ERROR:
+            return result.failure.code
+        return result.text
     if not (result.note or result.media):
         return result.text
     text = text_of(result.value) if result.note else result.text

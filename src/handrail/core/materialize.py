@@ -80,7 +80,9 @@ def read(value: Any) -> Any:
 
 
 def _read(value: Any, room: _Room) -> Any:
-    return _rebuilt(value, room) if _measure(value, room) else value
+    if _measure(value, room):
+        return _rebuilt(value, room)
+    return value
 
 
 def _rebuilt(value: Any, room: _Room) -> Any:
@@ -91,7 +93,9 @@ def _rebuilt(value: Any, room: _Room) -> Any:
     if kind is list or kind is tuple:
         return kind([_rebuilt(each, room) for each in value])
     if not hasattr(kind, "__next__"):
-        return _with_parts_rebuilt(value, kind, room) if are_in(value) else value
+        if are_in(value):
+            return _with_parts_rebuilt(value, kind, room)
+        return value
     given: list[Any] = []
     while some := list(islice(value, _AT_ONCE)):
         given += _read(some, room)
@@ -102,7 +106,9 @@ def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
     """Return a copy of a tuple, deque, struct or dataclass with its iterators read; other values as they are."""
     if isinstance(value, tuple | deque):
         parts = [_rebuilt(each, room) for each in value]
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        if hasattr(kind, "_fields"):
+            return kind(*parts)
+        return kind(parts)
     set_field = force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
     if (names := _names_of_fields(kind)) is None:
         return value
@@ -116,7 +122,9 @@ def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
 
 def _measure(value: Any, room: _Room) -> bool:
     """Subtract a value's size from `room`; return whether it contains iterators, which are not read."""
-    found, values, size = False, 0, 0
+    found = False
+    values = 0
+    size = 0
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -151,7 +159,8 @@ def _measure(value: Any, room: _Room) -> bool:
 
 def _holds_itself(value: Any) -> bool:
     """Whether a value contains itself. Each part is visited once, however often it occurs."""
-    done, path = set[int](), set[int]()
+    done = set[int]()
+    path = set[int]()
     waiting = [(value, False)]
     while waiting:
         each, leaving = waiting.pop()
@@ -205,7 +214,8 @@ def _size_of_names(value: dict[Any, Any]) -> int:
 
 def are_in(value: Any) -> bool:
     """Whether there is an iterator anywhere in a value: in its lists and objects, and in what has fields."""
-    left, seen = [value], set[int]()
+    left = [value]
+    seen = set[int]()
     while left:
         each = left.pop()
         kind = type(each)
@@ -226,7 +236,8 @@ def _parts(value: Any, kind: type) -> Collection[Any]:
         return value
     if (names := _names_of_fields(kind)) is not None:
         return [getattr(value, name, None) for name in names]
-    return vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+    fields: Collection[Any] = vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+    return fields
 
 
 def _names_of_fields(kind: type) -> Collection[str] | None:

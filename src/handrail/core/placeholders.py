@@ -28,7 +28,8 @@ _OF_A_RESULT = re.compile(r"\.|result|output|response|\bfrom\b", re.IGNORECASE)
 _MARKUP = re.compile(r"[=@!*|^\"?]|://")
 """In attributes, addresses, comments and patterns, and in no words for a result."""
 _PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*")
-_DEEPEST, _LONGEST = 64, 200
+_DEEPEST = 64
+_LONGEST = 200
 _MOST_EARLIER = 200
 
 
@@ -49,7 +50,8 @@ def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failu
         found = _OPEN.fullmatch(text) or _LOOSE.fullmatch(text)
         if found is None:
             continue
-        said, is_open = next(filter(None, found.groups())), found.re is _OPEN
+        said = next(filter(None, found.groups()))
+        is_open = found.re is _OPEN
         if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
             known = known or list(islice(earlier, _MOST_EARLIER))
             number = next((n for n, call in enumerate(known, 1) if _names(said, call)), 0)

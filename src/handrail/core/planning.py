@@ -117,7 +117,9 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
 
 def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
     """Return the union: where one is empty the other itself, so that calls which wait for many share one set."""
-    return one | other if one and other else one or other
+    if one and other:
+        return one | other
+    return one or other
 
 
 def _declared(
@@ -172,7 +174,10 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
         for resource in step.touches or ():
             since = readers.setdefault(resource.key, [])
             last = writer.get(resource.key)
-            mine.update(since if resource.exclusive and since else () if last is None else (last,))
+            if resource.exclusive and since:
+                mine.update(since)
+            elif last is not None:
+                mine.add(last)
             if resource.exclusive:
                 writer[resource.key] = index
                 since.clear()
@@ -186,52 +191,83 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
     return waits
 
 
+class _Blocks(Struct):
+    """What keeps the steps of a plan from running.
+
+    Attributes:
+        left: Of each tool the steps that have not run.
+        counts: Of each step by how many steps and tools it is blocked.
+        followers: Of each step those that wait for it.
+        behind: Of each tool the steps of other tools that come after all of its steps.
+    """
+
+    left: dict[str, set[int]]
+    counts: list[int]
+    followers: list[list[int]]
+    behind: dict[str, list[int]]
+
+
 def _waves(steps: Sequence[Step], waits: Sequence[frozenset[int]]) -> tuple[list[list[int]], bool]:
     """Return who may run together, wave by wave, and whether `after` closed a circle; only `after` can.
 
     `waits` holds what a step waits for besides: each of it stands before the step, so the first step that is left has
     none of it left, and may break a circle.
     """
-    left: dict[str, set[int]] = {}  # tool -> its steps that have not run
+    blocks = _count_blocks(steps, waits)
+    counts = blocks.counts
+    waves: list[list[int]] = []
+    done: set[int] = set()
+    circular = False
+    first = 0
+    wave = [index for index, count in enumerate(counts) if not count]
+    while len(done) < len(steps):
+        if not wave:
+            while first in done:
+                first += 1
+            wave = [first]
+            circular = True
+        waves.append(wave)
+        done.update(wave)
+        freed = _run_wave(steps, wave, blocks)
+        wave = []
+        for index in freed:
+            counts[index] -= 1
+            if not counts[index] and index not in done:
+                wave.append(index)
+        wave.sort()
+    return waves, circular
+
+
+def _count_blocks(steps: Sequence[Step], waits: Sequence[frozenset[int]]) -> _Blocks:
+    left: dict[str, set[int]] = {}
     for index, step in enumerate(steps):
         left.setdefault(step.tool, set()).add(index)
-    blocked = [len(wait) for wait in waits]  # by how many steps and tools
+    counts = [len(wait) for wait in waits]
     followers: list[list[int]] = [[] for _ in steps]
-    behind: dict[str, list[int]] = {}  # tool -> the steps of others that come after all of its steps
+    behind: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for other in waits[index]:
             followers[other].append(index)
         for tool in set(step.after):
             if tool != step.tool:
                 behind.setdefault(tool, []).append(index)
-            blocked[index] += len(left.get(tool, ())) > (tool == step.tool)
-    waves: list[list[int]] = []
-    done: set[int] = set()
-    circular, first = False, 0
-    wave = [index for index, count in enumerate(blocked) if not count]
-    while len(done) < len(steps):
-        if not wave:
-            while first in done:
-                first += 1
-            wave, circular = [first], True
-        waves.append(wave)
-        done.update(wave)
-        freed: list[int] = []
-        for index in wave:
-            tool = steps[index].tool
-            left[tool].remove(index)
-            freed += followers[index]
-            if not left[tool]:
-                freed += behind.get(tool, ())
-            elif len(left[tool]) == 1:  # the last step of a tool that comes after itself
-                freed += (last for last in left[tool] if tool in steps[last].after)
-        wave = []
-        for index in freed:
-            blocked[index] -= 1
-            if not blocked[index] and index not in done:
-                wave.append(index)
-        wave.sort()
-    return waves, circular
+            counts[index] += len(left.get(tool, ())) > (tool == step.tool)
+    return _Blocks(left, counts, followers, behind)
+
+
+def _run_wave(steps: Sequence[Step], wave: Sequence[int], blocks: _Blocks) -> list[int]:
+    """Take the steps of a wave out of `left`; return those that are blocked by one less, each as often as that."""
+    freed: list[int] = []
+    for index in wave:
+        tool = steps[index].tool
+        left = blocks.left[tool]
+        left.remove(index)
+        freed += blocks.followers[index]
+        if not left:
+            freed += blocks.behind.get(tool, ())
+        elif len(left) == 1:  # the last step of a tool that comes after itself
+            freed += (last for last in left if tool in steps[last].after)
+    return freed
 
 
 # ---------------------------------------------------------------------- references
@@ -261,7 +297,8 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
 
 
 def _is_reference(value: Mapping[str, Json]) -> bool:
-    named, path = value.get("$call"), value.get("path", "")
+    named = value.get("$call")
+    path = value.get("path", "")
     return isinstance(named, str) and isinstance(path, str) and value.keys() <= {"$call", "path"}
 
 
@@ -293,7 +330,9 @@ def _earlier(name: str, ids: Mapping[str, Sequence[int]], before: int) -> int | 
     """Return the nearest earlier call with this id, or the one at the place that it names."""
     among = ids.get(name, ())
     nearest = bisect_left(among, before) - 1
-    return among[nearest] if nearest >= 0 else _place_of(name, {}, before)
+    if nearest >= 0:
+        return among[nearest]
+    return _place_of(name, {}, before)
 
 
 class NoSuchResult(Exception):
@@ -366,7 +405,9 @@ def filled(
 
 
 def _pointed(path: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.removeprefix("/").split("/")] if path else []
+    if path:
+        return [part.replace("~1", "/").replace("~0", "~") for part in path.removeprefix("/").split("/")]
+    return []
 
 
 def _dotted(path: str) -> list[str]:

@@ -34,7 +34,8 @@ HIDDEN = "***"
 _LEAST_CHARS = 6
 
 _NO_TEXT = frozenset((int, float, bool, type(None)))
-_MOST_NAMES, _LONGEST_NAME = 4096, 64
+_MOST_NAMES = 4096
+_LONGEST_NAME = 64
 
 _SECRET_NAMES = (
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|(?:api|access|account|private|secret|signing|encryption)[_-]?key"
@@ -124,18 +125,23 @@ class Known:
 
     def failure(self, failure: Failure) -> Failure:
         """Return a failure without them."""
-        message, suggestion = self.text(failure.message), self.text(failure.suggestion)
+        message = self.text(failure.message)
+        suggestion = self.text(failure.suggestion)
         return replace(failure, message=message, suggestion=suggestion, details=self._json(failure.details))
 
     def _beside_media(self, part: Any) -> Any:
-        return part if isinstance(part, Media) else self.value(part)
+        if isinstance(part, Media):
+            return part
+        return self.value(part)
 
     def _json(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             return {self.text(str(name)): self._json(part) for name, part in value.items()}
-        return [self._json(part) for part in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return [self._json(part) for part in value]
+        return value
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where they stand in a text."""
@@ -212,7 +218,9 @@ class Redactor:
             return HIDDEN
         if type(part) is str:
             return text(part)
-        return part if type(part) in _NO_TEXT else self.value(part, text)
+        if type(part) in _NO_TEXT:
+            return part
+        return self.value(part, text)
 
     def name(self, name: str) -> str:
         """Return the name of a field or tool."""
@@ -274,7 +282,8 @@ def _names_a_secret(small: str) -> bool:
 
 def _private_keys(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of private keys, from BEGIN to END; without END, as far as the letters of a key go."""
-    begin, ends = 0, True
+    begin = 0
+    ends = True
     while (begins := _compiled(_KEY_BEGINS).search(text, begin)) is not None:
         end = _compiled(_KEY_ENDS).search(text, begins.end()) if ends else None
         ends = end is not None  # or it would be looked for behind each of them, to the end of the text
@@ -289,7 +298,8 @@ _KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 def _is_value(named: re.Match[str], text: str) -> bool:
     """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
-    name, place = named[1], named.lastindex or 0
+    name = named[1]
+    place = named.lastindex or 0
     count = _compiled(_COUNT_OF_TOKENS).search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
     if count is not None:
         return False
@@ -308,7 +318,8 @@ _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 def _undisguised(text: str) -> tuple[str, list[int]]:
     """Return the text without invisible letters and with the others in plain form, and the original place of each."""
-    plain, places = [], []
+    plain = []
+    places = []
     for place, char in enumerate(text):
         if char.isascii():
             plain.append(char)

@@ -57,8 +57,12 @@ def text_of(value: Any) -> str:
     beside the text: `[image/png, 12 KB]`.
     """
     if isinstance(value, str):
-        return value if value.isascii() else _carried(value)
-    return _with_media_named(value) if media_in(value) else _written(value)
+        if value.isascii():
+            return value
+        return _carried(value)
+    if media_in(value):
+        return _with_media_named(value)
+    return _written(value)
 
 
 def _written(value: Any) -> str:
@@ -90,13 +94,17 @@ def _in_base64(value: Any) -> Any:
         return b64encode(value).decode()
     if isinstance(value, dict):
         return {name: _in_base64(each) for name, each in value.items()}
-    return [_in_base64(each) for each in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_in_base64(each) for each in value]
+    return value
 
 
 def plain(value: Any) -> Json:
     """Return a value as plain JSON, or None when it has no such form. Of `Media` there is the name."""
     text = text_of(value)
-    return text if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)) else _parsed(text)
+    if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)):
+        return text
+    return _parsed(text)
 
 
 def media_in(value: Any) -> Sequence[Media]:
@@ -108,7 +116,9 @@ def media_in(value: Any) -> Sequence[Media]:
         return ()
     parts = value.values() if kind is dict else value
     # This test is quick, and nearly every value ends there.
-    return tuple(part for part in parts if type(part) is Media) if Media in map(type, parts) else ()
+    if Media in map(type, parts):
+        return tuple(part for part in parts if type(part) is Media)
+    return ()
 
 
 def label(media: Media) -> str:
@@ -118,8 +128,16 @@ def label(media: Media) -> str:
     ('[image/png chart.png, 12 KB]', '[image/png, https://a.example/b]')
     """
     size = len(media.data)
-    told = f"{size} bytes" if size < 1024 else f"{size / 1024:.0f} KB" if size < 1024**2 else f"{size / 1024**2:.1f} MB"
-    return f"[{' '.join(filter(None, (media.media_type, media.name)))}, {told if size else media.url or 'empty'}]"
+    name = " ".join(filter(None, (media.media_type, media.name)))
+    return f"[{name}, {_size_in_words(size) if size else media.url or 'empty'}]"
+
+
+def _size_in_words(size: int) -> str:
+    if size < 1024:
+        return f"{size} bytes"
+    if size < 1024**2:
+        return f"{size / 1024:.0f} KB"
+    return f"{size / 1024**2:.1f} MB"
 
 
 def _with_media_named(value: Any) -> str:
@@ -145,19 +163,25 @@ def failure_text(failure: Failure) -> str:
 
 
 def _both_ends(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
 def fitting(value: Any, most_bytes: int) -> str | bytes | None:
     """Return a value's text when that is all there is to show, as of nearly every value; else its JSON, or None."""
     if isinstance(value, str):
         text = text_of(value)
-        return text if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes) else None
+        if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes):
+            return text
+        return None
     try:
         told = encoded(value)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    return told.decode() if len(told) <= most_bytes else told
+    if len(told) <= most_bytes:
+        return told.decode()
+    return told
 
 
 def encoded(value: Any) -> bytes:
@@ -173,7 +197,8 @@ def _unusual(value: Any) -> Any:
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
-    text, room = text_of(value), max(most_bytes, LEAST_RESULT_BYTES)
+    text = text_of(value)
+    room = max(most_bytes, LEAST_RESULT_BYTES)
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
@@ -198,7 +223,9 @@ def _carried(text: str) -> str:
 
 def _otherwise(value: Any) -> Any:
     """Return what stands for a value that pydantic has no JSON for: of a struct its own JSON, else its `repr`."""
-    return to_builtins(value, enc_hook=_within_a_struct) if isinstance(value, Struct) else _repr(value)
+    if isinstance(value, Struct):
+        return to_builtins(value, enc_hook=_within_a_struct)
+    return _repr(value)
 
 
 def _within_a_struct(value: Any) -> Any:
@@ -212,7 +239,9 @@ _SAYS_NOTHING: Any = object.__repr__
 def _repr(value: Any) -> str:
     """Return the text for a value without a JSON form: its `repr`, or the class name instead of a memory address."""
     try:
-        return f"<{type(value).__name__}>" if type(value).__repr__ is _SAYS_NOTHING else repr(value)
+        if type(value).__repr__ is _SAYS_NOTHING:
+            return f"<{type(value).__name__}>"
+        return repr(value)
     except _NO_JSON:  # the author's own `__repr__`, or a structure too deep for it
         return f"<{type(value).__name__}>"
 
@@ -227,7 +256,8 @@ def _parsed(text: str) -> Json:
 def _cut_text(text: str, room: int) -> Shaped:
     """Keep the head and the tail, two thirds to one: what a log or a page is about stands first, how it ended last."""
     room -= _ROOM_FOR_LINE
-    head, tail = _first(text, room * 2 // 3), _last(text, room // 3)
+    head = _first(text, room * 2 // 3)
+    tail = _last(text, room // 3)
     left_out = len(text) - len(head) - len(tail)
     cut = f"{left_out} of {len(text)} characters in the middle are left out"
     return Shaped(f"{head}\n[... {left_out} characters left out ...]\n{tail}", cut, text)
@@ -247,14 +277,16 @@ def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
         (kept_head if from_head else kept_tail).append(line)
     if not kept_head:
         return _cut_text(text, room)  # one row alone is larger than the budget
-    first, last = len(kept_head), len(rows) - len(kept_tail)
+    first = len(kept_head)
+    last = len(rows) - len(kept_tail)
     cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
     return Shaped("[" + ",".join([*kept_head, *reversed(kept_tail)]) + "]", cut, text)
 
 
 def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
     """Keep the first rows that fit. What can be asked for again by its place is not kept; None if no row fits."""
-    left, kept = room - _size(_written(replace(whole, rows=()))), 0
+    left = room - _size(_written(replace(whole, rows=())))
+    kept = 0
     for row in whole.rows:
         left -= _size(_written(row)) + 1
         if left < 0:
@@ -287,7 +319,8 @@ def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
     for name in sorted(sizes, key=lambda name: sizes[name]):
         if sizes[name] > room // left:
             return [each for each in sizes if sizes[each] > room // left], room // left
-        room, left = room - sizes[name], left - 1
+        room = room - sizes[name]
+        left = left - 1
     return [], room
 
 
@@ -313,7 +346,9 @@ def _json(value: Json) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    if text.isascii():
+        return len(text)
+    return len(text.encode())
 
 
 def _first(text: str, most_bytes: int) -> str:
@@ -321,7 +356,9 @@ def _first(text: str, most_bytes: int) -> str:
 
 
 def _last(text: str, most_bytes: int) -> str:
-    return text[-most_bytes:].encode()[-most_bytes:].decode(errors="ignore") if most_bytes > 0 else ""
+    if most_bytes > 0:
+        return text[-most_bytes:].encode()[-most_bytes:].decode(errors="ignore")
+    return ""
 
 
 def with_note(text: str, note: str, value: Any) -> str:
@@ -367,7 +404,8 @@ def _hits(text: str, pattern: str) -> Iterator[str]:
     found = -1 if "\n" in pattern else text.find(pattern)
     while found >= 0:
         number += text.count("\n", counted, found)
-        start, end = text.rfind("\n", counted, found) + 1, text.find("\n", found)
+        start = text.rfind("\n", counted, found) + 1
+        end = text.find("\n", found)
         counted = end if end >= 0 else len(text)
         yield from (f"{number}: {each}" for each in _near(pattern, text[start:counted]))
         found = text.find(pattern, counted)
@@ -375,7 +413,8 @@ def _hits(text: str, pattern: str) -> Iterator[str]:
 
 def _near(pattern: str, line: str) -> Iterator[str]:
     """Yield a line with the pattern; of a very long one, as a kept JSON text is, what stands around it, each time."""
-    is_long, found = len(line) > _LONGEST_LINE, line.find(pattern)
+    is_long = len(line) > _LONGEST_LINE
+    found = line.find(pattern)
     while found >= 0:
         start = max(0, found - _LONGEST_LINE // 2) if is_long else 0
         end = start + _LONGEST_LINE

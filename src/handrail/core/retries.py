@@ -83,7 +83,9 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float, *, one_r
         diagnosis = _raised(outcome, tool, timeout_s)
     except Exception:  # an exception of the author's, whose attributes are code: nothing is known of it
         return Diagnosis(internal(tool, outcome.reference))
-    return diagnosis if diagnosis.worded or one_request else replace(diagnosis, no_effect=False)
+    if diagnosis.worded or one_request:
+        return diagnosis
+    return replace(diagnosis, no_effect=False)
 
 
 def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
@@ -253,4 +255,6 @@ def retry_after_s(said: str | None, now: float | None = None) -> float | None:
             seconds = parsedate_to_datetime(said).timestamp() - (time() if now is None else now)
         except (TypeError, ValueError, IndexError, OverflowError):
             return None
-    return max(0.0, seconds) if isfinite(seconds) else None
+    if isfinite(seconds):
+        return max(0.0, seconds)
+    return None

@@ -129,7 +129,8 @@ def _passed_over(found: re.Match[str]) -> Sequence[str]:
 
 def _about_an_answer(failure: Failure) -> Failure:
     """Word what is wrong with arguments as what is wrong with an answer."""
-    message, suggestion = failure.message, failure.suggestion.replace("Call again", "Answer again")
+    message = failure.message
+    suggestion = failure.suggestion.replace("Call again", "Answer again")
     for said, meant in _WORDING:
         message = message.replace(said, meant)
     return replace(failure, message=message, suggestion=_STRICTLY if failure.code in _NO_JSON else suggestion)
@@ -193,7 +194,9 @@ def _is_object(hint: Any) -> bool:
 def _name_of(hint: Any) -> str:
     """Return the form's name as providers accept it: generic models have brackets in theirs."""
     said = getattr(hint, "__name__", "") if isinstance(hint, type) else ""
-    return said if said.isascii() and said.isidentifier() and len(said) <= 64 else _TOOL
+    if said.isascii() and said.isidentifier() and len(said) <= 64:
+        return said
+    return _TOOL
 
 
 def _the_value(arguments: dict[str, Json]) -> Any:
@@ -202,7 +205,9 @@ def _the_value(arguments: dict[str, Json]) -> Any:
 
 def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
     bound = signature.bind(arguments)
-    return bound if isinstance(bound, Failure) else bound[_VALUE]
+    if isinstance(bound, Failure):
+        return bound
+    return bound[_VALUE]
 
 
 # ---------------------------------------------------------------------- one run
@@ -229,7 +234,8 @@ class OutputTracker(Struct):
 
     def asking(self, request: Request, choice: str = "") -> Request:
         """Return the request as it asks for the answer in the present way; `choice` is the course's, if it has one."""
-        options, tools = request.options, cast(Toolset, request.tools)
+        options = request.options
+        tools = cast(Toolset, request.tools)
         if self.way == "native":
             return replace(request, options=replace(options, output=Output(self.plan.schema, self.plan.name)))
         if self.way == "tool":
@@ -243,7 +249,9 @@ class OutputTracker(Struct):
     @property
     def tool_name(self) -> str:
         """What the tool is called that stands for the answer."""
-        return self._tool.name if self._tool is not None else _TOOL
+        if self._tool is not None:
+            return self._tool.name
+        return _TOOL
 
     def falls_back(self, error: ModelError) -> bool:
         """Go on in the next way if the server refuses requests of this one, and say whether there is one."""
@@ -255,7 +263,8 @@ class OutputTracker(Struct):
     def _with_tool(self, tools: Toolset) -> Toolset:
         """Return the tools and the one that stands for the answer, under a name that no other has."""
         if self._shown is None or self._shown[0] is not tools:
-            name, number = _TOOL, 1
+            name = _TOOL
+            number = 1
             while name in tools:
                 number += 1
                 name = f"{_TOOL}_{number}"
@@ -276,7 +285,9 @@ class OutputTracker(Struct):
     def without_answers(self, turn: Turn) -> Turn:
         """Return the turn with only those calls that are for tools; the same turn when all are."""
         calls = [call for call in turn.calls if not self._is_answer(call)]
-        return turn if len(calls) == len(turn.calls) else replace(turn, calls=calls)
+        if len(calls) == len(turn.calls):
+            return turn
+        return replace(turn, calls=calls)
 
     def _is_answer(self, call: ToolCall) -> bool:
         return self.way == "tool" and self._shown is not None and self._shown[1].resolve(call.name) is self._tool

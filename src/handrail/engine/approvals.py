@@ -26,7 +26,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail import logs
-from handrail.audit.trail import notice_of_word
+from handrail.audit.trail import person_entry
 from handrail.core.policy import Policy
 from handrail.core.redaction import Redactor
 from handrail.effects import Approval, ApprovalScope, AskHuman
@@ -49,7 +49,8 @@ from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
 from handrail.tools.keys import digest
 from handrail.tools.toolset import Toolset
 
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
+_FIRST_LOOK_S = 0.1
+_LONGEST_LOOK_S = 2.0
 """How often it is looked whether somebody has answered elsewhere: soon at first, then as a person's patience has it."""
 
 _MOST_LOOKS = 1000
@@ -79,55 +80,63 @@ class Approvals:
         principal: str = "",
     ) -> None:
         self._principal = principal
-        self._store, self._policy, self._approver, self._services = store, policy, approver, services
-        self._tools, self._scope = tools, scope
-        self._told: set[str] = set()
+        self._store = store
+        self._policy = policy
+        self._approver = approver
+        self._services = services
+        self._tools = tools
+        self._scope = scope
+        self._returned: set[str] = set()
+        """Refusals that were returned to a call already."""
         self._in_claims = isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
 
     async def decide(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
-        """Ask about a call; None when nobody has answered, and the call waits. The store's silence is no word."""
-        store, asked = self._store, replace(asked, principal=self._principal)
+        """Ask about a call; None when nobody has answered, and the call waits. A silent store decides nothing."""
+        store = self._store
+        asked = replace(asked, principal=self._principal)
         if not isinstance(store, ApprovalStore) or not session.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
-            return await self._unkept(session, asked)
+            return await self._decide_without_store(session, asked)
         try:
-            return await self._answer(store, session, asked)
+            return await self._decide_stored(store, session, asked)
         except StoreUnavailable as error:
             return error
 
-    async def _unkept(self, session: ActiveRun, asked: AskHuman) -> Approval | None:
+    async def _decide_without_store(self, session: ActiveRun, asked: AskHuman) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
         question = _question(session, asked, asked.place)
         while True:
-            said = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
-            if said is None or asked.required_approvals == 1:
-                return said
-            heard = question.with_decision(granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments)
-            if heard.state != "open":
-                return Approval(heard.state == "approved", heard.by, heard.decision_reason)
-            if heard == question:
+            answer = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
+            if answer is None or asked.required_approvals == 1:
+                return answer
+            decided = question.with_decision(
+                granted=answer.granted, by=answer.by, reason=answer.reason, edited=answer.arguments
+            )
+            if decided.state != "open":
+                return Approval(decided.state == "approved", decided.by, decided.decision_reason)
+            if decided == question:
                 return None
-            question = heard
+            question = decided
 
-    async def _answer(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> Approval | None:
+    async def _decide_stored(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> Approval | None:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
-            kept = await self._kept(store, session, asked)
-            if kept.state == "open":
-                kept = await self._asked(store, kept, session, asked)
-            if kept.state in ("denied", "expired"):
-                self._told.add(kept.id)
-            match kept.state:
+            request = await self._load_or_store(store, session, asked)
+            if request.state == "open":
+                request = await self._request_decision(store, request, session, asked)
+            if request.state in ("denied", "expired"):
+                self._returned.add(request.id)
+            match request.state:
                 case "open":
                     return None
                 case "expired":
                     return Approval(False, expired=True)
                 case "denied" | "cancelled":
-                    return Approval(False, kept.by, kept.decision_reason)
+                    return Approval(False, request.by, request.decision_reason)
                 case "approved" | "used" if self._is_for_claim(asked):
-                    return Approval(True, kept.by, kept.decision_reason, kept.edited, question=kept.id)
-                case "approved" if await wait_for(store.use(kept.id)):
-                    return Approval(True, kept.by, kept.decision_reason, kept.edited)
+                    return _granted(request, question=request.id)
+                case "approved" if await wait_for(store.use(request.id)):
+                    return _granted(request)
             # Another call has used it: ask again.
         return None
 
@@ -135,49 +144,52 @@ class Approvals:
         """Whether the claim of the call uses its approval."""
         return asked.writes and self._in_claims
 
-    async def _kept(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> ApprovalRequest:
-        """Keep the question, or return the one that stands for it.
+    async def _load_or_store(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> ApprovalRequest:
+        """Store the request, or return the one that stands for it.
 
-        In a kept run that is the one of its place. The turns of other runs are counted anew by each process, and a call
-        is handed over again to learn its answer, so there it is the one of what is asked: each word is for one call.
+        In a stored run that is the one of its place. The turns of other runs are counted anew by each process, and a
+        call is handed over again to learn its answer, so there it is the one of what is asked: each decision is for one
+        call.
 
-        The questions of a cancelled run are closed; if the run is resumed, its call gets a new question.
-        A used approval is returned for a write that may have used it itself; the claim refuses any other write.
+        The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
-        within_s, in_place = self._policy.approval_s, session.recording is not None
-        known = [
-            each
-            for each in await wait_for(store.list_approvals(state="", run_id=session.id))
-            if each.digest == asked.digest and (each.place == asked.place if in_place else each.reason == asked.reason)
-        ]
-        for each in known:
+        within_s = self._policy.approval_s
+        in_place = session.recording is not None
+        earlier = []
+        for each in await wait_for(store.list_approvals(state="", run_id=session.id)):
+            is_same = each.place == asked.place if in_place else each.reason == asked.reason
+            if is_same and each.digest == asked.digest:
+                earlier.append(each)
+        for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
                 stricter = replace(each, required_approvals=asked.required_approvals)
                 return await wait_for(store.ask(stricter, within_s=within_s))
-        if known:
-            last = known[-1]
-            was_for_claim = last.state == "used" and last.used_by and self._is_for_claim(asked)
-            if was_for_claim and last.id != asked.refused and last.required_approvals >= asked.required_approvals:
-                return last
-            # Outside a kept run a refusal is returned once: the next equal call asks a new question.
-            if last.state in ("denied", "expired") and (in_place or last.id not in self._told):
-                return last
+        if earlier and self._still_decides(earlier[-1], asked, in_place=in_place):
+            return earlier[-1]
         place = asked.place if in_place else asked.reason
-        question = _question(session, asked, f"{place}/{len(known)}" if known or not in_place else place)
-        return await wait_for(store.ask(question, within_s=within_s))
+        if earlier or not in_place:
+            place = f"{place}/{len(earlier)}"
+        return await wait_for(store.ask(_question(session, asked, place), within_s=within_s))
 
-    async def _asked(
+    def _still_decides(self, last: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
+        """Whether the last request of a call, which is closed, decides it.
+
+        A used approval decides a write that may have used it itself; the claim refuses any other write.
+        """
+        if last.state == "used" and last.used_by and self._is_for_claim(asked):
+            return last.id != asked.refused and last.required_approvals >= asked.required_approvals
+        # Outside a stored run a refusal is returned once: the next equal call asks a new question.
+        return last.state in ("denied", "expired") and (in_place or last.id not in self._returned)
+
+    async def _request_decision(
         self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
         """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
-        alone = question.required_approvals == 1
-        if (
-            alone
-            and isinstance(store, StandingApprovalStore)
-            and (grant := await _granted(store, session, asked)) is not None
-        ):
-            by = f"{grant.by} ({grant.id})"
-            return await wait_for(store.decide(question.id, granted=True, by=by)) or question
+        if question.required_approvals == 1 and isinstance(store, StandingApprovalStore):
+            standing = await _find_standing_approval(store, session, asked)
+            if standing is not None:
+                by = f"{standing.by} ({standing.id})"
+                return await wait_for(store.decide(question.id, granted=True, by=by)) or question
         if self._approver is None:
             return question
         while True:
@@ -188,98 +200,118 @@ class Approvals:
                 agreed=question.agreed,
                 principal=question.principal,
             )
-            kept = await self._asked_here(store, question, asked, self._approver)
-            if kept.state != "open" or kept.agreed == question.agreed:
-                return kept
-            question = kept  # somebody has agreed: is there another one?
+            answered = await self._ask_approver(store, question, asked, self._approver)
+            if answered.state != "open" or answered.agreed == question.agreed:
+                return answered
+            question = answered  # somebody has agreed: is there another one?
 
-    async def _asked_here(
+    async def _ask_approver(
         self, store: ApprovalStore, question: ApprovalRequest, asked: AskHuman, approver: Approver
     ) -> ApprovalRequest:
         """Ask the approver, until it or somebody elsewhere has answered; return the question as it stands then."""
         here = asyncio.ensure_future(self._services.ask_human(approver, asked))
-        elsewhere = asyncio.ensure_future(_answered(store, question))
+        elsewhere = asyncio.ensure_future(_wait_for_decision(store, question))
         try:
             await asyncio.wait((here, elsewhere), return_when=asyncio.FIRST_COMPLETED)
             if not here.done():
-                kept = elsewhere.result()
-                _withdraw(approver, asked, kept)
-                return kept
-            said = here.result()
-            if said is None or said is NOT_ASKED:  # no person has spoken: somebody elsewhere still may
+                decided = elsewhere.result()
+                _withdraw(approver, asked, decided)
+                return decided
+            answer = here.result()
+            if answer is None or answer is NOT_ASKED:  # no person has answered: somebody elsewhere still may
                 return question
-            decided = store.decide(
-                question.id, granted=said.granted, by=said.by, reason=said.reason, edited=said.arguments
+            decision = store.decide(
+                question.id, granted=answer.granted, by=answer.by, reason=answer.reason, edited=answer.arguments
             )
-            known = await wait_for(decided) or question  # as it stands: somebody may have been quicker
-            await _noted(store, question, known, said)
-            return known
+            current = await wait_for(decision) or question  # as it stands: somebody may have been quicker
+            await _record_answer(store, question, current, answer)
+            return current
         except asyncio.CancelledError:
             _withdraw(approver, asked, question)
             raise
         finally:
-            for each in (here, elsewhere):
-                each.cancel()
+            for task in (here, elsewhere):
+                task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
-                    await each
+                    await task
+
+
+def _granted(request: ApprovalRequest, question: str = "") -> Approval:
+    return Approval(True, request.by, request.decision_reason, request.edited, question=question)
 
 
 def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
     name = digest({"run": session.id, "place": place, "digest": asked.digest})[:16]
     return ApprovalRequest(
-        f"a_{name}", session.id, asked.call.id, asked.call.name, asked.digest, asked.arguments, asked.risk,
-        asked.reason, asked.description, pin=asked.pin, parameters=asked.parameters, place=asked.place,
-        required_approvals=asked.required_approvals, principal=asked.principal,
-    )  # fmt: skip
+        id=f"a_{name}",
+        run_id=session.id,
+        call_id=asked.call.id,
+        tool=asked.call.name,
+        digest=asked.digest,
+        arguments=asked.arguments,
+        risk=asked.risk,
+        reason=asked.reason,
+        description=asked.description,
+        pin=asked.pin,
+        parameters=asked.parameters,
+        place=asked.place,
+        required_approvals=asked.required_approvals,
+        principal=asked.principal,
+    )
 
 
-def edits_in(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
+def load_edits(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
     """Yield the store's answers; return the arguments that people edited, by the step of the call."""
     questions = (yield store.list_approvals(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
     return {each.step: each.edited for each in questions if each.edited is not None}
 
 
-def grant_of(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
+def make_standing_approval(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
     """Return the standing approval that a person gives with the answer to a question."""
     run_id = question.run_id if scope == "run" else qualify_name(parse_scope(question.run_id), "")
     id = make_approval_id(run_id, question.tool, question.pin, question.reason)
     return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
 
 
-def notice_of_grant(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
+def standing_approval_entry(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
     """Return what is recorded of a standing approval: it was given with the answer to this question."""
-    return notice_of_word(
+    return person_entry(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
         reason=grant.reason,
     )  # fmt: skip
 
 
-async def _noted(store: ApprovalStore, question: ApprovalRequest, known: ApprovalRequest, said: Approval) -> None:
-    """Keep a standing approval that was given with an answer, and record a yes that does not decide yet."""
-    told: list[AuditEntry] = []
-    once = said.scope == "once" or question.required_approvals > 1
-    if said.granted and not once and known.state == "approved" and isinstance(store, StandingApprovalStore):
-        told = [notice_of_grant(await wait_for(store.grant(grant_of(question, said.scope, by=said.by))), question)]
-    elif known.state == "open" and len(known.agreed) > len(question.agreed):
-        told = [notice_of_answer(known, granted=True, by=said.by)]
-    if told and isinstance(store, AuditStore):
-        await wait_for(store.append_audit(told))
+async def _record_answer(
+    store: ApprovalStore, question: ApprovalRequest, current: ApprovalRequest, answer: Approval
+) -> None:
+    """Store a standing approval that was given with an answer, and record a yes that does not decide yet."""
+    entries: list[AuditEntry] = []
+    stands = answer.granted and answer.scope != "once" and question.required_approvals == 1
+    if stands and current.state == "approved" and isinstance(store, StandingApprovalStore):
+        standing = await wait_for(store.grant(make_standing_approval(question, answer.scope, by=answer.by)))
+        entries = [standing_approval_entry(standing, question)]
+    elif current.state == "open" and len(current.agreed) > len(question.agreed):
+        entries = [decision_entry(current, granted=True, by=answer.by)]
+    if entries and isinstance(store, AuditStore):
+        await wait_for(store.append_audit(entries))
 
 
-def notice_of_answer(
+def decision_entry(
     known: ApprovalRequest, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
 ) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
     several: dict[str, Json] = {}
     if known.required_approvals > 1:
         several = {"agreed": list(known.agreed), "required_approvals": known.required_approvals}
-    return notice_of_word(
+    return person_entry(
         "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
         granted=granted, reason=reason, arguments=edited, **several,
     )  # fmt: skip
 
 
-async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskHuman) -> StandingApproval | None:
+async def _find_standing_approval(
+    store: StandingApprovalStore, session: ActiveRun, asked: AskHuman
+) -> StandingApproval | None:
     """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
@@ -287,7 +319,7 @@ async def _granted(store: StandingApprovalStore, session: ActiveRun, asked: AskH
     return None
 
 
-async def _answered(store: ApprovalStore, question: ApprovalRequest) -> ApprovalRequest:
+async def _wait_for_decision(store: ApprovalStore, question: ApprovalRequest) -> ApprovalRequest:
     """Return a question once it is open no longer."""
     wait_s = _FIRST_LOOK_S
     while True:

@@ -24,7 +24,7 @@ from msgspec import Struct
 from handrail import plugins
 from handrail.audit import log_key
 from handrail.audit.observer import AuditObserver
-from handrail.audit.trail import notice_of_word
+from handrail.audit.trail import person_entry
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
@@ -597,7 +597,7 @@ class Engine:
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
-            self._audits.append_audit([notice_of_word("CancelRequested", run_id, self._redactor, by=by)])
+            self._audits.append_audit([person_entry("CancelRequested", run_id, self._redactor, by=by)])
         return is_asked
 
     def begin_close(self) -> None:

@@ -30,7 +30,9 @@ class Lease:
     __slots__ = ("_renewal_s", "_until", "claim", "claimed", "name")
 
     def __init__(self, claim: Claim, claimed: Claimed, asked: float, name: str) -> None:
-        self.claim, self.claimed, self.name = claim, claimed, name
+        self.claim = claim
+        self.claimed = claimed
+        self.name = name
         self._until = asked + claim.lease_s
         self._renewal_s = min(claim.lease_s, LONGEST_LEASE_S)
 
@@ -41,7 +43,8 @@ class Lease:
 
     def renew(self, store: LeaseStore) -> None:
         """Renew it if it is ours and a third of a renewal is over; from any thread. The frozen and the dead do not."""
-        claim, at = self.claim, monotonic()
+        claim = self.claim
+        at = monotonic()
         if not self.claimed.state.taken or self._until - at > self._renewal_s * 2 / 3:
             return
         try:

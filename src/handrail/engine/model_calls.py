@@ -40,7 +40,9 @@ class ModelCaller:
     """
 
     def __init__(self, showing: ToolVisibility, store: Store, now: Callable[[], float]) -> None:
-        self._showing, self._store, self._now = showing, store, now
+        self._showing = showing
+        self._store = store
+        self._now = now
 
     def shown(self, session: ActiveRun) -> Toolset:
         """Return the tools that the model is told of in the next turn: those that the policy lets it use.
@@ -69,7 +71,8 @@ class ModelCaller:
             patience.stop()
         try:
             options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
-            selector, permitted = session.selector or self._showing.selector, tools
+            selector = session.selector or self._showing.selector
+            permitted = tools
             if session.progress.reads_on:
                 permitted = self._showing.permitted_tools()  # what reads on is not the selector's to choose
             if selector.waits:

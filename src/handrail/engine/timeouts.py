@@ -23,11 +23,16 @@ class ReusableTimeout:
         self._loop = asyncio.get_running_loop()
         self.task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._timer: asyncio.TimerHandle | None = None
-        self._asking, self._ended, self._cancelling, self._until = False, False, 0, 0.0
+        self._asking = False
+        self._ended = False
+        self._cancelling = 0
+        self._until = 0.0
 
     def begin(self, seconds: float) -> None:
         """A question is asked now, and may take so long."""
-        self._cancelling, self._asking, self._ended = self.task.cancelling(), True, False
+        self._cancelling = self.task.cancelling()
+        self._asking = True
+        self._ended = False
         self._until = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._until + _NEARLY_S:
             self._set()

@@ -22,7 +22,7 @@ from handrail.core.admission import Admitted, ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
 from handrail.effects import AGAIN
-from handrail.engine.approvals import edits_in
+from handrail.engine.approvals import load_edits
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import StoreAnswer
 from handrail.journal import codec
@@ -70,7 +70,7 @@ def undoable(
     if not isinstance(store, LedgerStore):
         raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
     done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
-    edits = yield from edits_in(store, run_id)
+    edits = yield from load_edits(store, run_id)
     return _match_writes(stored, Toolset(with_steps(tools)), _Writes(done, scope), edits)
 
 

@@ -27,7 +27,8 @@ from handrail.ports import LedgerStore, LookUpStore, RunStore, Store
 from handrail.records import JournalEntry
 from handrail.workers import fork_safety
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 30.0
 """How long to wait before records are offered again: doubling."""
 
 MOST_KEPT = 10_000
@@ -59,7 +60,8 @@ class Unrecorded:
     """
 
     def __init__(self, store: Store, runs: RunStore | None) -> None:
-        self._store, self._runs = store, runs
+        self._store = store
+        self._runs = runs
         fork_safety.reset_after_fork(self)
 
     def reset(self) -> None:
@@ -110,7 +112,8 @@ class Unrecorded:
             return None
         for kept in self._kept_of(lambda kept: kept.claim is not None and _is_same_act(kept.claim, claim)):
             self._offer(kept)  # the store answers in order: it knows the end before it is asked for the claim
-            settle, known = kept.record, kept.claim
+            settle = kept.record
+            known = kept.claim
             assert isinstance(settle, Settle) and known is not None
             if settle.state == "done" and known.fingerprint == claim.fingerprint:
                 return Claimed(ClaimState.DONE, settle.fence, settle.value, repeated=known.key != claim.key)
@@ -195,7 +198,8 @@ class Unrecorded:
 
     def _was_refused(self, kept: _Kept) -> bool:
         """Whether the ledger has another end. If only the store's answer was lost, it has the same."""
-        settle, ledger = kept.record, self._store
+        settle = kept.record
+        ledger = self._store
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
         write = result_now(ledger.load_write(settle.scope, settle.key))

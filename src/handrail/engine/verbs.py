@@ -20,7 +20,7 @@ from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
 from handrail.dialects import message_fields, wire_dialect
 from handrail.engine.active_run import ActiveRun, new_run_id
-from handrail.engine.approvals import edits_in
+from handrail.engine.approvals import load_edits
 from handrail.engine.engine import Engine, PerformBatch, Verb, current_call
 from handrail.engine.resume import check_left, check_name_free, open_stored_run, poisoning, require_run, take_over
 from handrail.errors import Json
@@ -191,7 +191,7 @@ def fork(engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **opt
     open_stored_run(
         engine, stored, output=output, **options
     )  # what cannot be resumed is refused before there is a new run
-    edits = yield from edits_in(engine.store, run_id)
+    edits = yield from load_edits(engine.store, run_id)
     record, first = forking.make_fork(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
     yield engine.runs.begin_run(record)
     yield engine.runs.append_entry(first)
