@@ -107,7 +107,7 @@ def _schema(written: Any) -> tuple[Schema, str]:
     if written is not None and not isinstance(written, Mapping):
         return {}, "its schema is no object"
     try:
-        return importing.imported(written), ""
+        return importing.import_schema(written), ""
     except ToolDefinitionError as error:
         return {}, str(error)
 

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from handrail.effects import EffectClass
 from handrail.errors import Json
-from handrail.schemas.walk import Schema, mapped, target
+from handrail.schemas.walk import Schema, map_subschemas, resolve_reference
 
 EFFECTS: Mapping[str, EffectClass] = {
     "get": "read",
@@ -361,7 +361,7 @@ class _Reader(Struct):
         reference = said.get("$ref")
         if isinstance(reference, str):
             return {**{key: self._moved(each) for key, each in said.items()}, "$ref": self._defined(reference)}
-        return {key: each for key, each in mapped(said, self._moved).items() if key not in _UNTOLD}
+        return {key: each for key, each in map_subschemas(said, self._moved).items() if key not in _UNTOLD}
 
     def _defined(self, reference: str) -> str:
         """Put what a reference leads to under `$defs`, once, and return its new address."""
@@ -371,7 +371,7 @@ class _Reader(Struct):
         names = chain((said,), (f"{said}_{n}" for n in count(2)))
         name = next(each for each in names if self.meant.setdefault(each, reference) == reference)
         if name not in self.definitions:
-            found = target(dict(self.document), reference)
+            found = resolve_reference(dict(self.document), reference)
             if not isinstance(found, dict | bool):
                 raise _Fault(f"a schema leads out of the document or to nothing: {reference}")
             if len(self.definitions) >= MOST_DEFINITIONS:
@@ -448,7 +448,7 @@ def followed(said: Any, document: Mapping[str, Any]) -> Any:
         reference = _object(said).get("$ref")
         if not isinstance(reference, str):
             return said
-        said = target(dict(document), reference)
+        said = resolve_reference(dict(document), reference)
     return None
 
 

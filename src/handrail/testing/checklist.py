@@ -24,7 +24,7 @@ from handrail.errors import Json, MissingInjection, ToolDefinitionError
 from handrail.linting import Finding, Settings, lint, source_checks
 from handrail.runtime import Runtime
 from handrail.schemas import argument_errors
-from handrail.schemas.walk import compiled
+from handrail.schemas.walk import compile_schema
 from handrail.sync import SyncRuntime
 from handrail.tools.keys import names_in
 from handrail.tools.tool import BaseTool
@@ -147,7 +147,7 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
             f"may take {tool.timeout_s:g} s, and everybody waits for it", f"timeout_s={MOST_TIMEOUT_S:g} or less"
         )
     in_a_thread = not tool.is_async and tool.blocking and tool.isolation == "none"
-    if in_a_thread and not source_checks.heeds_its_end(tool.run):
+    if in_a_thread and not source_checks.checks_cancellation(tool.run):
         yield Missing(
             "a thread cannot be ended: the call is answered at its deadline, and the thread hangs on",
             'isolation="process", blocking=False where it is quick for certain, or a look at `context.cancelled`',
@@ -288,7 +288,7 @@ async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, A
 
 
 async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], deps: Any, inject: Any) -> Line:
-    told = argument_errors.shown(dict(example))
+    told = argument_errors.format_value(dict(example))
     try:
         result = await runtime.call(
             tool.name,
@@ -316,7 +316,7 @@ def not_as_promised(tool: BaseTool, value: Any) -> str:
         plain = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         return f"it has no JSON form ({error})"
-    broken = next(iter(compiled(promised).iter_errors(plain)), None)
+    broken = next(iter(compile_schema(promised).iter_errors(plain)), None)
     if broken is None:
         return ""
     place = "/".join(map(str, broken.instance_path))

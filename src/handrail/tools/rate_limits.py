@@ -36,7 +36,7 @@ class Rate(Struct, frozen=True):
     seconds: float
 
 
-def rate(text: str) -> Rate:
+def parse_rate(text: str) -> Rate:
     """Return the rate that a text such as `5/s`, `30/min` or `1000/h` means.
 
     Raises:

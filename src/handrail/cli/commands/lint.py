@@ -80,10 +80,10 @@ def command(
         if not written:
             raise click.UsageError("--fix sets right files of definitions; name a FILE.json.")
         _fix(written, dry_run)
-    report = linting.look_at(_subjects(where), chosen)
+    report = linting.check_subjects(_subjects(where), chosen)
     if as_json or as_sarif:
         if as_sarif:
-            told = sarif.log_of(report, linting.RULES)
+            told = sarif.encode_log(report, linting.RULES)
         else:
             told = {"v": 1, **report.as_json()}
         click.echo(json_text(told))
@@ -112,7 +112,7 @@ def _document_of(place: str) -> str:
 def _subjects(places: Sequence[str]) -> list[Subject]:
     python = [place for place in places if not _is_document(place)]
     if python:
-        found = linting.subjects_of(tools_from(python))
+        found = linting.read_subjects(tools_from(python))
     else:
         found = []
     for place in filter(_is_document, places):
@@ -154,7 +154,7 @@ def _from_here(subject: Subject) -> linting.Place:
 def _fix(places: Sequence[str], dry_run: bool) -> None:
     for place in places:
         text = options.text_of(place)
-        document, done = fixes.fixed(json_of(text, place))
+        document, done = fixes.fix_document(json_of(text, place))
         for each in done:
             verb = "would set right" if dry_run else "set right"
             click.echo(f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True)
