@@ -21,7 +21,7 @@ from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
 from handrail.ports import Request, SandboxJob
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.process import Process
+from handrail.sandboxes.process import ProcessSandbox
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 
@@ -132,7 +132,7 @@ async def worker_calls(quick: bool) -> list[Figure]:
 
 def boxes(quick: bool) -> list[Figure]:
     """What an empty Python program takes in each sandbox that this machine has, and in none: start to end, in turn."""
-    sandboxes = [each for each in (Process(), Bubblewrap()) if not each.lacks]
+    sandboxes = [each for each in (ProcessSandbox(), Bubblewrap()) if not each.lacks]
     times_s: dict[str, list[float]] = {"alone": [], **{each.level: [] for each in sandboxes}}
     for _ in range(10 if quick else 40):
         began = perf_counter()

@@ -13,9 +13,10 @@ async def get_weather(city: str) -> dict[str, object]:
 
 
 async def main() -> None:
-    with ScriptedServer([call("get_weather", town="北京"), call("get_weather", city="北京"), "北京 21 °C。"]) as server:
+    answers = [call("get_weather", town="Paris"), call("get_weather", city="Paris"), "It is 21 °C."]
+    with ScriptedServer(answers) as server:
         async with hr.Runtime([get_weather]) as runtime:
-            run = await runtime.run("北京现在多少度？", model=server.model)  # or model="openai:NAME"
+            run = await runtime.run("How warm is it in Paris?", model=server.model)  # or model="openai:NAME"
     print(run.transcript(debug=True))
     print(run)
 

@@ -15,11 +15,11 @@ def create_ticket(customer: str, title: str) -> dict[str, object]:
 
 
 async def main() -> None:
-    script = [[call("create_ticket", customer="c-1", title="网络抖动")] * 2, "工单 4711 已创建。"]
+    script = [[call("create_ticket", customer="c-1", title="Unstable network")] * 2, "Ticket 4711 is open."]
     with ScriptedServer(script) as server:
         client = openai.OpenAI(base_url=server.base_url, api_key="none")
         runtime = hr.Runtime([create_ticket])
-        messages: list = [{"role": "user", "content": "网络抖动，请建工单。"}]
+        messages: list = [{"role": "user", "content": "The network is unstable. Open a ticket, please."}]
         while True:
             answer = (
                 client.chat.completions.create(model="scripted", messages=messages, tools=runtime.tools.definitions())

@@ -1,10 +1,13 @@
-"""What many tests start from."""
+"""What many tests start from, and the markers that say what a test needs."""
 
 import signal
+from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import servers_permitted
 from tests.support.drivers import KINDS, Driver
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,6 +17,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+QUICK_EXAMPLES = 10
+settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)  # `make test-fast`
 
 
 @pytest.fixture
@@ -33,3 +39,56 @@ def drive(request):
     yield open_one
     for driver in opened:
         driver.close()
+
+
+TESTS = Path(__file__).parent
+
+MARKED_BY_PATH = {
+    "corpus": ["corpus/*"],
+    "proof": ["journeys/*", "testing/test_crashes.py", "apps/test_ops_killed.py"],
+    "slow": [
+        "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
+        "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
+        "toolbox/test_sql.py", "core/test_planning.py", "core/test_materialize.py", "schemas/test_schema_suite.py",
+        "dialects/wires/*", "dialects/prompts/*",
+    ],
+}  # fmt: skip
+"""What whole files need. A single test is marked where it stands."""
+
+SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # where a module can start one; elsewhere it is HTTP
+SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark each test by its path, and `server` by what it asks for."""
+    for item in items:
+        if config.getoption("--hypothesis-profile") == "quick":
+            draw_few_examples(item)
+        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        for marker, patterns in MARKED_BY_PATH.items():
+            if any(fnmatch(path, pattern) for pattern in patterns):
+                item.add_marker(marker)
+        if needs_server(item):
+            item.add_marker("server")
+
+
+def draw_few_examples(item) -> None:
+    """Bound the examples of a property that has a number of its own, which no profile changes."""
+    function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.max_examples > QUICK_EXAMPLES:
+        function._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)
+
+
+def needs_server(item) -> bool:
+    """Whether a test has a Postgres: by a fixture, or as one of the engines over which it is repeated."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    is_named = any(isinstance(each, str) and each in SERVER_PARAMETERS for each in parameters)
+    can_start = hasattr(getattr(item, "module", None), "started")
+    return is_named or (can_start and not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Let only a test that is marked `server` start one."""
+    servers_permitted.now = item.get_closest_marker("server") is not None

@@ -38,7 +38,7 @@ def _visible(text: str, most: int) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:most])
 
 
-def raised(
+def log_exception(
     what: str, error: BaseException, function: Any = None, *, redacted: Callable[[str], str] | None = None
 ) -> None:
     """Log that something raised, as `what`: a sentence without contents.

@@ -88,8 +88,8 @@ class RunStore(Protocol):
     def begin_run(self, record: RunRecord, *, new: bool = False) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
-        Its takeovers grow by one where its owner has left it under way (`owners.has_left`), and are none again where it
-        had ended or paused.
+        Its takeovers grow by one where its owner has left it under way (`process_identity.has_left`), and are none
+        again where it had ended or paused.
 
         Where its end was asked for and its owner died before that, the new one learns of it. One that has ended begins
         anew, without that wish.

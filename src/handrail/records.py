@@ -53,7 +53,7 @@ class RunRecord(Struct, frozen=True):
         input: What it was asked, see `journal.input_as_json`.
         result: How it ended, as `Run.as_json` tells it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
-        owner: The process that drives it, or did so last; see `owners`.
+        owner: The process that drives it, or did so last; see `process_identity`.
         takeovers: How often in a row it was taken over from a process that left it without an end or a pause.
     """
 
@@ -184,8 +184,14 @@ class ApprovalRequest(Struct, frozen=True):
             return replace(self, agreed=agreed)
         return replace(self, state="approved", by=" and ".join(agreed), decision_reason=reason, agreed=agreed)
 
+    def at(self, now: float) -> ApprovalRequest:
+        """Return the request with its state at this time: one that is open, or approved and unused, may expire."""
+        if self.state in ("open", "approved") and self.expires < now:
+            return replace(self, state="expired")
+        return self
+
     def closed(self) -> ApprovalRequest:
-        """Return the question as it is after its run was cancelled: without an answer or a usable approval."""
+        """Return the request after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
         return replace(self, state="cancelled", decision_reason=RUN_CANCELLED)
@@ -228,7 +234,7 @@ class WriteRecord(Struct, frozen=True):
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
         resolved_by: Who said how it ended, where a person did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
-        owner: The process that began it; see `owners`.
+        owner: The process that began it; see `process_identity`.
     """
 
     scope: str
@@ -249,7 +255,7 @@ class WriteRecord(Struct, frozen=True):
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""
         return self.state == "claimed" and (self.lease_until < now or has_died_here(self.owner))
 
-    def stands_at(self, now: float) -> str:
+    def state_at(self, now: float) -> str:
         """Return the state as people see it: an abandoned write is in doubt."""
         return "in_doubt" if self.is_abandoned(now) else self.state
 

@@ -177,7 +177,7 @@ class Steps:
     def _may_have_been_run(self, number: int) -> bool:
         """Return whether a step that is now a call may have been a run before: only the store knows."""
         recording = self._active.recording
-        return recording is not None and recording.goes_on and not recording.holds(number)
+        return recording is not None and recording.is_resumed and not recording.has_answer(number)
 
     def _check_was_no_run(self, number: int, name: str, stored: StoredRun | None) -> None:
         if stored is not None:
@@ -188,7 +188,7 @@ class Steps:
 
     def _check_was_no_call(self, number: int) -> None:
         recording = self._active.recording
-        if recording is not None and recording.holds(number) and (turn := recording.answer(number)) is not None:
+        if recording is not None and recording.has_answer(number) and (turn := recording.answer(number)) is not None:
             raise JournalMismatch(
                 f"step {number} of workflow {self.run_id!r} was {turn.calls[0].name}({turn.calls[0].arguments}) and "
                 "is now a run of a model; a workflow makes the same steps each time"
@@ -360,7 +360,7 @@ def workflow(
         if entry := _last_entry(active, ending):
             yield engine.runs.append_entry(entry)
             assert active.recording is not None
-            active.recording.entered()
+            active.recording.confirm_entry()
     except HandrailError as failure:
         ending = ending_by_error(failure)[0]
         if isinstance(failure, StoreUnavailable):

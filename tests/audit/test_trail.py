@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 import handrail as hr
 from handrail.audit.chain import FIRST, digest, spelled, verify
+from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import MOST_TEXT_CHARS, AuditBuilder
 from handrail.core.redaction import HIDDEN, Redactor
-from handrail.engine.active_run import AuditObserver
+from handrail.engine.active_run import wait_until_audited
 from handrail.errors import Code, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
@@ -336,7 +337,7 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
     for event in (RunStarted("r", "m"), RunStarted("r", "n")):
         with pytest.raises(StoreUnavailable):
             trail(event)
-    assert isinstance(asyncio.run(trail.written(1.0)), StoreUnavailable)
+    assert isinstance(asyncio.run(wait_until_audited(trail, 1.0)), StoreUnavailable)
     log.full = False
-    assert asyncio.run(trail.written(1.0)) is None
+    assert asyncio.run(wait_until_audited(trail, 1.0)) is None
     assert log.told == ["RunStarted", "RunStarted"]

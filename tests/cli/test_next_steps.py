@@ -215,7 +215,7 @@ def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
     made = bank(replay="key", key="close:{account}", max_attempts=1)
     made.breaks = 1
     made.driver.call("close", {"account": "7"})
-    made.store.alone(lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600"))
+    made.store.use_connection(lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600"))
     assert made.driver.call("close", {"account": "7"}).failure.code == Code.IN_DOUBT
     assert made.closed == ["7"]
 

@@ -186,25 +186,25 @@ def fill(place, runs):
 
 def test_vacuum_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path, monkeypatch):
     """Counted in instructions of SQLite's machine: a batch that looked through all runs would square them."""
-    monkeypatch.setattr(maintenance, "MOST_RUNS_AT_ONCE", 10)
-    monkeypatch.setattr(maintenance, "MOST_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "MAX_PIECE_RUNS", 10)
+    monkeypatch.setattr(maintenance, "MAX_PIECE_ROWS", 10)
     work = []
     for runs in (100, 800):
         place, counted = f"sqlite:{tmp_path}/{runs}.db", Counter()
         SqliteStore(place.removeprefix("sqlite:")).close()
         fill(place, runs)
         with SqliteStore(place.removeprefix("sqlite:")) as store:
-            store.alone(lambda base, counted=counted: base._db.set_progress_handler(
+            store.use_connection(lambda base, counted=counted: base._db.set_progress_handler(
                 lambda: counted.update("i"), 100))  # fmt: skip
-            gone = maintenance.vacuumed(store, older_than_s=3600, rest=lambda _: None)
-            store.alone(lambda base: base._db.set_progress_handler(None, 0))
+            gone = maintenance.delete_old(store, older_than_s=3600, rest=lambda _: None)
+            store.use_connection(lambda base: base._db.set_progress_handler(None, 0))
         assert (gone["runs"], gone["steps"]) == (runs, 3 * runs)
         work.append(counted["i"])
     assert work[1] < 12 * work[0]  # eight times as much; 60 times where each batch looks through all
 
 
 def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "MOST_RUNS_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "MAX_PIECE_RUNS", 10)
     place, rests = f"sqlite:{tmp_path}/store.db", []
     SqliteStore(place.removeprefix("sqlite:")).close()
     fill(place, 120)
@@ -214,7 +214,7 @@ def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(tmp_
             rests.append(seconds)
             write(service, len(rests), "done")  # another process gets in
 
-        maintenance.vacuumed(store, older_than_s=3600, rest=rest)
+        maintenance.delete_old(store, older_than_s=3600, rest=rest)
     assert len(rests) > 3 * 240 / 10  # steps, questions and runs of each page
     assert all(seconds > 0 for seconds in rests)
 

@@ -201,7 +201,7 @@ def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_func
     tool = writing(check=parses)
     admit(ParsedCall(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
     assert f"in parses (test_execution.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
-    logs.raised("it raised", TypeError(), takes_less)
+    logs.log_exception("it raised", TypeError(), takes_less)
     assert f"TypeError in takes_less (test_execution.py:{takes_less.__code__.co_firstlineno})" in caplog.text
 
 

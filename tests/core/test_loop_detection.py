@@ -10,7 +10,7 @@ from handrail.core.loop_detection import LoopDetector
 def rounds(*steps) -> list[int]:
     """What is said of each step; a letter is a call with its result, and `a1` `a2` are one call with two results."""
     repeats = LoopDetector()
-    return [repeats.rounds_with((step[1:] or "same", step[0], {"q": step[0]})) for step in steps]
+    return [repeats.count_rounds((step[1:] or "same", step[0], {"q": step[0]})) for step in steps]
 
 
 @pytest.mark.parametrize(("steps", "said"), [
@@ -35,19 +35,19 @@ def test_circles_of_one_two_and_three_calls_are_counted(steps, said):
 
 def test_other_arguments_are_another_call():
     repeats = LoopDetector()
-    assert [repeats.rounds_with(("[]", "find", {"page": page})) for page in (1, 2, 3, 4)] == [1, 1, 1, 1]
+    assert [repeats.count_rounds(("[]", "find", {"page": page})) for page in (1, 2, 3, 4)] == [1, 1, 1, 1]
 
 
 def test_the_order_of_arguments_does_not_matter():
     repeats = LoopDetector()
-    repeats.rounds_with(("[]", "find", {"a": 1, "b": 2}))
-    assert repeats.rounds_with(("[]", "find", {"b": 2, "a": 1})) == 2
+    repeats.count_rounds(("[]", "find", {"a": 1, "b": 2}))
+    assert repeats.count_rounds(("[]", "find", {"b": 2, "a": 1})) == 2
 
 
 @given(st.lists(st.sampled_from("ab"), max_size=20))
 def test_polling_whose_result_changes_is_never_a_circle(calls):
     repeats = LoopDetector()
-    assert all(repeats.rounds_with((f"result {n}", name, {})) == 1 for n, name in enumerate(calls))
+    assert all(repeats.count_rounds((f"result {n}", name, {})) == 1 for n, name in enumerate(calls))
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=30))

@@ -209,11 +209,9 @@ class ByArguments(Particular):
     """Has a check by inheritance."""
 
     def check_arguments(self, parsed):
-        return (
-            Failure(Code.INVALID_ARGUMENTS, "not Paris")
-            if parsed["city"] == "Paris"
-            else super().check_arguments(parsed)
-        )
+        if parsed["city"] == "Paris":
+            return Failure(Code.INVALID_ARGUMENTS, "not Paris")
+        return super().check_arguments(parsed)
 
 
 @pytest.mark.parametrize("tool", [ByRule(), ByArguments()])

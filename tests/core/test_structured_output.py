@@ -404,7 +404,7 @@ class Native:
 
 
 def natively(driver, server):
-    return Native(driver.runtime.model(server.model))
+    return Native(driver.runtime._engine.resolve_model(server.model))
 
 
 @pytest.mark.parametrize(("faults", "ways"), [

@@ -133,3 +133,28 @@ def test_today_a_small_budget_is_exceeded_by_the_line_that_speaks_of_the_cut():
     with hr.SyncRuntime([rows], result_bytes=600) as runtime:
         size = len(runtime.call("rows", run="r").text)
     assert 600 < size < 600 + 320
+
+
+# ------------------------------------------------------------------------------------------------------ the tutorial
+
+TUTORIAL = ROOT / "docs/tutorial/a-write-that-survives-kill-9.md"
+STEPS = sorted((ROOT / "examples/tutorial").glob("step_*.py"))
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_every_step_of_the_tutorial_is_shown_with_its_output_and_fits_on_a_screen(step):
+    for kind in ("file", "output"):
+        assert f"<!-- {kind}: examples/tutorial/{step.name} -->" in text_of(TUTORIAL)
+    assert len(text_of(step).splitlines()) <= 60
+
+
+def test_every_payment_of_the_tutorial_is_made_once_from_the_second_step_on():
+    shown = re.findall(r"<!-- output: (\S+) -->\n```\n(.*?)```", text_of(TUTORIAL), re.S)
+    counts = {path[-9:-3]: re.findall(r"payments: +(\d)$", output, re.M) for path, output in shown}
+    assert counts == {
+        "step_1": ["1"],
+        "step_2": ["2", "1"],            # without a key, with one
+        "step_3": ["1"],
+        "step_4": ["0", "1", "1", "1"],  # killed before, asked again; killed after, asked again
+        "step_5": ["1"],
+    }  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from docs import build
 from handrail.errors import Code
 from tests.support import dialect_page
-from tests.support.pictures import PICTURE, demo_output, drawn, lines_in, lines_of
+from tests.support.pictures import PICTURES, demo_output, drawn, lines_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 ROOT_PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -87,16 +87,25 @@ def test_both_readmes_show_the_same_programs_and_tables():
         assert english.count(count) == chinese.count(count), count
 
 
-def test_the_picture_shows_what_the_demo_prints():
-    shown = sorted(lines_of(demo_output()))  # two calls side by side may be told in either order
-    assert sorted(lines_in(PICTURE.read_text(encoding="utf-8"))) == shown, (
-        "run: python -m tests.docs.test_pages --write"
-    )
+@pytest.mark.parametrize("language", PICTURES)
+def test_the_picture_shows_what_the_demo_prints(language):
+    shown = sorted(lines_of(demo_output(language)))  # two calls side by side may be told in either order
+    drawn_lines = sorted(lines_in(PICTURES[language].read_text(encoding="utf-8")))
+    assert drawn_lines == shown, "run: python -m tests.docs.test_pages --write"
 
 
-def test_the_picture_needs_nothing_from_outside():
-    links = re.findall(r"https?://[^\"' )]+", PICTURE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("language", PICTURES)
+def test_the_picture_needs_nothing_from_outside(language):
+    links = re.findall(r"https?://[^\"' )]+", PICTURES[language].read_text(encoding="utf-8"))
     assert set(links) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_the_english_readme_has_no_chinese_and_the_chinese_programs_speak_chinese():
+    english = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")[2]  # after the link to the other
+    assert re.findall("[\u4e00-\u9fff]+", english) == []
+    for program in (ROOT / "examples/zh").glob("*.py"):
+        head = program.read_text(encoding="utf-8").partition("\n")[0]
+        assert re.search("[\u4e00-\u9fff]", head), program.name
 
 
 def test_the_page_on_dialects_shows_one_call_in_each_of_them():
@@ -114,7 +123,8 @@ def write() -> None:
     configuration = build.DOCS / "reference/configuration.md"
     text = configuration.read_text(encoding="utf-8")
     configuration.write_text(build.PROVIDER_REGION.sub(lambda _: build.provider_table(), text), encoding="utf-8")
-    PICTURE.write_text(drawn(demo_output()), encoding="utf-8")
+    for language, picture in PICTURES.items():
+        picture.write_text(drawn(demo_output(language)), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")
         page.write_text(

@@ -15,13 +15,13 @@ from handrail.errors import Code, ConfigError, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
-from handrail.stores.memory_runs import MemoryOffice, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS, Driver, until
 
 
-class Office(MemoryOffice):
+class Office(FullMemoryStore):
     """A store in memory that keeps questions."""
 
 
@@ -504,7 +504,7 @@ def test_a_call_that_waited_for_an_equal_one_does_not_run_under_that_one_s_appro
 
 def test_an_approval_that_no_write_has_used_ends_with_its_time(shop):
     clock = [time.time()]
-    store = MemoryOffice(clock=lambda: clock[0])
+    store = FullMemoryStore(clock=lambda: clock[0])
     made = shop(None, store, policy=hr.Policy(approval_s=60.0))
     assert made.begin().result(BOUND_S).status == "waiting"
     made.store.decide(made.question().id, granted=True, by="otto")
@@ -527,7 +527,7 @@ def test_nobody_is_asked_about_a_write_that_the_ledger_answers(shop):
     assert (approver.asked, made.refunds) == (1, ["7"])
 
 
-@pytest.mark.parametrize("store", [MemoryStore, MemoryOffice])
+@pytest.mark.parametrize("store", [MemoryStore, FullMemoryStore])
 def test_nobody_is_asked_about_a_write_that_is_in_doubt(shop, store):
     made = shop(approver := Counter(True), store())
     made.down.add("7")

@@ -22,7 +22,7 @@ from handrail.futures import result_now
 from handrail.process_identity import owner
 from handrail.records import JournalEntry, RunRecord
 from handrail.stores.memory import MemoryStore
-from handrail.stores.memory_runs import MemoryOffice, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS
@@ -32,7 +32,7 @@ class Died(BaseException):
     """What a killed process does not have time to handle."""
 
 
-class MortalStore(MemoryOffice):
+class MortalStore(FullMemoryStore):
     """Keeps runs in memory, and dies before or after its n-th answer, when told to."""
 
     def __init__(self):

@@ -10,7 +10,7 @@ import handrail as hr
 from handrail.engine.scoped_store import LONGEST_SCOPE
 from handrail.errors import Code, ConfigError
 from handrail.futures import result_now
-from handrail.stores.memory_runs import MemoryOffice
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS, Driver
@@ -58,7 +58,7 @@ class Tenants:
         result_now(self.store.decide(self.question(scope).id, granted=True, by="anna"))
 
 
-@pytest.fixture(params=[(kind, store) for kind in KINDS for store in (MemoryOffice, SqliteStore)], ids=str)
+@pytest.fixture(params=[(kind, store) for kind in KINDS for store in (FullMemoryStore, SqliteStore)], ids=str)
 def tenants(request, tmp_path):
     kind, store = request.param
     made = Tenants(kind, store(tmp_path / "shared.db") if store is SqliteStore else store())

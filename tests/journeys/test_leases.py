@@ -189,6 +189,6 @@ def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_o
 
 def replaced(store, write):
     """Return what claims the same write as its owner did."""
-    [[fingerprint]] = store.alone(lambda base: base.run("SELECT fingerprint FROM effects"))
+    [[fingerprint]] = store.use_connection(lambda base: base.run("SELECT fingerprint FROM effects"))
     claim = Claim(write.scope, write.key, bytes.fromhex(fingerprint), "r_other", "key", 600.0)
     return lambda: store.claim(claim).result(BOUND_S)

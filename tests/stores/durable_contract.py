@@ -24,7 +24,7 @@ from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
 from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
 from handrail.stores import maintenance
-from handrail.stores.durable import KeptQuota
+from handrail.stores.durable import ResultQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
 from tests.stores.scope_contract import TABLES, ScopeContract
@@ -128,8 +128,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def set_clock(self, store, seconds):
         """Set the clock of the store forward, or back: what it wrote down before was so much earlier."""
-        store.alone(lambda base: base.run("UPDATE locks SET until = until - ?", (seconds,)))
-        store.alone(lambda base: base.run("UPDATE effects SET lease_until = lease_until - ?", (seconds,)))
+        store.use_connection(lambda base: base.run("UPDATE locks SET until = until - ?", (seconds,)))
+        store.use_connection(lambda base: base.run("UPDATE effects SET lease_until = lease_until - ?", (seconds,)))
 
     @pytest.mark.parametrize("seconds", [10 * LONG_S, -10 * LONG_S])
     def test_a_clock_that_is_set_lets_nobody_touch_what_a_living_process_of_this_machine_holds(self, store, seconds):
@@ -171,9 +171,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         host, _, boot = process_identity.owner().rsplit(":", 2)
         owner = owner.format(host=host, pid=2**22 + 1, boot=boot)
         now(store.claim(self.TOUCHING))
-        store.alone(lambda base: base.run("UPDATE locks SET owner = ?", (owner,)))
+        store.use_connection(lambda base: base.run("UPDATE locks SET owner = ?", (owner,)))
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
-        store.alone(lambda base: base.run("UPDATE locks SET until = until - ?", (LONG_S + 1,)))
+        store.use_connection(lambda base: base.run("UPDATE locks SET until = until - ?", (LONG_S + 1,)))
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_a_window_ends_and_one_of_two_processes_opens_the_next(self, store):
@@ -341,8 +341,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert now(store.load_result("r1", handle)) is None
 
     @pytest.mark.parametrize(("quota", "left"), [
-        (KeptQuota(of_run=2_500, every=1_000), {"r1": 2, "r2": 2}),
-        (KeptQuota(of_store=4_500, every=1_000), {"r1": 1, "r2": 3}),
+        (ResultQuota(run_bytes=2_500, check_every_bytes=1_000), {"r1": 2, "r2": 2}),
+        (ResultQuota(store_bytes=4_500, check_every_bytes=1_000), {"r1": 1, "r2": 3}),
     ])  # fmt: skip
     def test_old_kept_texts_go_where_a_run_or_the_store_has_too_many(self, store, quota, left):
         store.quota = replace(quota)
@@ -355,8 +355,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def pass_moment(self, store):
         """Let the store's clock go on, so that what is kept next is newer."""
-        began = store.alone(lambda base: base.now())
-        while store.alone(lambda base: base.now()) <= began:
+        began = store.use_connection(lambda base: base.now())
+        while store.use_connection(lambda base: base.now()) <= began:
             pass
 
     def test_a_step_and_a_settlement_of_one_moment_share_a_commit(self, store):
@@ -445,7 +445,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.wait(PATIENCE_S)
         asked = Event()
         with ThreadPoolExecutor() as others:
-            others.submit(store.alone, lambda _: asked.wait(PATIENCE_S))  # what is asked meanwhile is one group
+            others.submit(
+                store.use_connection, lambda _: asked.wait(PATIENCE_S)
+            )  # what is asked meanwhile is one group
             answers = [store.claim(replace(A_REFUND, replay=replay)) for _ in range(5)]
             asked.set()
             states = [now(each).state for each in answers]
@@ -465,10 +467,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.BUSY
-            assert maintenance.contents(store).abandoned == 0
+            assert maintenance.count_contents(store).abandoned == 0
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number still taken: a zombie
-            assert maintenance.contents(store).abandoned == 1
+            assert maintenance.count_contents(store).abandoned == 1
             assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.CHECK
 
     @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""])
@@ -477,10 +479,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         self.claimed(store)
         host, _, boot = process_identity.owner().rsplit(":", 2)
         owner = owner.format(host=host, pid=2**22 + 1, boot=boot)  # beyond the largest number on Linux
-        store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (owner,)))
+        store.use_connection(lambda base: base.run("UPDATE effects SET owner = ?", (owner,)))
         assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
         gone = f"{host}:{2**22 + 1}:{boot}"
-        store.alone(lambda base: base.run("UPDATE effects SET owner = ?", (gone,)))
+        store.use_connection(lambda base: base.run("UPDATE effects SET owner = ?", (gone,)))
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
 
     def test_a_write_whose_process_has_died_is_listed_as_in_doubt(self, store):

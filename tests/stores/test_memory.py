@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores import memory
-from handrail.stores.memory import KEPT_S, MemoryStore
+from handrail.stores.memory import KEY_LIFETIME_S, MemoryStore
 from handrail.testing import ManualClock
 from tests.stores.contract import A_REFUND, StoreContract
 
@@ -41,7 +41,7 @@ def test_it_says_how_much_it_holds():
     store = MemoryStore()
     done(store, A_REFUND)
     store.save_result("r1", "x")
-    assert repr(store) == "<MemoryStore: 1 writes, 1 kept texts>"
+    assert repr(store) == "<MemoryStore: 1 writes, 1 long results>"
 
 
 @pytest.mark.parametrize(("claim", "state"), [
@@ -52,23 +52,23 @@ def test_it_says_how_much_it_holds():
 def test_a_settled_write_is_forgotten_after_a_day(claim, state):
     store = MemoryStore(now=(clock := ManualClock()))
     done(store, claim, state)
-    clock.advance(KEPT_S + 1)
+    clock.advance(KEY_LIFETIME_S + 1)
     others(store, 3)
     assert store.claim(claim).state is ClaimState.FRESH
     assert rows(store) == 4
 
 
 def test_a_declared_key_is_remembered_for_a_day_however_many_others_there_are(monkeypatch):
-    monkeypatch.setattr(memory, "MOST_ROWS", 10)
+    monkeypatch.setattr(memory, "MAX_ROWS", 10)
     store = MemoryStore(now=(clock := ManualClock()))
     done(store, A_REFUND)
-    clock.advance(KEPT_S - 1)
+    clock.advance(KEY_LIFETIME_S - 1)
     others(store, 100)
     assert store.claim(A_REFUND).state is ClaimState.DONE
 
 
 def test_the_places_in_old_runs_make_room_for_new_ones(monkeypatch):
-    monkeypatch.setattr(memory, "MOST_ROWS", 10)
+    monkeypatch.setattr(memory, "MAX_ROWS", 10)
     store = MemoryStore()
     others(store, 100)
     assert rows(store) == 10
@@ -77,27 +77,27 @@ def test_the_places_in_old_runs_make_room_for_new_ones(monkeypatch):
 
 @pytest.mark.parametrize("state", ["claimed", "in_doubt"])
 def test_what_is_not_known_is_never_forgotten(monkeypatch, state):
-    monkeypatch.setattr(memory, "MOST_ROWS", 10)
+    monkeypatch.setattr(memory, "MAX_ROWS", 10)
     store = MemoryStore(now=(clock := ManualClock()))
     claimed = store.claim(A_REFUND)
     if state == "in_doubt":
         store.settle(Settle(A_REFUND.scope, A_REFUND.key, claimed.fence, "in_doubt"))
     for _ in range(3):
         others(store, 100)
-        clock.advance(KEPT_S + 1)
+        clock.advance(KEY_LIFETIME_S + 1)
     assert store.claim(A_REFUND).state is ClaimState.IN_DOUBT
 
 
 def test_a_forgotten_write_is_forgotten_by_the_repeat_guard_too():
     store = MemoryStore(now=(clock := ManualClock()))
     done(store, A_REFUND)
-    clock.advance(KEPT_S + 1)
+    clock.advance(KEY_LIFETIME_S + 1)
     others(store, 2)
     assert store.claim(replace(A_REFUND, key="r1/2/0")).state is ClaimState.FRESH
 
 
 def test_the_oldest_kept_texts_make_room(monkeypatch):
-    monkeypatch.setattr(memory, "MOST_KEPT_CHARACTERS", 100)
+    monkeypatch.setattr(memory, "MAX_SAVED_CHARACTERS", 100)
     store = MemoryStore()
     handles = [store.save_result("r1", "x" * 40) for _ in range(3)]
     assert [store.load_result("r1", handle) is not None for handle in handles] == [False, True, True]
@@ -105,5 +105,5 @@ def test_the_oldest_kept_texts_make_room(monkeypatch):
 
 def test_a_text_that_is_larger_than_all_room_is_kept_until_the_next():
     store = MemoryStore()
-    handle = store.save_result("r1", "x" * (memory.MOST_KEPT_CHARACTERS + 1))
+    handle = store.save_result("r1", "x" * (memory.MAX_SAVED_CHARACTERS + 1))
     assert store.load_result("r1", handle)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handrail.ports import ApprovalStore, RunStore
-from handrail.stores.memory_runs import MemoryOffice, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
 from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract
@@ -23,7 +23,7 @@ class TestShelf(RunContract):
 class TestMemoryOfficeRuns(RunContract):
     @pytest.fixture
     def store(self):
-        return MemoryOffice()
+        return FullMemoryStore()
 
 
 class TestMemoryOffice(StoreContract, ApprovedClaimContract, ScopeContract):
@@ -31,7 +31,7 @@ class TestMemoryOffice(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def open(self):
         self.passed_s = 0.0
-        return MemoryOffice(clock=lambda: time.time() + self.passed_s)
+        return FullMemoryStore(clock=lambda: time.time() + self.passed_s)
 
     def pass_time(self, seconds):
         self.passed_s += seconds

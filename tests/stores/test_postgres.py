@@ -131,7 +131,7 @@ def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
         admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
     try:
         with PostgresStore(dsn) as store:
-            assert store.alone(lambda base: base._db.execute("SHOW synchronous_commit").fetchone()) == ("on",)
+            assert store.use_connection(lambda base: base._db.execute("SHOW synchronous_commit").fetchone()) == ("on",)
     finally:
         with psycopg.connect(dsn, autocommit=True) as admin:
             admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
@@ -219,7 +219,7 @@ class Cut:
 def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(dsn, after):
     with PostgresStore(dsn) as store:
         emptied(dsn)
-        store.alone(lambda base: setattr(base, "_db", Cut(base._db, "COMMIT", after=after)))
+        store.use_connection(lambda base: setattr(base, "_db", Cut(base._db, "COMMIT", after=after)))
         assert claimed(store).state is ClaimState.FRESH
         assert claimed(store).state is ClaimState.BUSY
         with psycopg.connect(dsn) as admin:
@@ -243,8 +243,8 @@ class Lingering(Cut):
 def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(dsn, monkeypatch):
     with PostgresStore(dsn) as store:
         emptied(dsn)
-        lost = store.alone(lambda base: base._db)
-        store.alone(lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False)))
+        lost = store.use_connection(lambda base: base._db)
+        store.use_connection(lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False)))
         monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())  # it sees it while we wait
         assert claimed(store).state is ClaimState.FRESH
         assert lost.closed
@@ -262,7 +262,7 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
     with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
         emptied(dsn)
         claimed(store)
-        store.alone(lambda base: base._db.execute("SET lock_timeout = '50ms'"))
+        store.use_connection(lambda base: base._db.execute("SET lock_timeout = '50ms'"))
         other.execute("SELECT * FROM handrail.effects FOR UPDATE")
         store.save_result("r1", "x" * 1_000_000)  # so that the two below are one group
         held, free = (store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in (881, 882))
@@ -271,7 +271,7 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
             held.result(30)
 
 
-# -- upkeep -----------------------------------------------------------------------------------------------------------
+# -- maintenance ------------------------------------------------------------------------------------------------------
 
 
 def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
@@ -288,7 +288,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         old.decide("q", granted=True, by="anna").result(10)
         handle = old.save_result("r1", odd).result(10)
         for _ in range(2):
-            assert maintenance.copied(old, new)["effects"] == 2
+            assert maintenance.copy_store(old, new)["effects"] == 2
             (question,) = new.list_approvals().result(10)
             new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
         assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
@@ -304,11 +304,11 @@ def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):
         for number, state in enumerate(["done", "failed", "in_doubt"]):
             fence = claimed(store, key=f"{number}").fence
             assert store.settle(Settle("refund", f"{number}", fence, state)).result(10)
-        found = maintenance.contents(store)
+        found = maintenance.count_contents(store)
         assert (found.version, found.writes) == (VERSION, {"done": 1, "failed": 1, "in_doubt": 1})
         assert found.size_bytes > 0
-        assert maintenance.vacuumed(store, older_than_s=3600)["effects"] == 0
-        assert maintenance.vacuumed(store, older_than_s=-3600)["effects"] == 2
+        assert maintenance.delete_old(store, older_than_s=3600)["effects"] == 0
+        assert maintenance.delete_old(store, older_than_s=-3600)["effects"] == 2
         assert claimed(store, key="2").state is ClaimState.IN_DOUBT
 
 

@@ -146,8 +146,8 @@ def test_a_file_that_may_not_be_written_is_refused_at_once(file):
 def test_every_commit_is_on_the_disk_before_anybody_is_told(file):
     """A crash of the machine cannot be staged here; that SQLite was told to wait for the disk can be seen."""
     with SqliteStore(file) as store:
-        assert store.alone(lambda base: base._db.execute("PRAGMA synchronous").fetchone()) == (2,)  # FULL
-        assert store.alone(lambda base: base._db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+        assert store.use_connection(lambda base: base._db.execute("PRAGMA synchronous").fetchone()) == (2,)  # FULL
+        assert store.use_connection(lambda base: base._db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
 
 
 # -- while it is open -------------------------------------------------------------------------------------------------

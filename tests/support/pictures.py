@@ -14,21 +14,24 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from handrail.cli.demo.story import TEXTS
+
 ROOT = Path(__file__).parents[2]
-PICTURE = ROOT / "docs" / "demo.svg"
+PICTURES = {"en": ROOT / "docs/demo.svg", "zh": ROOT / "docs/demo.zh-CN.svg"}
+"""By language."""
 COLUMNS = 104
 FONTS = "ui-monospace, 'DejaVu Sans Mono', 'Noto Sans Mono CJK SC', monospace"
 
 
-def demo_output() -> str:
+def demo_output(language: str) -> str:
     """What the demo prints on a terminal with colour, up to its last turn."""
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
     ran = subprocess.run(
-        [sys.executable, "-m", "handrail", "demo", "--no-input"],
+        [sys.executable, "-m", "handrail", "demo", "--no-input", "--lang", language],
         capture_output=True, check=True, timeout=60, env=environment,
     )  # fmt: skip
-    return ran.stdout.decode().split("Five files to read")[0].rstrip()
+    return ran.stdout.decode().split(TEXTS[language].to_read)[0].rstrip()
 
 
 def drawn(output: str) -> str:

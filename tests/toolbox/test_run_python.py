@@ -23,16 +23,16 @@ from handrail.ports import Sandbox, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes import host as outside
 from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
-from handrail.sandboxes.host import _believed, is_below
-from handrail.sandboxes.process import Process, _namespace
+from handrail.sandboxes.host import _parse_report, is_below
+from handrail.sandboxes.process import ProcessSandbox, _namespace_command
 from handrail.sandboxes.supervisor import record
 from handrail.testing.checklist import check
 from handrail.toolbox.run_python import RunPython
 
-pytestmark = pytest.mark.skipif(bool(Process().lacks), reason="level process needs POSIX")
+pytestmark = pytest.mark.skipif(bool(ProcessSandbox().lacks), reason="level process needs POSIX")
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="daemons are found by way of /proc")
-EACH = [pytest.param(Process(), id="process"), pytest.param(Bubblewrap(), id="bubblewrap", marks=isolated)]
+EACH = [pytest.param(ProcessSandbox(), id="process"), pytest.param(Bubblewrap(), id="bubblewrap", marks=isolated)]
 
 
 def ran(sandbox, code, *, cancelled=None, **limits):
@@ -143,9 +143,9 @@ def test_a_program_starts_with_an_empty_key_ring_and_the_thread_that_starts_it_k
     number = confinement._KEYCTL[os.uname().machine]
     confinement.join_empty_key_ring()
     read = [sys.executable, "-c", rings % number]
-    place = outside.Place(["sh", "-c", shlex.join(read) + " >&2"], "/", {}, {})
+    place = outside.Launch(["sh", "-c", shlex.join(read) + " >&2"], "/", {}, {})
     ours = subprocess.run(read, capture_output=True, check=True).stdout
-    inside = outside.carry_out(SandboxJob([]), place, Event()).stderr
+    inside = outside.run_job(SandboxJob([]), place, Event()).stderr
     assert (int(inside) > 0, inside == ours) == (True, False)
     assert subprocess.run(read, capture_output=True, check=True).stdout == ours
 
@@ -270,7 +270,9 @@ class Line:
 def test_a_daemonised_grandchild_ends_with_its_program(tmp_path, then, kept):
     line, given_up = Line(tmp_path / "line"), Event()
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(ran, Process(), f"PLACE = {line.place!r}{DAEMON}{then}", cancelled=given_up, timeout_s=60)
+        running = pool.submit(
+            ran, ProcessSandbox(), f"PLACE = {line.place!r}{DAEMON}{then}", cancelled=given_up, timeout_s=60
+        )
         line.until_held()
         if then:
             given_up.set()
@@ -296,20 +298,20 @@ time.sleep(0.2)
 @pytest.fixture(params=["namespace", "supervisor"])
 def kept(request, monkeypatch):
     """How a process is kept: in a process namespace, or, where there is none, by a supervisor alone."""
-    _namespace.cache_clear()
+    _namespace_command.cache_clear()
     if request.param == "supervisor":
         monkeypatch.setenv("PATH", "/nowhere")
-    elif not _namespace():
+    elif not _namespace_command():
         pytest.skip("no process namespace here")
     yield request.param
-    _namespace.cache_clear()
+    _namespace_command.cache_clear()
 
 
 @on_linux
-@pytest.mark.skipif(not _namespace(), reason="no process namespace here")
+@pytest.mark.skipif(not _namespace_command(), reason="no process namespace here")
 def test_in_a_namespace_code_cannot_kill_its_supervisor(tmp_path):
     line = Line(tmp_path / "line")
-    ran(Process(), f"PLACE = {line.place!r}{WALK}os.kill(os.getppid(), 9); time.sleep(600)", timeout_s=1)
+    ran(ProcessSandbox(), f"PLACE = {line.place!r}{WALK}os.kill(os.getppid(), 9); time.sleep(600)", timeout_s=1)
     assert line.until_let_go() == b""
 
 
@@ -317,7 +319,7 @@ def test_in_a_namespace_code_cannot_kill_its_supervisor(tmp_path):
 @pytest.mark.parametrize("then", ["", "time.sleep(600)"], ids=["exits", "is ended"])
 def test_no_crowd_that_forks_on_outruns_its_end(tmp_path, then, kept):
     line = Line(tmp_path / "line")
-    ran(Process(), f"PLACE = {line.place!r}{WALK}{then}", timeout_s=1)
+    ran(ProcessSandbox(), f"PLACE = {line.place!r}{WALK}{then}", timeout_s=1)
     assert line.until_let_go() == b""  # none came to its last step
 
 
@@ -327,8 +329,9 @@ def test_when_the_host_is_killed_the_program_ends_too(tmp_path):
     code = f"import os; os.write(os.open({line.place!r}, os.O_WRONLY), b'.')\nwhile True: pass"
     host = subprocess.Popen([
         sys.executable, "-c",
-        "from threading import Event; from handrail.ports import Job; from handrail.sandboxes.process import Process\n"
-        f"s = Process(); s.run(Job([s.python, '-c', {code!r}], timeout_s=60), Event())",
+        "from threading import Event; from handrail.ports import SandboxJob\n"
+        "from handrail.sandboxes.process import ProcessSandbox\n"
+        f"s = ProcessSandbox(); s.run(SandboxJob([s.python, '-c', {code!r}], timeout_s=60), Event())",
     ])  # fmt: skip
     line.until_held()
     host.send_signal(signal.SIGKILL)
@@ -370,7 +373,7 @@ def test_isolated_code_reaches_nobody_who_listens_on_this_machine(family, addres
         listener.bind(address)
         listener.listen()
         code = f"import socket; socket.socket({int(family)}).connect({listener.getsockname()!r})"
-        assert ran(Process(), code).exit_code == 0
+        assert ran(ProcessSandbox(), code).exit_code == 0
         assert ran(Bubblewrap(), code).exit_code == 1
 
 
@@ -430,7 +433,7 @@ def test_the_line_of_the_report_is_closed_to_the_program_whatever_its_number(san
     b"exit_code 0 1 2\n0", b"\xff 0 1\n0",
 ])  # fmt: skip
 def test_a_report_that_is_none_brings_nothing(report):
-    assert _believed(report, SandboxJob([])) == (None, {}, [])
+    assert _parse_report(report, SandboxJob([])) == (None, {}, [])
 
 
 @given(st.binary() | st.lists(st.tuples(st.sampled_from(["file", "left", "exit_code", "x"]), st.text(), st.binary())))
@@ -438,7 +441,7 @@ def test_whatever_a_report_says_stays_within_the_limits(told):
     report = told if isinstance(told, bytes) else b"".join(
         record(kind, name.encode("utf-8", "replace").decode(), data) for kind, name, data in told
     )  # fmt: skip
-    _, files, left = _believed(report, SandboxJob([], returned_bytes=10, returned_files=3))
+    _, files, left = _parse_report(report, SandboxJob([], returned_bytes=10, returned_files=3))
     assert sum(map(len, files.values())) <= 10
     assert max(len(files), len(left)) <= 3
     assert all(is_below(name) for name in (*files, *left))
@@ -447,13 +450,13 @@ def test_whatever_a_report_says_stays_within_the_limits(told):
 def test_names_that_leave_their_folder_are_left_out():
     told = [("file", "../a"), ("file", "/b"), ("file", "c"), ("left", "../d"), ("left", "e")]
     report = b"".join(record(*each, b"x") for each in told) + b"torn"
-    assert _believed(report, SandboxJob([])) == (None, {"c": b"x"}, ["e"])
+    assert _parse_report(report, SandboxJob([])) == (None, {"c": b"x"}, ["e"])
 
 
 def test_a_report_that_claims_more_than_was_allowed_is_cut():
     report = b"".join(record("file", name, b"xx") for name in "abcdef")
-    assert _believed(report, SandboxJob([], returned_bytes=5))[1] == {"a": b"xx", "b": b"xx"}
-    assert len(_believed(report, SandboxJob([], returned_files=3))[1]) == 3
+    assert _parse_report(report, SandboxJob([], returned_bytes=5))[1] == {"a": b"xx", "b": b"xx"}
+    assert len(_parse_report(report, SandboxJob([], returned_files=3))[1]) == 3
 
 
 @pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", ".", "a\nb", "a\\b", "a" * 256])
@@ -464,7 +467,7 @@ def test_such_a_name_does_not_stay_below(name):
 # ---------------------------------------------------------------------- the tool
 
 
-ONLY_PROCESSES = {"sandboxes": [Process()]}
+ONLY_PROCESSES = {"sandboxes": [ProcessSandbox()]}
 
 
 def called(tool, code, **how):
@@ -542,11 +545,11 @@ def test_the_sentence_for_a_person_names_why_bubblewrap_is_missing(monkeypatch):
     from handrail.sandboxes import bubblewrap
 
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    bubblewrap._tried.cache_clear()
+    bubblewrap._probe.cache_clear()
     try:
         assert Bubblewrap().lacks in ("bubblewrap is not installed", "bubblewrap is for Linux")
     finally:
-        bubblewrap._tried.cache_clear()
+        bubblewrap._probe.cache_clear()
 
 
 def test_lint_and_check_find_nothing():

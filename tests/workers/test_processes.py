@@ -19,7 +19,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import ToolDefinitionError
-from handrail.workers.processes import ProcessPool, place_of
+from handrail.workers.processes import ProcessPool, locate_function
 from tests.support.drivers import BOUND_S
 
 
@@ -240,7 +240,7 @@ def test_a_function_without_a_place_goes_by_value_or_is_refused_by_name(monkeypa
         return base + x
 
     tool = hr.FunctionTool(inner, effect="read", isolation="process")
-    if isinstance(place_of(tool), bytes):
+    if isinstance(locate_function(tool), bytes):
         with hr.SyncRuntime([tool]) as runtime:
             assert runtime.call("inner", {"x": 2}).value == 42
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
@@ -249,12 +249,13 @@ def test_a_function_without_a_place_goes_by_value_or_is_refused_by_name(monkeypa
         return base + x
 
     refused = hr.FunctionTool(other, effect="read", isolation="process")
-    with hr.SyncRuntime([refused]) as runtime, pytest.raises(ToolDefinitionError, match="made inside another function"):
+    refusal = pytest.raises(ToolDefinitionError, match="defined inside another function")
+    with hr.SyncRuntime([refused]) as runtime, refusal:
         runtime.call("other", {"x": 2})
 
 
 def test_what_cannot_leave_the_process_is_told_to_the_engineer():
-    with hr.SyncRuntime(TOOLS) as runtime, pytest.raises(ToolDefinitionError, match="cannot go there"):
+    with hr.SyncRuntime(TOOLS) as runtime, pytest.raises(ToolDefinitionError, match="cannot be sent there"):
         runtime.call(
             "with_context", {"order": "7"}, deps={"lock": __import__("threading").Lock()}, inject={"tenant": "a"}
         )

@@ -35,7 +35,7 @@ from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.supervisor import descendants
 from handrail.workers.processes import ProcessEnded
-from handrail.workers.sandboxed import MOST_ANSWER_BYTES, SandboxedCall, visible_to
+from handrail.workers.sandboxed import MOST_ANSWER_BYTES, SandboxedCall, find_visible_code
 from tests.support.drivers import BOUND_S
 
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
@@ -301,7 +301,7 @@ def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(call,
 
 
 def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code():
-    path, mounts = visible_to(add)
+    path, mounts = find_visible_code(add)
     assert str(Path(hr.__file__).parent) in mounts
     assert str(Path(__file__).parents[1]) in mounts
     assert str(Path(__file__).parents[2]) not in mounts
@@ -721,7 +721,7 @@ def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_
 
 def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    bubblewrap._tried.cache_clear()
+    bubblewrap._probe.cache_clear()
     isolation.SEARCH.reset()
     asked = []
     tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
@@ -729,7 +729,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
         with hr.SyncRuntime([tool], approver=lambda question: asked.append(question)) as runtime:
             result = runtime.call("list_folder", {"folder": "/"})
     finally:
-        bubblewrap._tried.cache_clear()
+        bubblewrap._probe.cache_clear()
         isolation.SEARCH.reset()
     assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
     assert "This machine offers 'process' only (bubblewrap is " in result.failure.message
@@ -740,7 +740,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
 
 
 def believed(stdout: bytes, **how):
-    return SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded("exited", 0, stdout, b"", **how))
+    return SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(JobEnded("exited", 0, stdout, b"", **how))
 
 
 def test_an_answer_is_a_value_with_what_is_to_be_looked_at():
@@ -787,7 +787,7 @@ def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_l
     told = {"raised": {"text": "E: a\nCRITICAL b", "kind": "E\nCRITICAL " + "x" * 5000, "place": "f (a\x1b[31m.py:1)"}}
     with caplog.at_level("WARNING"), pytest.raises(RuntimeError, match="E: a CRITICAL b") as raised:
         believed(b"\n" + json.dumps(told).encode())
-    logs.raised("add raised", raised.value)
+    logs.log_exception("add raised", raised.value)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("add raised: E CRITICAL xxx") and line.isprintable() and len(line) < 300
     assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
@@ -831,5 +831,5 @@ def test_a_box_that_was_never_set_up_certainly_had_no_effect():
 ])  # fmt: skip
 def test_a_box_that_was_ended_says_whether_its_tool_had_begun(end, stdout, begun):
     with pytest.raises(ProcessEnded) as told:
-        SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._believed(JobEnded(end, None, stdout, b""))
+        SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(JobEnded(end, None, stdout, b""))
     assert told.value.begun is begun

@@ -11,7 +11,7 @@ from queue import Queue
 import pytest
 
 from handrail.effects import Raised, Returned
-from handrail.workers.threads import ThreadPool, attempted
+from handrail.workers.threads import ThreadPool, run_tool
 from tests.support.drivers import BOUND_S, until
 
 
@@ -80,7 +80,7 @@ def test_what_would_end_a_program_ends_the_tool_only_and_is_reported(threads, er
 
 def test_an_interrupt_from_the_keyboard_passes_in_the_main_thread():
     with pytest.raises(KeyboardInterrupt):
-        attempted(lambda: raise_(KeyboardInterrupt()))
+        run_tool(lambda: raise_(KeyboardInterrupt()))
 
 
 def test_work_sees_the_context_in_which_it_was_submitted(threads):
@@ -212,5 +212,5 @@ def test_a_generator_that_is_a_coroutine_is_awaited_and_not_read():
     def asked():
         yield
 
-    assert attempted(asked).pending
-    assert attempted(lambda: iter([1, 2])) == Returned([1, 2])
+    assert run_tool(asked).pending
+    assert run_tool(lambda: iter([1, 2])) == Returned([1, 2])

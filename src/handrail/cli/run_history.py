@@ -26,7 +26,7 @@ from handrail.core.budgets import Spent
 from handrail.core.conversation import last_text
 from handrail.errors import JournalMismatch
 from handrail.journal import codec
-from handrail.journal.cursor import worked_s
+from handrail.journal.cursor import working_time_s
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, Usage, UserMessage
 from handrail.parsing import jsontext
 from handrail.records import JOURNAL_V, ApprovalRequest, JournalStep, StoredRun
@@ -99,7 +99,7 @@ class RunHistory(Struct, frozen=True):
             per_tool=Counter(result.name for result in results if result.attempts),
         )
         budget = codec.budget_from_json(self.asked.budget)
-        seconds = worked_s(self.begun.steps)
+        seconds = working_time_s(self.begun.steps)
         return Run(self.begun.record.run_id, cast(Any, status), text, reason, self.messages, spent, budget, seconds)
 
 
@@ -130,7 +130,9 @@ def _turns(steps: Sequence[JournalStep]) -> Iterator[Told]:
         turn = _separated(codec.turn_from_json(step.body), known)
         if by_code := list(filter(None, map(codec.call_by_code, ended))):
             turn = replace(turn, calls=[*turn.calls, *by_code])
-        yield Told(step.turn, turn, _in_order(turn.calls, known), step.elapsed_s, worked_s(ended) or step.elapsed_s)
+        yield Told(
+            step.turn, turn, _in_order(turn.calls, known), step.elapsed_s, working_time_s(ended) or step.elapsed_s
+        )
 
 
 def _separated(turn: Turn, results: Sequence[ToolResult]) -> Turn:

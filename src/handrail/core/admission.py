@@ -183,7 +183,7 @@ def _refuse_after_error(
     """Refuse a call because the author's code raised during its admission, and log where."""
     name = parsed.tool.name
     raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-    logs.raised(f"{name} was not admitted{reason} (reference {raised.reference})", error, function)
+    logs.log_exception(f"{name} was not admitted{reason} (reference {raised.reference})", error, function)
     if tell is not None:
         tell(AttemptFailed(parsed.call, 0, f"not admitted{reason}: {raised.words}", None))
     return retries.internal(name, raised.reference)

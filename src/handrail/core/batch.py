@@ -34,6 +34,7 @@ from handrail.parsing import strictjson
 from handrail.parsing.jsontext import CLEAN_ENDS
 from handrail.sandboxes import levels
 from handrail.tools import keys
+from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 
@@ -129,8 +130,9 @@ class Batch:
         settings = self._settings
         may_be_quick = finish in CLEAN_ENDS and not (self.by_code or self._recorded or settings.refusal)
         must_plan = False
+        by_name = tools.by_name
         for lane in self.lanes:
-            if may_be_quick and self._start_quickly(lane, tools):
+            if may_be_quick and self._start_quickly(lane, by_name):
                 continue
             parsed = parse_call(lane.call, tools, finish, repair=settings.repair, sees=settings.policy.sees)
             if type(parsed) is Failure:
@@ -143,12 +145,12 @@ class Batch:
         if must_plan:
             self._plan()
 
-    def _start_quickly(self, lane: CallState, tools: Toolset) -> bool:
+    def _start_quickly(self, lane: CallState, by_name: Mapping[str, BaseTool]) -> bool:
         """Start a plain call by quick admission; return whether it was admitted."""
         call = lane.call
         if not placeholders.none_in(call.arguments):
             return False
-        tool = tools.by_name.get(call.name)
+        tool = by_name.get(call.name)
         if tool is None:
             return False
         admitted = admit_quickly(call, tool, self._settings.policy)
@@ -294,7 +296,8 @@ class Batch:
     def _start_plain(self, lane: CallState, admitted: Admitted) -> None:
         """Take the first step of a plain call. Its execution is begun when it turns out to need more than the last."""
         lane.admitted = admitted
-        self._tell_admitted(admitted)
+        if self._settings.tell is not None:
+            self._settings.tell(_admission_event(admitted))
         self.todo.append((lane, take_first_step(admitted, lane.since, self._settings)))
 
     def _start(self, lane: CallState, admitted: Admitted) -> None:
@@ -303,13 +306,10 @@ class Batch:
             place = keys.default_key(self._settings.run_id, self._turn, lane.place)
             admitted = replace(admitted, place=place)
         lane.admitted = admitted
-        self._tell_admitted(admitted)
-        lane.execution = execute(admitted, self._settings)
-        self.todo.append((lane, next(lane.execution)))
-
-    def _tell_admitted(self, admitted: Admitted) -> None:
         if self._settings.tell is not None:
             self._settings.tell(_admission_event(admitted))
+        lane.execution = execute(admitted, self._settings)
+        self.todo.append((lane, next(lane.execution)))
 
     def _admit(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
         """Admit a call, and count it."""

@@ -1,6 +1,6 @@
 """The loop between a model and its tools: ask, carry out the calls, feed back, until there is an answer.
 
-Like the life of a call it is a generator that yields what must happen and performs nothing:
+Like the execution of a call it is a generator that yields what must happen and performs nothing:
 
     AskModel  -> Turn
     RunCalls  -> Batch, done: one result per call, in order
@@ -13,22 +13,21 @@ Rule 2: the history is valid JSON always: malformed arguments never go back, bec
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from handrail.calls import Media, ToolCall, ToolResult
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets
-from handrail.core.batch import Batch, CallState
+from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import as_history
-from handrail.core.loop_detection import NOTE, STOPPED_AT, TOLD_AT, LoopDetector
-from handrail.core.results import failure_text, text_of, with_note
+from handrail.core.loop_detection import LoopDetector, detect_loops
+from handrail.core.results import text_of
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
@@ -89,84 +88,154 @@ class Ending(Struct, frozen=True):
     output: Any = None
 
 
-Talk: TypeAlias = Generator[AskModel | RunCalls, Any, Ending]
+Conversation: TypeAlias = Generator[AskModel | RunCalls, Any, Ending]
+
+
+class _Parts(Struct):
+    """What the steps of one conversation have in common; see `conversation`."""
+
+    progress: Progress
+    budget: Budget
+    settings: RunSettings
+    wanted: OutputTracker | None
+    flow: FlowState | None
 
 
 def conversation(
     progress: Progress,
     tools: Callable[[], Toolset],
     budget: Budget,
-    conduct: RunSettings,
+    settings: RunSettings,
     started: float,
     wanted: OutputTracker | None = None,
-    course: FlowState | None = None,
-) -> Talk:
+    flow: FlowState | None = None,
+) -> Conversation:
     """Yield what must happen until the run is over; return how it ended.
 
     Args:
         tools: Gives the tools of the next turn; asked once a turn, so that a set may change from step to step.
-        started: When the run began, on `conduct.now`.
+        started: When the run began, on `settings.now`.
         wanted: The form that the answer must have, if any.
-        course: Which calls must be made or must not, if there are rules for it.
+        flow: Which calls must be made or must not, if there are rules for it.
     """
+    parts = _Parts(progress, budget, settings, wanted, flow)
     spent = progress.spent
     while True:
-        if over := budgets.used_up(budget, spent, conduct.now() - started):
-            return Ending("budget", over, last_text(progress.messages))
+        reason = budgets.used_up(budget, spent, settings.now() - started)
+        if reason:
+            return Ending("budget", reason, last_text(progress.messages))
         progress.turn += 1
-        shown, choice = tools(), ""
-        if course is not None:
-            course.begin(progress.turn)
-            choice = course.choice(shown)
+        shown = tools()
+        choice = ""
+        if flow is not None:
+            flow.start_turn(progress.turn)
+            choice = flow.tool_choice(shown)
         turn: Turn = yield AskModel(progress.messages, shown, progress.turn, choice)
         spent.turns += 1
         spent.usage += turn.usage
-        if not turn.calls:
-            progress.messages.append(AssistantMessage(turn))
-            if course is not None and _answered(turn).status == "done":
-                owed, omitted = course.heeded(None, answers=True)
-                if omitted:
-                    return Ending("stopped", omitted, turn.text)
-                if owed:
-                    progress.messages.append(UserMessage(owed))
-                    continue
-            if ending := _answered(turn) if wanted is None else _answered_in_form(turn, wanted, progress, conduct):
-                return ending
-            continue
-        turn = separated(turn, shown)
-        called = wanted.without_answers(turn) if wanted else turn
-        results: list[ToolResult] = []
-        circle = ""
-        if called.calls:
-            batch: Batch = yield RunCalls(called, shown, progress.turn)
-            results, circle = heed_repeats(progress.repeats, batch)
-        owed = ""
-        taken = _prescribed(batch, wanted) if called.calls and batch.prescribes else None
-        ends = taken is not None and taken.status == "done"
-        if course is not None:
-            owed, omitted = course.heeded(batch if called.calls else None, answers=ends or called is not turn)
-            circle, taken = omitted or circle, None if owed and ends else taken
-        if wanted and called is not turn:
-            answer = Failure(Code.NOT_PERMITTED, owed) if owed else wanted.called(turn)
-            results = wanted.results(turn, results, answer)
-            if not (owed or taken):
-                taken = _taken(answer, turn.text or turn.calls[0].arguments, wanted, progress.turn, conduct)
-        if [each for each in results if each.failure or each.repairs or each.handle]:  # rarely: one look for all
-            progress.reads_on = progress.reads_on or any(result.handle for result in results)
-            turn = understood(turn, results)
-            taken = _ends_with(turn, results, budgets.calls_used_up(budget, spent)) or taken
-        progress.messages.append(AssistantMessage(turn))
-        progress.messages.extend(map(ToolMessage, results))
-        if owed and ends:  # a tool that ends the run has answered before its time
-            progress.messages.append(UserMessage(owed))
-        if ending := (Ending("stopped", circle, turn.text) if circle and taken is None else taken):
+        if turn.calls:
+            ending = yield from _take_calls(parts, turn, shown)
+        else:
+            ending = _take_answer(parts, turn)
+        if ending is not None:
             return ending
 
 
-_PENDING = Code.APPROVAL_PENDING
+def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
+    """Take a turn without calls; None when the run goes on."""
+    progress = parts.progress
+    progress.messages.append(AssistantMessage(turn))
+    ending = _ending_by_finish(turn)
+    if ending.status != "done":
+        return ending
+    if parts.flow is not None:
+        complaint, omitted = parts.flow.observe_turn(None, answers=True)
+        if omitted:
+            return Ending("stopped", omitted, turn.text)
+        if complaint:
+            progress.messages.append(UserMessage(complaint))
+            return None
+    if parts.wanted is None:
+        return ending
+    answer = parts.wanted.said(turn)
+    if isinstance(answer, Failure) and not parts.wanted.given_up:
+        progress.messages.append(UserMessage(to_the_model(answer)))
+    return _ending_by_answer(answer, turn.text, parts.wanted, progress.turn, parts.settings)
 
 
-def _answered(turn: Turn) -> Ending:
+class _TurnOutcome(Struct):
+    """What came of a turn with calls, as the steps of `_take_calls` find it out."""
+
+    turn: Turn
+    results: list[ToolResult]
+    ending: Ending | None = None
+    stop_reason: str = ""
+    """Why the run must stop unless it ends anyway."""
+    complaint: str = ""
+    """Why the model's answer is not taken yet, if a rule says so."""
+
+
+def _take_calls(parts: _Parts, turn: Turn, tools: Toolset) -> Generator[RunCalls, Any, Ending | None]:
+    """Carry out the calls of a turn and add them with their results to the history; None when the run goes on."""
+    progress = parts.progress
+    turn = separated(turn, tools)
+    calls = turn if parts.wanted is None else parts.wanted.without_answers(turn)
+    answers = calls is not turn
+    outcome = _TurnOutcome(turn, [])
+    batch: Batch | None = None
+    if calls.calls:
+        batch = yield RunCalls(calls, tools, progress.turn)
+        outcome.results, outcome.stop_reason = detect_loops(progress.repeats, batch)
+        if batch.prescribes:
+            outcome.ending = _ending_by_tools(batch, parts.wanted)
+    ends = outcome.ending is not None and outcome.ending.status == "done"
+    if parts.flow is not None:
+        outcome.complaint, omitted = parts.flow.observe_turn(batch, answers=ends or answers)
+        outcome.stop_reason = omitted or outcome.stop_reason
+        if outcome.complaint and ends:
+            outcome.ending = None
+    if parts.wanted is not None and answers:
+        _take_answer_calls(parts, parts.wanted, outcome)
+    if [each for each in outcome.results if each.failure or each.repairs or each.handle]:  # rarely: one look for all
+        _take_unusual_results(parts, outcome)
+    progress.messages.append(AssistantMessage(outcome.turn))
+    progress.messages.extend(map(ToolMessage, outcome.results))
+    if outcome.complaint and ends:  # a tool that ends the run has answered before its time
+        progress.messages.append(UserMessage(outcome.complaint))
+    if outcome.ending is None and outcome.stop_reason:
+        return Ending("stopped", outcome.stop_reason, outcome.turn.text)
+    return outcome.ending
+
+
+def _take_answer_calls(parts: _Parts, wanted: OutputTracker, outcome: _TurnOutcome) -> None:
+    """Read the calls of a turn that stand for the answer, and add their results to those of the tools."""
+    turn = outcome.turn
+    if outcome.complaint:
+        refusal = Failure(Code.NOT_PERMITTED, outcome.complaint)
+        outcome.results = wanted.results(turn, outcome.results, refusal)
+        return
+    answer = wanted.called(turn)
+    outcome.results = wanted.results(turn, outcome.results, answer)
+    if outcome.ending is None:
+        text = turn.text or turn.calls[0].arguments
+        outcome.ending = _ending_by_answer(answer, text, wanted, parts.progress.turn, parts.settings)
+
+
+def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
+    """Take results that failed, were cut, or whose arguments were repaired."""
+    progress = parts.progress
+    if any(result.handle for result in outcome.results):
+        progress.reads_on = True
+    outcome.turn = understood(outcome.turn, outcome.results)
+    used_up = budgets.calls_used_up(parts.budget, progress.spent)
+    outcome.ending = _ending_by_results(outcome.turn, outcome.results, used_up) or outcome.ending
+
+
+# ---------------------------------------------------------------------- how a run ends
+
+
+def _ending_by_finish(turn: Turn) -> Ending:
+    """Return how a run ends with a turn without calls."""
     match turn.finish:
         case "length":
             return Ending("cut", "the model's answer was cut by its length limit", turn.text)
@@ -181,118 +250,63 @@ def _answered(turn: Turn) -> Ending:
     return Ending("done", text=turn.text)
 
 
-def _answered_in_form(turn: Turn, wanted: OutputTracker, progress: Progress, conduct: RunSettings) -> Ending | None:
-    """Return how the run ends with this text; None when it was told what is wrong with it, and may try again."""
-    ending = _answered(turn)
-    if ending.status != "done":
-        return ending
-    answer = wanted.said(turn)
-    if isinstance(answer, Failure) and not wanted.given_up:
-        progress.messages.append(UserMessage(to_the_model(answer)))
-    return _taken(answer, turn.text, wanted, progress.turn, conduct)
-
-
-def _taken(
-    answer: Answer | Failure, text: str, wanted: OutputTracker, turn: int, conduct: RunSettings
+def _ending_by_answer(
+    answer: Answer | Failure, text: str, wanted: OutputTracker, turn: int, settings: RunSettings
 ) -> Ending | None:
     """Return how the run ends with this answer; None when the model may try again."""
-    if conduct.tell is not None:
-        conduct.tell(
-            AnswerTaken(turn, wanted.way, answer.repairs)
-            if isinstance(answer, Answer)
-            else AnswerRefused(turn, wanted.way, answer)
-        )
     if isinstance(answer, Answer):
+        if settings.tell is not None:
+            settings.tell(AnswerTaken(turn, wanted.way, answer.repairs))
         return Ending("done", "", answer.text, answer.value)
+    if settings.tell is not None:
+        settings.tell(AnswerRefused(turn, wanted.way, answer))
     if not wanted.given_up:
         return None
-    tried = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
-    return Ending("invalid", f"no answer had the form that was asked for in {tried}: {answer.message}", text)
+    attempts = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
+    return Ending("invalid", f"no answer had the form that was asked for in {attempts}: {answer.message}", text)
 
 
-def _ends_with(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Ending | None:
+def _ending_by_results(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Ending | None:
+    """Return how the run ends by its results: nothing is left to spend, or a call waits for a person."""
     if used_up and all(result.failure and result.failure.code == Code.BUDGET_EXHAUSTED for result in results):
-        return Ending("budget", used_up, turn.text)  # it was told in every result, and had its chance to answer
-    if waiting := [result.name for result in results if result.failure and result.failure.code == _PENDING]:
+        return Ending("budget", used_up, turn.text)  # every result says so, and the model had its chance to answer
+    waiting = _waiting_for_approval(results)
+    if waiting:
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)
     return None
 
 
-def _prescribed(batch: Batch, wanted: OutputTracker | None) -> Ending | None:
+def _waiting_for_approval(results: Iterable[ToolResult]) -> list[str]:
+    return [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
+
+
+def _ending_by_tools(batch: Batch, wanted: OutputTracker | None) -> Ending | None:
     """Return how the run ends by what its tools declare: a step waits for a person, or a result is the answer."""
-    waiting = [each.name for each in batch.followed.values() if each.failure and each.failure.code == _PENDING]
+    waiting = _waiting_for_approval(batch.followed.values())
     if waiting:
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}")
     for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-        followed = batch.followed.get(lane.index, result)
-        if lane.admitted is None or not lane.admitted.tool.ends_run or not (result.ok and followed.ok):
-            continue
-        value = result.value
-        if wanted is not None:
-            answer = wanted.plan.read(text_of(value))
-            if isinstance(answer, Failure):
-                return Ending("invalid", f"{result.name} ends the run, and {answer.message}", result.text)
-            value = answer.value
-        return Ending("done", "", result.text, value)
+        last_step = batch.followed.get(lane.index, result)
+        ends_run = lane.admitted is not None and lane.admitted.tool.ends_run
+        if ends_run and result.ok and last_step.ok:
+            return _ending_by_result(result, wanted)
     return None
+
+
+def _ending_by_result(result: ToolResult, wanted: OutputTracker | None) -> Ending:
+    """Return how the run ends with the result of a tool that ends it, held to the form that is asked for."""
+    if wanted is None:
+        return Ending("done", "", result.text, result.value)
+    answer = wanted.plan.read(text_of(result.value))
+    if isinstance(answer, Failure):
+        return Ending("invalid", f"{result.name} ends the run, and {answer.message}", result.text)
+    return Ending("done", "", result.text, answer.value)
 
 
 def last_text(messages: Sequence[Message]) -> str:
     """Return the last thing that the model said."""
     texts = (message.turn.text for message in reversed(messages) if isinstance(message, AssistantMessage))
     return next(filter(None, texts), "")
-
-
-def heed_repeats(repeats: LoopDetector, batch: Batch) -> tuple[list[ToolResult], str]:
-    """Return the results, those that close a circle with a word to the model, and why the run is to stop (or "").
-
-    The same call twice in one turn is no circle: the model had not seen the first result yet.
-    """
-    heeded, circle = batch.finished(), ""
-    for lane, result in zip(batch.lanes, heeded, strict=True):
-        call, admitted = lane.call, lane.admitted
-        told = result.text if result.failure is None and not (result.note or result.media) else _news(result)
-        step = (told, call.name, admitted.arguments if admitted else call.arguments)
-        if (admitted and admitted.tool.poll) or repeats.is_news(step) or _stands_before(lane, batch):
-            continue
-        rounds = repeats.rounds_with(step)
-        if rounds >= STOPPED_AT:
-            circle = f"{call.name} was called {rounds} times with the same arguments and the same result"
-            heeded[lane.index] = _stopped(result, rounds)
-        elif rounds == TOLD_AT:
-            # A second note is one more line: the text has the field already.
-            text = with_note(result.text, NOTE, None if result.note else result.value)
-            heeded[lane.index] = replace(result, note="; ".join(filter(None, (result.note, NOTE))), text=text)
-    return heeded, circle
-
-
-def _stands_before(lane: CallState, batch: Batch) -> bool:
-    """Whether the same call stands in the same turn before."""
-    said = lane.call.name, lane.call.arguments
-    return any((other.call.name, other.call.arguments) == said for other in batch.lanes[: lane.index])
-
-
-def _news(result: ToolResult) -> str:
-    """What a result tells, without notes that say how often it was told."""
-    if result.failure is None:
-        text = text_of(result.value) if result.note else result.text
-        return text + "".join(map(_digest, result.media))
-    # The reference of an internal error is new each time; its code is not.
-    return result.failure.code if result.failure.code == Code.INTERNAL_ERROR else result.text
-
-
-def _digest(media: Media) -> str:
-    """Return what tells two pictures of one size apart."""
-    return sha256(media.data).hexdigest()
-
-
-def _stopped(result: ToolResult, rounds: int) -> ToolResult:
-    failure = Failure(
-        Code.REPEATED_CALL,
-        f"`{result.name}` was called {rounds} times in a circle, each time with the same arguments and result.",
-        "Its result stands above. Use it, call differently, or answer.",
-    )
-    return replace(result, value=None, failure=failure, text=failure_text(failure))
 
 
 # ---------------------------------------------------------------------- the history stays valid

@@ -12,11 +12,12 @@ Rule 3: a model that will not do as it must ends the run after `MOST_OMITTED` tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail.core.batch import Batch
 from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
@@ -80,117 +81,138 @@ class FlowState(Struct):
 
     rules: Rules
     step: Step = field(default_factory=lambda: Step(0))
-    owed: Require | None = None
+    required: Require | None = None
     """What must be called now."""
     omitted: int = 0
 
-    def begin(self, turn: int) -> None:
-        """A turn begins."""
-        self.step = Step(turn, self.step.called, self.step.succeeded)
-        if self.owed is None:
-            owing = (each for each in self.rules if isinstance(each, Require) and each.turn is not None)
-            self.owed = next((each for each in owing if (each.turn or 0) <= turn and self._is_owed(each)), None)
+    def start_turn(self, turn: int) -> None:
+        """Note that a turn begins, and find out what must be called in it."""
+        self.step = replace(self.step, turn=turn)
+        if self.required is None:
+            due = (rule for rule in self._requirements() if rule.turn is not None and rule.turn <= turn)
+            self.required = next(filter(self._is_unmet, due), None)
 
-    def choice(self, tools: Toolset) -> str:
+    def tool_choice(self, tools: Toolset) -> str:
         """Return the turn's `tool_choice`; empty where the rules have none."""
-        if self.owed is not None:
-            may = self.owed_among(tools)
-            return may[0] if len(may) == 1 else "required"
-        return "none" if len(tools) and all(self.refusal(tool.name) for tool in tools) else ""
+        if self.required is not None:
+            names = self.required_tools(tools)
+            return names[0] if len(names) == 1 else "required"
+        if len(tools) and all(self.refusal(tool.name) for tool in tools):
+            return "none"
+        return ""
 
-    def owed_among(self, tools: Toolset) -> list[str]:
+    def required_tools(self, tools: Toolset) -> list[str]:
         """Name the tools of which one must be called now; none where nothing must."""
-        return [] if self.owed is None else [tool.name for tool in tools if fnmatchcase(tool.name, self.owed.tool)]
+        if self.required is None:
+            return []
+        return [tool.name for tool in tools if fnmatchcase(tool.name, self.required.tool)]
 
     def refusal(self, tool: str) -> Failure | None:
         """Return why the model may not call this tool at this step."""
-        if self.owed is not None and not fnmatchcase(tool, self.owed.tool):
+        required = self.required
+        if required is not None and not fnmatchcase(tool, required.tool):
             return Failure(
                 Code.NOT_PERMITTED,
-                f"This step is for `{self.owed.tool}`, and `{tool}` was not called.",
-                f"Call `{self.owed.tool}` first.",
+                f"This step is for `{required.tool}`, and `{tool}` was not called.",
+                f"Call `{required.tool}` first.",
             )
         for rule in self.rules:
             if isinstance(rule, Forbid) and self._forbids(rule, tool):
                 return _forbidden(rule, tool)
         return None
 
-    def heeded(self, batch: Batch | None, *, answers: bool) -> tuple[str, str]:
+    def observe_turn(self, batch: Batch | None, *, answers: bool) -> tuple[str, str]:
         """Note what was called in a turn.
 
         Args:
             answers: The model wants to answer.
 
         Returns:
-            What the model is told where its answer is not taken, and why the run must stop; each empty by default.
+            What the model reads where its answer is not taken, and why the run must stop; each empty by default.
         """
         results = [] if batch is None else [*batch.finished(), *batch.followed.values()]
-        ran = {each.name for each in results if each.attempts or each.replayed}
+        called = {each.name for each in results if each.attempts or each.replayed}
         succeeded = {each.name for each in results if each.ok}
-        self.step = Step(self.step.turn, self.step.called | ran, self.step.succeeded | succeeded)
-        if answers and self.owed is None:
-            owing = (each for each in self.rules if isinstance(each, Require) and each.turn is None)
-            self.owed = next(filter(self._is_owed, owing), None)
-        if self.owed is None or any(fnmatchcase(name, self.owed.tool) for name in ran):
-            self.owed, self.omitted = None, 0
+        self.step = replace(self.step, called=self.step.called | called, succeeded=self.step.succeeded | succeeded)
+        if answers and self.required is None:
+            due = (rule for rule in self._requirements() if rule.turn is None)
+            self.required = next(filter(self._is_unmet, due), None)
+        if self.required is None or _matches_any(self.required.tool, called):
+            self.required = None
+            self.omitted = 0
             return "", ""
         self.omitted += 1
-        told = f"This was not taken as an answer: call `{self.owed.tool}` first. Answer once you have read its result."
+        tool = self.required.tool
+        complaint = f"This was not taken as an answer: call `{tool}` first. Answer once you have read its result."
         if self.omitted < MOST_OMITTED:
-            return told, ""
-        return told, f"the model must call {self.owed.tool}, and in {self.omitted} turns has not"
+            return complaint, ""
+        return complaint, f"the model must call {tool}, and in {self.omitted} turns has not"
 
-    def _is_owed(self, rule: Require) -> bool:
-        met = any(fnmatchcase(name, rule.tool) for name in self.step.called)
-        return not met and (rule.when is None or rule.when(self.step))
+    def _requirements(self) -> Iterator[Require]:
+        return (rule for rule in self.rules if isinstance(rule, Require))
+
+    def _is_unmet(self, rule: Require) -> bool:
+        return not _matches_any(rule.tool, self.step.called) and (rule.when is None or rule.when(self.step))
 
     def _forbids(self, rule: Forbid, tool: str) -> bool:
         if not fnmatchcase(tool, rule.tool) or (rule.until and fnmatchcase(tool, rule.until)):
             return False
-        if rule.until and any(fnmatchcase(name, rule.until) for name in self.step.succeeded):
+        if rule.until and _matches_any(rule.until, self.step.succeeded):
             return False
         return rule.when is None or rule.when(self.step)
 
 
+def _matches_any(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
 def _forbidden(rule: Forbid, tool: str) -> Failure:
     if rule.until:
-        said = f"`{tool}` may be called once `{rule.until}` has succeeded, in a later turn."
-        return Failure(Code.NOT_PERMITTED, said, f"Call `{rule.until}` first, and read what it returns.")
+        message = f"`{tool}` may be called once `{rule.until}` has succeeded, in a later turn."
+        return Failure(Code.NOT_PERMITTED, message, f"Call `{rule.until}` first, and read what it returns.")
     return Failure(Code.NOT_PERMITTED, f"`{tool}` may not be called at this step.", "Go on without it.")
 
 
-def course(rules: Rules, tools: Iterable[str]) -> FlowState:
-    """Return the course of a run.
+def start_flow(rules: Rules, tools: Iterable[str]) -> FlowState:
+    """Return the state of a run's rules at its start.
 
     Raises:
         ConfigError: A rule is none, or names no tool of this run.
     """
-    known = list(tools)
+    known_names = list(tools)
     for rule in rules:
         if not isinstance(rule, Require | Forbid):
             raise ConfigError(f"flow holds {rule!r}; a rule is a `Require` or a `Forbid`")
-        for name in filter(None, (rule.tool, rule.until if isinstance(rule, Forbid) else "")):
-            if not any(fnmatchcase(each, name) for each in known):
-                near = names.nearest(name, known)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+        for name in _tools_named_by(rule):
+            if not any(fnmatchcase(each, name) for each in known_names):
+                nearest = names.nearest(name, known_names)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
                 raise ConfigError(f"flow names {name!r}, which is no tool of this run{hint}")
     return FlowState(tuple(rules))
 
 
-# ---------------------------------------------------------------------- as a journal keeps them
+def _tools_named_by(rule: Require | Forbid) -> list[str]:
+    if isinstance(rule, Forbid) and rule.until:
+        return [rule.tool, rule.until]
+    return [rule.tool]
+
+
+# ---------------------------------------------------------------------- as a journal stores them
 
 
 def rules_as_json(rules: Rules) -> list[Json]:
-    """Return rules as a journal keeps them; of a function it keeps that there was one."""
-    return [
-        ["require", each.tool, each.turn, each.when is not None]
-        if isinstance(each, Require)
-        else ["forbid", each.tool, each.until, each.when is not None]
-        for each in rules
-    ]
+    """Return rules as a journal stores them; of a function it stores that there was one."""
+    return [_rule_as_json(rule) for rule in rules]
 
 
-def rules_from_json(told: Sequence[Json]) -> Rules:
+def _rule_as_json(rule: Require | Forbid) -> Json:
+    depends_on_function = rule.when is not None
+    if isinstance(rule, Require):
+        return ["require", rule.tool, rule.turn, depends_on_function]
+    return ["forbid", rule.tool, rule.until, depends_on_function]
+
+
+def rules_from_json(stored: Sequence[Json]) -> Rules:
     """Return rules from a journal.
 
     Raises:
@@ -198,9 +220,9 @@ def rules_from_json(told: Sequence[Json]) -> Rules:
         JournalMismatch: They cannot be read.
     """
     try:
-        if any(by_function for *_, by_function in told):
+        if any(by_function for *_, by_function in stored):
             raise ConfigError("a rule of this run's flow depends on a function, which cannot be kept; give flow= again")
-        return [_RULES[kind](tool, beside) for kind, tool, beside, _ in told]
+        return [_RULES[kind](tool, beside) for kind, tool, beside, _ in stored]
     except (KeyError, TypeError, ValueError) as error:
         raise JournalMismatch(f"the rules of a run's flow cannot be read: {error!r}") from error
 

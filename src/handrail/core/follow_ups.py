@@ -71,7 +71,9 @@ def _step(
         return Following(lane, then.tool, replace(call, arguments=keys.canonical(results.plain(given))), slot)
     except Exception as error:  # a template that looks at what is not there, or the author's own function
         raised = Raised(error)
-        logs.raised(f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})", error)
+        logs.log_exception(
+            f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})", error
+        )
         if tell is not None:
             tell(AttemptFailed(call, 0, f"not called: {raised.words}", None))
         return Following(lane, then.tool, call, slot, refuse_call(call, internal(call.name, raised.reference)))

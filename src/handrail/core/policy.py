@@ -145,7 +145,7 @@ class Policy(Struct, frozen=True):
         risk = tool.effective_risk
         if not self.sees(tool):
             return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.required_permission}")
-        if self.done_before and tool.writes and act(tool.name, arguments) in self.done_before:
+        if self.done_before and tool.writes and describe_write(tool.name, arguments) in self.done_before:
             before = f"the run that this one was forked from has already done this {tool.name}"
             return Verdict(Decision.ASK, risk, before, tool.required_approvals)
         for rule in self.rules:
@@ -179,7 +179,7 @@ _ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {None: (), **{risk: _RISKS[n
 _ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
 
 
-def act(tool: str, arguments: Mapping[str, Json]) -> str:
+def describe_write(tool: str, arguments: Mapping[str, Json]) -> str:
     """Return what a write is known by, whatever its key."""
     return f"{tool}({keys.canonical(dict(arguments))})"
 

@@ -110,7 +110,7 @@ class OutputSchema(Struct, frozen=True):
         try:
             value = self.bind(checked.arguments)
         except Exception as error:  # a validator of the engineer's own, which met what its author had not thought of
-            logs.raised(f"checking an answer of the form {self.name!r} failed", error)
+            logs.log_exception(f"checking an answer of the form {self.name!r} failed", error)
             value = Failure(Code.INTERNAL_ERROR, "The answer could not be checked.", "Answer again, more plainly.")
         if isinstance(value, Failure):
             return _about_an_answer(value)

@@ -96,20 +96,21 @@ class CallAssembler:
         return None
 
     def _begins_another(self, call: StreamedCall, index: int | None, id: str, name: str, text: str) -> bool:
-        other_id = bool(id and call.id and id != call.id)
+        has_other_id = bool(id and call.id and id != call.id)
+        has_text = bool(text.strip())
         if not name:
             # A new id alone says little: some servers invent one for every piece of one call.
-            elsewhere = other_id or (index is not None and index not in self._by_index)
-            return (elsewhere and bool(text.strip()) and call.is_whole()) or (call.announced and bool(text.strip()))
-        if other_id:
+            is_elsewhere = has_other_id or (index is not None and index not in self._by_index)
+            return has_text and (call.announced or (is_elsewhere and call.is_whole()))
+        if has_other_id:
             return True
         if name != call.name:
             return bool(call.pieces) or (bool(call.name) and self._is_tool(call.name))
         if not call.is_whole():
             return False
         if id and id == call.id:  # repeated in every piece, unless one id serves for all calls
-            return bool(text.strip()) and self._is_elsewhere(call, index)
-        return bool(id) or bool(text.strip())
+            return has_text and self._is_elsewhere(call, index)
+        return bool(id) or has_text
 
     def _is_elsewhere(self, call: StreamedCall, index: int | None) -> bool:
         return index is not None and self._by_index.get(index) is not call
@@ -143,17 +144,16 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     Args:
         answer: The answer's own id. With it as a part, the ids of two turns differ.
     """
+    ending = ""
     if answer:
         ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}"
-    else:
-        ending = ""
     taken = {call.id for call in calls}
-    completed = []
+    completed: list[ToolCall] = []
     for position, call in enumerate(calls):
         if not call.id:
-            made = next(id for id in _candidate_ids(position, ending) if id not in taken)
-            taken.add(made)
-            call = replace(call, id=made)
+            id = next(each for each in _candidate_ids(position, ending) if each not in taken)
+            taken.add(id)
+            call = replace(call, id=id)
         completed.append(call)
     return completed
 

@@ -111,13 +111,10 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     """
     if isinstance(body, (str, bytes)):
         body = _parse_json(body)
-    if isinstance(body, list) and body:
-        body = body[0]
+    body = _unwrap(body)
     if not isinstance(body, Mapping):
         return None
-    error = body.get("error") or body.get("errors")
-    if isinstance(error, list) and error:
-        error = error[0]
+    error = _unwrap(body.get("error") or body.get("errors"))
     if isinstance(error, Mapping):
         return _parse_error(error)
     if error:
@@ -127,6 +124,13 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     if body.get("detail") and "choices" not in body:
         return ProviderError(message=_as_text(body["detail"]))
     return None
+
+
+def _unwrap(value: Json) -> Json:
+    """Return the first item of a list, or the value itself."""
+    if isinstance(value, list) and value:
+        return value[0]
+    return value
 
 
 def classify(
@@ -187,16 +191,20 @@ def _sentence(status: int | None, error: ProviderError) -> str:
 
 
 def _parse_error(error: Mapping[str, Json]) -> ProviderError:
-    words = [error.get(key) for key in ("code", "type", "status")]
-    named = [word for word in words if isinstance(word, str) and word and not word.isdigit()]
-    numbers = [number for word in (*words, error.get("status_code")) if (number := _status(word))]
-    code = next(iter(named), str(numbers[0]) if numbers else "")
+    values = [error.get(key) for key in ("code", "type", "status")]
+    words = [value for value in values if isinstance(value, str) and value and not value.isdigit()]
+    status = next(filter(None, map(_status, (*values, error.get("status_code")))), None)
+    # OpenRouter's code is a number and Google's a number beside a word; a word says more.
+    code = ""
+    if words:
+        code = words[0]
+    elif status:
+        code = str(status)
     return ProviderError(
-        # OpenRouter's code is a number and Google's a number beside a word; a word says more.
         code=received.legible(code),
         message=_as_text(error.get("message") or error.get("detail") or ""),
-        words=tuple(word.lower() for word in named),
-        status=numbers[0] if numbers else None,
+        words=tuple(word.lower() for word in words),
+        status=status,
         retry_after_s=next(_delays_s(error.get("details")), None),
     )
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from secrets import token_hex
 from time import time
 from typing import Any
@@ -15,27 +12,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from handrail import logs
-from handrail.audit.trail import AuditBuilder
+from handrail.audit.observer import AuditObserver
 from handrail.core.budgets import Budget
-from handrail.core.conversation import Ending, Progress, last_text
+from handrail.core.conversation import Ending, Progress, Status, last_text
 from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import Window
-from handrail.core.redaction import Redactor
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
-from handrail.futures import StoreAnswer, wait_for
-from handrail.journal.cursor import JournalCursor, worked_s
+from handrail.futures import wait_for
+from handrail.journal.cursor import JournalCursor, working_time_s
 from handrail.messages import Delta, Message, Options
-from handrail.ports import AuditStore, Observer, Selector
-from handrail.records import AuditEntry, StoredRun
+from handrail.ports import Observer, Selector
+from handrail.records import StoredRun
 from handrail.tools.toolset import Toolset
-from handrail.workers.threads import raised
-
-_MOST_UNWRITTEN = 1000
-"""How many records of one run are kept to be written again after the audit log has failed; the oldest are dropped."""
+from handrail.workers.threads import wrap_error
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
@@ -82,7 +75,7 @@ class ActiveRun(Struct, eq=False):
 
     def attach_journal(self, stored: StoredRun, *, now: Callable[[], float], replaying: bool) -> None:
         """Continue along a journal, as if no time had passed since its last step."""
-        self.started = now() - worked_s(stored.steps)
+        self.started = now() - working_time_s(stored.steps)
         deadline = Deadline(self.started + self.budget.time_s) if self.budget.time_s is not None else Deadline()
         self.settings = replace(self.settings, deadline=deadline, epoch=stored.record.epoch)
         if stored.record.cancel_requested and not replaying:
@@ -143,99 +136,55 @@ class ActiveRun(Struct, eq=False):
         tell_all(self.observers, event)
 
 
-class AuditObserver:
-    """Writes what a run decides and does into the audit log, and logs failures to do so.
-
-    Nothing waits for the log, except `written`.
-    """
-
-    __slots__ = ("_account", "_asked", "_last", "_run_id", "_store", "_unwritten")
-
-    def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
-        self._store, self._account = store, AuditBuilder(run_id, redactor, principal)
-        self._run_id = run_id
-        self._asked: Future[None] | None = None
-        self._last: list[AuditEntry] = []
-        """The records that `_asked` confirms."""
-        self._unwritten: deque[AuditEntry] = deque(maxlen=_MOST_UNWRITTEN)
-
-    def __call__(self, event: Event) -> None:
-        if notices := self._account.notices(event):
-            self._append(notices)
-
-    def _append(self, notices: Sequence[AuditEntry]) -> None:
-        try:
-            answer = self._store.append_audit(notices)
-        except Exception:
-            self._unwritten.extend(notices)
-            raise
-        if not isinstance(answer, Future):
-            return
-        if answer is self._asked:  # a store may answer many at once
-            self._last.extend(notices)
-            return
-        self._asked, self._last = answer, list(notices)
-        # Not a bound method: the future, which this object refers to, would refer back to it.
-        answer.add_done_callback(partial(_written, self._run_id, self._last, self._unwritten))
-
-    async def written(self, within_s: float) -> Exception | None:
-        """Wait until the log has all records of this run so far; write those again that it did not take.
-
-        Returns:
-            The reason if it did not take them; None if it did.
-        """
-        try:
-            if self._unwritten:
-                notices = list(self._unwritten)
-                self._unwritten.clear()
-                self._append(notices)
-            if self._asked is not None:
-                written: StoreAnswer[None] = self._asked
-                await asyncio.wait_for(wait_for(written), within_s)
-        except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
-            return error
-        return None
-
-
 class ListenerAdapter(Struct):
-    """Hears a model's answer on its way and tells the run's observers."""
+    """Passes what a model's transport reports to the observers of the run."""
 
-    session: ActiveRun
+    active: ActiveRun
 
     def delta(self, delta: Delta) -> None:
-        """Tell of a piece of the answer."""
-        self.session.tell(Streamed(delta))
+        """Pass on a piece of the answer."""
+        self.active.tell(Streamed(delta))
 
     def exchange(self, exchange: HttpExchange) -> None:
-        """Tell of a request and its answer."""
-        self.session.tell(exchange)
+        """Pass on a request and its answer."""
+        self.active.tell(exchange)
 
 
-def _written(run_id: str, notices: list[AuditEntry], unwritten: deque[AuditEntry], answer: Future[None]) -> None:
-    if (error := answer.exception()) is not None:
-        unwritten.extend(notices)
-        logs.raised(f"an audit record of run {run_id} could not be written", error)
+async def wait_until_audited(observer: AuditObserver, within_s: float) -> Exception | None:
+    """Wait until the audit log has all records of a run so far; those that it did not take are offered again.
+
+    Returns:
+        The reason if it did not take them; None if it did.
+    """
+    try:
+        await asyncio.wait_for(wait_for(observer.flush()), within_s)
+    except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
+        return error
+    return None
 
 
 def tell_all(observers: Sequence[Observer], event: Event) -> None:
-    """Tell each of them; one that raises is logged and costs nothing."""
+    """Give an event to each observer; one that raises is logged and costs nothing."""
     for observer in observers:
         try:
             observer(event)
         except BaseException as error:  # one that only looks on must not cost a result
-            logs.raised(f"an observer raised on {type(event).__name__}; the run goes on", raised(error).error)
+            logs.log_exception(
+                f"an observer raised on {type(event).__name__}; the run goes on", wrap_error(error).error
+            )
 
 
-def cancelled(session: ActiveRun) -> Ending:
-    """Return how a run ends that was cancelled."""
-    return Ending("cancelled", "the run was cancelled", last_text(session.progress.messages))
+def cancelled(active: ActiveRun) -> Ending:
+    """Return the ending of a run that was cancelled."""
+    return Ending("cancelled", "the run was cancelled", last_text(active.progress.messages))
 
 
-def ending_by(error: ModelError, session: ActiveRun) -> Ending:
-    """Return how a run ends whose model could not be asked."""
-    if session.cancelled:
-        return cancelled(session)
-    return Ending("budget" if error.code == OUT_OF_TIME else "failed", str(error), last_text(session.progress.messages))
+def ending_by(error: ModelError, active: ActiveRun) -> Ending:
+    """Return the ending of a run whose model could not be asked."""
+    if active.cancelled:
+        return cancelled(active)
+    status: Status = "budget" if error.code == OUT_OF_TIME else "failed"
+    return Ending(status, str(error), last_text(active.progress.messages))
 
 
 def new_run_id() -> str:

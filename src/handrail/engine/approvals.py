@@ -32,7 +32,8 @@ from handrail.core.redaction import Redactor
 from handrail.effects import Approval, ApprovalScope, AskHuman
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import grant_id, kept_name, scope_of
-from handrail.engine.shared import NOT_ASKED, SharedResources
+from handrail.engine.shared import SharedResources
+from handrail.engine.user_code import NOT_ASKED
 from handrail.errors import Json, StoreUnavailable
 from handrail.futures import StoreAnswer, wait_for
 from handrail.ports import (
@@ -306,4 +307,4 @@ def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> Non
         if isinstance(approver, Withdrawing):
             approver.withdraw(asked, kept)
     except Exception as error:  # somebody else's code, which must not cost the word that was given
-        logs.raised("an approver raised when its question was taken back", error)
+        logs.log_exception("an approver raised when its question was taken back", error)

@@ -16,21 +16,21 @@ from handrail.futures import mailbox
 class AsyncioScheduler:
     """The running event loop as a `Scheduler`."""
 
-    __slots__ = ("_mailbox", "first_step", "go_on", "loop")
+    __slots__ = ("_mailbox", "continue_in_task", "loop", "start_eagerly")
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._mailbox = mailbox()
         tasks = EagerTasks(self.loop)
-        self.first_step = tasks.first_step
-        self.go_on = tasks.go_on
+        self.start_eagerly = tasks.start_eagerly
+        self.continue_in_task = tasks.continue_in_task
 
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
-        """See `Scheduler.later`."""
+    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+        """See `Scheduler.call_later`."""
         return self.loop.call_later(seconds, then, *args)
 
-    def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Scheduler.post`. The scheduler is left when its loop is closed."""
+    def call_soon_threadsafe(self, then: Callable[..., Any], *args: Any) -> None:
+        """See `Scheduler.call_soon_threadsafe`. The scheduler is left when its loop is closed."""
         try:
             self._mailbox.post(then, *args)
         except RuntimeError:
@@ -39,7 +39,7 @@ class AsyncioScheduler:
     async def wait_for(self, executor: BatchExecutor) -> None:
         """Return when every call has its result; if the task is cancelled, the calls are cancelled first."""
         active = executor.session
-        stop = partial(self.post, executor.cancel)
+        stop = partial(self.call_soon_threadsafe, executor.cancel)
         active.add_stop(stop)
         if active.cancelled:  # before the stop was there to be called
             executor.cancel()

@@ -29,7 +29,7 @@ from handrail.errors import Code, ToolError
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import ProcessEnded, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
-from handrail.workers.threads import ThreadTask, attempted
+from handrail.workers.threads import ThreadTask, run_tool
 
 # An async tool that is cancelled gets this long to end; then the call is over and the tool is said to be running on.
 CANCEL_GRACE_S = 0.5
@@ -103,7 +103,7 @@ class Attempts(Struct, eq=False):
         starts_here = flag is None and tool.in_place
         outcome: Outcome | None = None
         if starts_here:
-            outcome = self.ground.first_step(start) if tool.is_async else attempted(start)
+            outcome = self.ground.start_eagerly(start) if tool.is_async else run_tool(start)
             if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
                 self._end(watcher, lane, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
@@ -115,16 +115,16 @@ class Attempts(Struct, eq=False):
         if outcome is not None:
             self._report(attempt, outcome)
         elif starts_here:
-            self.ground.go_on(attempt)
+            self.ground.continue_in_task(attempt)
         elif tool.isolation != "none":
-            attempt.apart = self.services.apart(tool, start.keywords, effect.timeout_s)
+            attempt.apart = self.services.call_isolated(tool, start.keywords, effect.timeout_s)
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
             scheduler.start(self.ground, attempt)
         elif tool.blocking:
             self._in_thread(attempt, start)
         else:
-            self._report(attempt, attempted(start))
+            self._report(attempt, run_tool(start))
         if self.under_way.get(lane) is attempt:  # it has not ended meanwhile
             self._set_alarm(attempt, effect.timeout_s)
 
@@ -157,7 +157,9 @@ class Attempts(Struct, eq=False):
 
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
-        attempt.job = self.services.threads.submit(call, partial(self.ground.post, self._report, attempt))
+        attempt.job = self.services.threads.submit(
+            call, partial(self.ground.call_soon_threadsafe, self._report, attempt)
+        )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
@@ -216,7 +218,7 @@ class Attempts(Struct, eq=False):
             details.append(f"HTTP {status}")
         suffix = f" ({', '.join(details)})" if details else ""
         redacted = None if self.secrets is None else self.secrets.text
-        logs.raised(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
+        logs.log_exception(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
@@ -241,7 +243,7 @@ class Attempts(Struct, eq=False):
             return
         together = [attempt]
         self.together[seconds] = together
-        self.alarms.append(self.ground.later(seconds, self._ring, together))
+        self.alarms.append(self.ground.call_later(seconds, self._ring, together))
 
     def _ring(self, attempts: Sequence[Attempt]) -> None:
         """End those of these attempts that are still under way: their time is over."""
@@ -256,10 +258,10 @@ class Attempts(Struct, eq=False):
             attempt.flag.set()
         if attempt.job is None:
             attempt.cancel()
-            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif attempt.apart is not None:
             attempt.apart.kill()  # it reports that by itself; if it does not, it is given up as any other
-            self.ground.later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
         else:
@@ -294,7 +296,7 @@ def _identity(value: Any) -> Any:
 def _interpret_interrupted(outcome: Outcome, attempt: Attempt) -> Outcome:
     """Return what an outcome means that came after the tool was interrupted."""
     match outcome:
-        case Raised(error=ProcessEnded(begun=False)):
+        case Raised(error=ProcessEnded(started=False)):
             return Unfinished(End.NOT_STARTED, attempt.by_cancel)
         case Returned(value=value):
             return Returned(value, late=True)

@@ -4,14 +4,14 @@ A task costs as much as everything else that is done for a quick call. Python 3.
 the same for 3.11 on, by the interface that asyncio documents for those who bring tasks of their own (task lifetime
 support in "Extending asyncio").
 
-Whatever a tool does in its first step must find the task in which it will go on: `asyncio.timeout` and `TaskGroup` look
-at `current_task` and cancel that task later. So the step is taken under the name of a runner, a task that exists and
-has not been run yet. When the tool ends in this step, the runner is as good as new; when it waits, the runner is its
-task from then on.
+Whatever a tool does in its first step must find the task in which it will continue: `asyncio.timeout` and `TaskGroup`
+look at `current_task` and cancel that task later. So the step is taken as if in an `EagerTask`, whose task exists and
+has not been run yet. When the tool ends in this step, the task is ready for the next tool; when it waits, the task is
+its own from then on.
 
 Rule 1: a tool has a context of its own, for all of its steps.
-Rule 2: between the first step and `go_on` nothing else runs in the loop's thread.
-Rule 3: `work.ended` is called exactly once for what goes on, in the loop's thread.
+Rule 2: between the first step and `continue_in_task` nothing else runs in the loop's thread.
+Rule 3: `work.ended` is called exactly once for work that continues, in the loop's thread.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, cast
 
 from handrail.effects import End, Outcome, Unfinished
 from handrail.engine.scheduler import AsyncWork
-from handrail.workers.threads import raised, returned
+from handrail.workers.threads import wrap_error, wrap_value
 
 
 class EagerTasks:
-    """The runners that are ready for the next tools of one event loop: as many as called one another at once."""
+    """The tasks that are ready for the next tools of one event loop: as many as called one another at once."""
 
     __slots__ = ("_loop", "_ready")
 
@@ -37,106 +37,110 @@ class EagerTasks:
         self._loop = loop
         self._ready: list[EagerTask] = []
 
-    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
-        """See `Scheduler.first_step`."""
-        loop, ready = self._loop, self._ready
-        runner = ready.pop() if ready else EagerTask(loop)  # taken: a tool may call others in its first step
-        if runner.begun:  # the loop has run since they were ready, and has ended the tasks of the others too
+    def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+        """See `Scheduler.start_eagerly`."""
+        loop = self._loop
+        ready = self._ready
+        eager = ready.pop() if ready else EagerTask(loop)  # taken: a tool may call others in its first step
+        if eager.has_run:  # the loop has run since they were ready, and has ended the tasks of the others too
             ready.clear()
-            runner = EagerTask(loop)
-        context = runner.context = copy_context()
-        caller, task = asyncio.current_task(loop), runner.task
+            eager = EagerTask(loop)
+        context = eager.context = copy_context()
+        task = eager.task
+        caller = asyncio.current_task(loop)
         if caller is not None:
             _leave_task(loop, caller)
         _enter_task(loop, task)
         outcome: Outcome | None = None
         try:
-            begun = begin()  # makes a coroutine; nothing of the tool's runs yet
-            runner.steps = steps = begun if type(begun) is CoroutineType else _awaited(begun)
-            runner.waits_for = context.run(steps.send, None)
-        except StopIteration as end:
-            outcome = returned(end.value)
+            awaitable = begin()  # makes a coroutine; nothing of the tool's runs yet
+            eager.steps = steps = awaitable if type(awaitable) is CoroutineType else _await(awaitable)
+            eager.waits_for = context.run(steps.send, None)
+        except StopIteration as stop:
+            outcome = wrap_value(stop.value)
         except BaseException as error:
-            outcome = _outcome_of(error)
+            outcome = _read_outcome(error)
         finally:
             _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
-        if outcome is None or not task.cancelling():  # else it would end the next one in this one's place
-            ready.append(runner)
+        if outcome is None or not task.cancelling():  # else it would end the next tool in place of this one
+            ready.append(eager)
         return outcome
 
-    def go_on(self, work: AsyncWork) -> None:
-        """See `Scheduler.go_on`."""
-        self._ready.pop().go_on(work)
+    def continue_in_task(self, work: AsyncWork) -> None:
+        """See `Scheduler.continue_in_task`."""
+        self._ready.pop().continue_in_task(work)
 
 
 class EagerTask(Coroutine[Any, Any, None]):
     """What a task runs: the steps of one piece of work after its first; nothing when there are none."""
 
-    __slots__ = ("_work", "begun", "context", "steps", "task", "waits_for")
+    __slots__ = ("_work", "context", "has_run", "steps", "task", "waits_for")
 
     context: Context
     steps: Coroutine[Any, Any, Any]
     waits_for: Any
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.begun = False
+        self.has_run = False
         self._work: AsyncWork | None = None
         self.task: asyncio.Task[None] = loop.create_task(self)
 
-    def go_on(self, work: AsyncWork) -> None:
+    def continue_in_task(self, work: AsyncWork) -> None:
         """Let the task take the steps that remain of this work."""
-        self._work, work.task = work, self.task
+        self._work = work
+        work.task = self.task
 
     def send(self, value: Any) -> Any:
         """Take the next step, as a task asks for it."""
-        if self._work is None:  # begun without work: it was ready, and nobody needed it
-            self.begun = True
+        if self._work is None:  # run without work: it was ready, and nobody needed it
+            self.has_run = True
             raise StopIteration
-        if not self.begun:
-            self.begun = True
+        if not self.has_run:
+            self.has_run = True
             return self.waits_for
         return self._step(self.steps.send, value)
 
     def throw(self, error: Any, *rest: Any) -> Any:
-        """Let an exception, mostly a cancellation, arrive where the work waits."""
-        self.begun = True
+        """Raise an exception, mostly a cancellation, where the work waits."""
+        self.has_run = True
         if self._work is None:
             raise error
         return self._step(self.steps.throw, rest[0] if rest and rest[0] is not None else error)
 
     def close(self) -> None:
-        """Give the work up: the loop ends without it."""
+        """Close the work: the loop ends without it."""
         if self._work is not None:
             self.steps.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        raise RuntimeError("a runner is run by its task")
+        raise RuntimeError("an EagerTask is run by its task")
 
-    def _step(self, step: Callable[[Any], Any], what: Any) -> Any:
+    def _step(self, step: Callable[[Any], Any], argument: Any) -> Any:
         try:
-            return self.context.run(step, what)
+            return self.context.run(step, argument)
         except BaseException as error:
-            self._end(_outcome_of(error))  # kept by no name: an error's traceback holds this frame
+            self._end(_read_outcome(error))  # assigned to no name: an error's traceback holds this frame
         raise StopIteration
 
     def _end(self, outcome: Outcome) -> None:
-        """Say how the work ended, and let go of it: the task holds this, and no circle outlives a call."""
-        work, self._work = cast(AsyncWork, self._work), None
+        """Report how the work ended, and let go of it: the task holds this, and no circle outlives a call."""
+        work = cast(AsyncWork, self._work)
+        self._work = None
         del self.task
         work.task = None
         work.ended(work, outcome)
 
 
-def _outcome_of(end: BaseException) -> Outcome:
-    """Return how work ended whose last step ended with this exception; `StopIteration` is a coroutine's return."""
-    if isinstance(end, StopIteration):
-        return returned(end.value)
-    if isinstance(end, asyncio.CancelledError):
+def _read_outcome(error: BaseException) -> Outcome:
+    """Return how work ended whose last step raised this exception; `StopIteration` is a coroutine's return."""
+    if isinstance(error, StopIteration):
+        return wrap_value(error.value)
+    if isinstance(error, asyncio.CancelledError):
         return Unfinished(End.STOPPED, cancelled=True)
-    return raised(end)
+    return wrap_error(error)
 
 
-async def _awaited(what: Awaitable[Any]) -> Any:
-    return await what
+async def _await(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -11,17 +11,19 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from handrail import plugins
 from handrail.audit import log_key
+from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import notice_of_word
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
@@ -29,17 +31,18 @@ from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallPosition
 from handrail.core.budgets import Budget, Spent
-from handrail.core.conversation import AskModel, Ending, Progress, Talk, conversation, heed_repeats, last_text
+from handrail.core.conversation import AskModel, Conversation, Ending, Progress, conversation, last_text
 from handrail.core.execution import Deadline, RunSettings
-from handrail.core.flow import FlowState, Rules, course, rules_as_json
+from handrail.core.flow import FlowState, Rules, rules_as_json, start_flow
 from handrail.core.follow_ups import following, tell_of, with_steps
 from handrail.core.history import Window, mended
+from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.redaction import Known, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.structured_output import wanted, way_of
 from handrail.engine import tool_visibility
-from handrail.engine.active_run import ActiveRun, AuditObserver, cancelled, ending_by, new_run_id, tell_all
+from handrail.engine.active_run import ActiveRun, cancelled, ending_by, new_run_id, tell_all
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
@@ -102,6 +105,18 @@ Request: TypeAlias = "AskTurn | PerformBatch | CallFunction | StoreAnswer[Any]"
 
 Verb: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns the value of the verb."""
+
+
+class CallInProgress(Protocol):
+    """A call of a tool, as far as a run that the tool starts without its context must know it."""
+
+    def named_by_question(self, messages: Sequence[Message]) -> str:
+        """Return the name of a run with this question."""
+        ...
+
+
+current_call: ContextVar[CallInProgress | None] = ContextVar("handrail_call", default=None)
+"""The call whose tool runs this code; None outside of a call of a stored run."""
 
 
 class Engine:
@@ -204,13 +219,7 @@ class Engine:
         Raises:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
-        if file := reimport.under_way():
-            raise SetupError(
-                f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
-                'put them under `if __name__ == "__main__":`'
-            )
-        if self._closed:
-            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
+        self._check_open()
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id = run or new_run_id()
         budget = budget or self.budget
@@ -223,22 +232,14 @@ class Engine:
         if is_audited and self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
             listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
-        settings = RunSettings(
+        settings = self._make_settings(
+            run_id,
             policy=policy or self.policy,
-            now=self.now,
-            jitter=self._jitter,
-            run_id=run_id,
-            scope=self.scope_prefix,
             deadline=Deadline(started + budget.time_s) if budget.time_s is not None else Deadline(),
-            result_bytes=self.result_bytes,
-            backoff=self._backoff,
-            repair=self._repair,
             keeps=run is not None or not by_calls,
-            tell=partial(tell_all, listening) if listening else None,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
             stem=f"{run_id}/{progress.nonce}" if progress.nonce else "",
-            renews=self.leases is not None,
-            looks_up=self.looks_up is not None,
+            tell=partial(tell_all, listening) if listening else None,
             secrets=known if known.forms else None,
             refusal=flow_state.refusal if flow_state is not None else None,
         )
@@ -255,6 +256,30 @@ class Engine:
             options=options or Options(),
             selector=None if selector is None else selector_of(selector),
             flow=flow_state,
+        )
+
+    def _check_open(self) -> None:
+        if file := reimport.current_file():
+            raise SetupError(
+                f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
+                'put them under `if __name__ == "__main__":`'
+            )
+        if self._closed:
+            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
+
+    def _make_settings(self, run_id: str, *, policy: Policy, **of_the_run: Any) -> RunSettings:
+        return RunSettings(
+            policy=policy,
+            now=self.now,
+            jitter=self._jitter,
+            run_id=run_id,
+            scope=self.scope_prefix,
+            result_bytes=self.result_bytes,
+            backoff=self._backoff,
+            repair=self._repair,
+            renews=self.leases is not None,
+            looks_up=self.looks_up is not None,
+            **of_the_run,
         )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
@@ -305,7 +330,7 @@ class Engine:
 
     def release_run(self, active: ActiveRun) -> None:
         """Release a stored run that ended for its caller but not in the store, so that any process may resume it."""
-        if active.recording is not None and (entry := active.recording.left()):
+        if active.recording is not None and (entry := active.recording.release_entry()):
             self.unrecorded.enter(entry)
 
     def callable_tools(self) -> Toolset:
@@ -321,7 +346,7 @@ class Engine:
         return Batch(
             turn.calls,
             turn.finish,
-            tools,
+            self._showing.callable_tools(turn.calls, active.selector),
             active.settings,
             budget=active.budget,
             spent=active.progress.spent,
@@ -375,7 +400,7 @@ class Engine:
         if not run:
             return batch.finished()
         with self._guard:
-            return heed_repeats(active.progress.repeats, batch)[0]
+            return detect_loops(active.progress.repeats, batch)[0]
 
     # ------------------------------------------------------------------ conversations
 
@@ -406,7 +431,7 @@ class Engine:
             ending = yield from self._converse(active, model)
             if recording is not None and (last := recording.last_entry(ending)):
                 yield self.runs.append_entry(last)
-                recording.entered()
+                recording.confirm_entry()
         except Fenced:
             ending = Ending("moved", "somebody else has taken this run over", last_text(active.progress.messages))
         except StoreUnavailable as error:
@@ -442,15 +467,15 @@ class Engine:
                 answer = yield from self.open_batch(active, step.turn, step.number)
                 yield from self.perform_turn(active, answer, step.number)
 
-    def _start_conversation(self, active: ActiveRun) -> Talk:
+    def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
             active.progress,
             partial(self.asker.shown, active),
             active.budget,
-            conduct=active.settings,
+            settings=active.settings,
             started=active.started,
             wanted=active.wanted,
-            course=active.flow,
+            flow=active.flow,
         )
 
     def perform_turn(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
@@ -498,7 +523,7 @@ class Engine:
             return
         if (yield self.runs.append_entry(entry)):
             active.mark_cancelled()
-        recording.entered()
+        recording.confirm_entry()
 
     # ------------------------------------------------------------------ stored runs
 
@@ -556,7 +581,7 @@ class Engine:
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
-        return course(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
+        return start_flow(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""

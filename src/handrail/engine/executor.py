@@ -3,9 +3,9 @@
 `BatchExecutor.perform` is the whole of it: one effect in, one answer out, now or later. `attempts` watches over tools
 that are running; what differs between drivers is the `Scheduler` (see `scheduler`).
 
-Rule 1: everything here happens in the scheduler's own thread; other threads only `post`. What reports when the
-        scheduler is left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread that
-        reports it.
+Rule 1: everything here happens in the scheduler's own thread; other threads only `call_soon_threadsafe`. What reports
+        when the scheduler is left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread
+        that reports it.
 Rule 2: an effect says what it is for. Nothing here looks into the generator that has yielded it.
 """
 
@@ -24,6 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from handrail import logs
+from handrail.audit.observer import AuditObserver
 from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import Admitted
@@ -49,7 +50,7 @@ from handrail.effects import (
     Wait,
 )
 from handrail.engine import late_results, scheduler
-from handrail.engine.active_run import ActiveRun, AuditObserver
+from handrail.engine.active_run import ActiveRun, wait_until_audited
 from handrail.engine.attempts import Attempt, Attempts, is_awaitable
 from handrail.engine.engine import Engine
 from handrail.engine.leases import BEAT_S, Lease
@@ -177,7 +178,7 @@ class BatchExecutor:
                 self.reserve(lane, effect)
             case Wait(seconds=seconds):
                 pending = self.wait(lane, effect)
-                pending.stop = self.ground.later(seconds, self.answer_pending, lane, pending, None)
+                pending.stop = self.ground.call_later(seconds, self.answer_pending, lane, pending, None)
             case AskHuman():
                 self.ask_human(lane, effect)
             case Verify():
@@ -324,7 +325,7 @@ class BatchExecutor:
             self.keep_rate(lane, pending, call)
             return
         self.reserving.add(lane)
-        turn = partial(self.ground.post, self.take_turn, lane, pending, call)
+        turn = partial(self.ground.call_soon_threadsafe, self.take_turn, lane, pending, call)
         if self.host.services.reserve(lane, call.resources, turn):
             self.keep_rate(lane, pending, call)
         else:
@@ -338,7 +339,7 @@ class BatchExecutor:
         if left_s <= 0:
             self.answer_pending(lane, pending, False)
         elif left_s != float("inf"):
-            pending.stop = self.ground.later(left_s, self.wait_for_turn, lane, pending)
+            pending.stop = self.ground.call_later(left_s, self.wait_for_turn, lane, pending)
 
     def take_turn(self, lane: CallState, pending: PendingEffect, call: Admitted) -> None:
         """The resources are this call's."""
@@ -359,7 +360,7 @@ class BatchExecutor:
         if isinstance(wait_s, Failure):
             self.answer_pending(lane, pending, wait_s)
         elif wait_s > 0:
-            pending.stop = self.ground.later(wait_s, self.answer_pending, lane, pending, True)
+            pending.stop = self.ground.call_later(wait_s, self.answer_pending, lane, pending, True)
         else:
             self.answer_pending(lane, pending, True)
 
@@ -376,11 +377,13 @@ class BatchExecutor:
             self.take_store_answer(lane, effect, answer)
             return
         pending = self.wait(lane, effect)
-        answer.add_done_callback(lambda done: self.ground.post(self.read_store_answer, lane, pending, done))
+        answer.add_done_callback(
+            lambda done: self.ground.call_soon_threadsafe(self.read_store_answer, lane, pending, done)
+        )
         if not answer.done():
             self.unanswered.append((monotonic() + STORE_S, lane, pending))
             if len(self.unanswered) == 1:  # one timer for all that is asked: most are answered at once
-                self.timers.append(self.ground.later(STORE_S, self.check_silence))
+                self.timers.append(self.ground.call_later(STORE_S, self.check_silence))
 
     def read_store_answer(self, lane: CallState, pending: PendingEffect, done: ThreadFuture[Any]) -> None:
         """Take what the store has answered in its own thread."""
@@ -402,7 +405,7 @@ class BatchExecutor:
             name = f"{lane.call.name!r} in run {self.session.id}"
             self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
             if self.beat is None and self.host.leases is not None:
-                self.beat = self.ground.later(BEAT_S, self.renew_leases, self.host.leases)
+                self.beat = self.ground.call_later(BEAT_S, self.renew_leases, self.host.leases)
         self.answer(lane, answer)
 
     def throw_unavailable(self, lane: CallState, effect: Effect[Admitted], error: StoreUnavailable) -> None:
@@ -421,7 +424,7 @@ class BatchExecutor:
             until, lane, pending = self.unanswered[0]
             left_s = until - monotonic()
             if left_s > 0 and self.still_waiting(lane, pending):
-                self.timers.append(self.ground.later(left_s, self.check_silence))
+                self.timers.append(self.ground.call_later(left_s, self.check_silence))
                 break
             self.unanswered.popleft()
             if self.stop_waiting(lane, pending):
@@ -430,7 +433,7 @@ class BatchExecutor:
 
     def renew_leases(self, store: LeaseStore) -> None:
         """Renew the leases of writes that are still under way."""
-        self.beat = self.ground.later(BEAT_S, self.renew_leases, store)
+        self.beat = self.ground.call_later(BEAT_S, self.renew_leases, store)
         for lane, lease in self.leases.items():
             if self.batch.results[lane.index] is None:
                 lease.renew(store)
@@ -510,7 +513,7 @@ class BatchExecutor:
             lease.renew(self.host.leases)
         if self.session.observers and not flag.is_set():
             self.progress.append((lane, Progressed(lane.call, done, total, note)))
-            self.ground.post(self.tell_progress)
+            self.ground.call_soon_threadsafe(self.tell_progress)
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
@@ -534,7 +537,7 @@ class BatchExecutor:
         The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
         earlier one, and there is no wait here.
         """
-        work = partial(trail.written, effect.timeout_s)
+        work = partial(wait_until_audited, trail, effect.timeout_s)
         self.run_async(lane, effect, work, partial(self.invoke_recorded, lane, effect))
 
     def invoke_recorded(self, lane: CallState, effect: Invoke[Admitted], error: Exception | None) -> None:
@@ -595,7 +598,7 @@ def store_unavailable(error: Exception) -> StoreUnavailable:
     """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
-    logs.raised("the store raised instead of answering", error)
+    logs.log_exception("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 
 

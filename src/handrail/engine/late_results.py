@@ -108,4 +108,4 @@ def _take_store_answer(
 
 
 def _log(session: ActiveRun, lane: CallState, error: BaseException) -> None:
-    logs.raised(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)
+    logs.log_exception(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)

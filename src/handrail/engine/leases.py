@@ -66,4 +66,4 @@ class Lease:
         self._until = max(self._until, at + self._renewal_s) if held else float("-inf")
 
     def _failed(self, error: BaseException) -> None:
-        logs.raised(f"the lease of {self.name} could not be renewed", error)
+        logs.log_exception(f"the lease of {self.name} could not be renewed", error)

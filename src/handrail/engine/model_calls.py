@@ -16,9 +16,9 @@ from handrail.core.history import Window, folded, to_fold
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
 from handrail.engine.read_result import READ_RESULT
-from handrail.engine.shared import cancelled_from_outside
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, selected
+from handrail.engine.user_code import is_cancelled_from_outside
 from handrail.errors import HandrailError, MissingInjection, ModelError
 from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
 from handrail.futures import wait_for
@@ -26,8 +26,8 @@ from handrail.messages import ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
-from handrail.workers.processes import place_of
-from handrail.workers.threads import raised
+from handrail.workers.processes import locate_function
+from handrail.workers.threads import wrap_error
 
 
 class ModelCaller:
@@ -94,11 +94,11 @@ class ModelCaller:
         except asyncio.CancelledError as error:
             if patience.ended_here():
                 raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
-            if cancelled_from_outside():
+            if is_cancelled_from_outside():
                 raise
             raise _raised(model, error) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raised(error)  # what comes from the keyboard passes
+            wrap_error(error)  # what comes from the keyboard passes
             raise _raised(model, error) from error
         finally:
             patience.answered()
@@ -111,7 +111,7 @@ class ModelCaller:
     def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        owed = () if session.flow is None else session.flow.owed_among(tools)
+        owed = () if session.flow is None else session.flow.required_tools(tools)
         names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
         offered = session.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
@@ -131,7 +131,7 @@ class ModelCaller:
                     self._store.save_result(session.id, message.result.text)
                 )
             except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
-                logs.raised("an old result could not be kept, and stays in the conversation", error)
+                logs.log_exception("an old result could not be kept, and stays in the conversation", error)
                 break
             messages[position] = folded(message, handle)
             folds += 1
@@ -183,7 +183,7 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
         if tool.then is not None:
             check_injected([tool.then.tool], injected)
         if tool.isolation != "none":
-            place_of(tool)
+            locate_function(tool)
         for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
                 raise MissingInjection(

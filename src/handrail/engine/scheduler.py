@@ -1,7 +1,7 @@
-"""What a carrier stands on: one thread, in which everything happens, one thing after another.
+"""What a batch is performed on: one thread, in which everything happens, one thing after another.
 
-It is all in which the drivers differ: how a timer is set, a coroutine stepped on, a report brought back. `runtime` has
-one on asyncio, `sync` one in the calling thread.
+It is all in which the two runtimes differ: how a timer is set, a coroutine driven, a report brought back.
+`asyncio_scheduler` does it on an event loop, `thread_scheduler` in the calling thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ class Handle(Protocol):
     """A timer or a task."""
 
     def cancel(self) -> Any:
-        """Let it not happen, or end it."""
+        """Prevent the timer's call, or end the task."""
         ...
 
 
 class AsyncWork(Struct, eq=False):
-    """Something to be awaited; `task` is the ground's, while it is under way."""
+    """Something to be awaited.
+
+    Attributes:
+        begin: Returns what is to be awaited.
+        ended: Called once with this and the outcome, in the scheduler's thread.
+        task: The scheduler's, while the work is under way.
+    """
 
     begin: Callable[[], Awaitable[Any]]
     ended: Callable[[Any, Outcome], Any]
@@ -41,33 +47,33 @@ class Scheduler(Protocol):
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The event loop of this ground, if it has one."""
+        """The event loop of this scheduler, if it has one."""
         ...
 
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Handle:
+    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Handle:
         """Call when the time has passed."""
         ...
 
-    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
+    def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> Outcome | None:
         """Take the first step of something that is awaited; return how it ended, or None while it goes on."""
         ...
 
-    def go_on(self, work: AsyncWork) -> None:
-        """Take the steps that remain after the first, and call `work.ended(work, outcome)`, later.
+    def continue_in_task(self, work: AsyncWork) -> None:
+        """Take the steps after the one that `start_eagerly` has just taken, and call `work.ended(work, outcome)`.
 
-        It is what `first_step` has just begun; the outcome is `Unfinished` when it was cancelled.
+        The outcome is `Unfinished` when the work was cancelled.
         """
         ...
 
-    def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """Call soon in the ground's thread; from any thread. Once the ground is left, call at once in the caller's."""
+    def call_soon_threadsafe(self, then: Callable[..., Any], *args: Any) -> None:
+        """Call soon in the scheduler's thread; from any thread. Once that is left, call at once in the caller's."""
         ...
 
 
-def start(ground: Scheduler, work: AsyncWork) -> None:
+def start(scheduler: Scheduler, work: AsyncWork) -> None:
     """Begin a piece of work, which may end at once."""
-    outcome = ground.first_step(work.begin)
+    outcome = scheduler.start_eagerly(work.begin)
     if outcome is None:
-        ground.go_on(work)
+        scheduler.continue_in_task(work)
     else:
         work.ended(work, outcome)

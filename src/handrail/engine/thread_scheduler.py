@@ -22,7 +22,7 @@ from handrail.effects import End, Outcome, Raised, Returned, Unfinished
 from handrail.engine.attempts import CANCEL_GRACE_S
 from handrail.engine.executor import BatchExecutor
 from handrail.engine.scheduler import AsyncWork
-from handrail.engine.shared import outcome_of
+from handrail.engine.user_code import await_outcome
 from handrail.errors import SetupError
 from handrail.workers import fork_safety
 
@@ -58,7 +58,7 @@ class ThreadScheduler:
     def perform(self, executor: BatchExecutor) -> None:
         """Return when every call has its result. A keyboard interrupt cancels the calls first."""
         active = executor.session
-        stop = partial(self.post, executor.cancel)
+        stop = partial(self.call_soon_threadsafe, executor.cancel)
         active.add_stop(stop)
         if active.cancelled:
             stop()
@@ -75,21 +75,23 @@ class ThreadScheduler:
             active.remove_stop(stop)
             self._leave()
 
-    def later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:
-        """See `Scheduler.later`."""
+    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:
+        """See `Scheduler.call_later`."""
         timer = TimerHandle(monotonic() + seconds, next(self._numbers), lambda: then(*args))
         heapq.heappush(self._timers, timer)
         return timer
 
-    def first_step(self, begin: Callable[[], Awaitable[Any]]) -> None:
-        """See `Scheduler.first_step`: none is taken in this thread."""
+    def start_eagerly(self, begin: Callable[[], Awaitable[Any]]) -> None:
+        """See `Scheduler.start_eagerly`: none is taken in this thread."""
 
-    def go_on(self, work: AsyncWork) -> None:
-        """See `Scheduler.go_on`: it runs on the background loop, and its end is reported here."""
-        work.task = RemoteTask(self._loop_thread.loop(), work.begin, partial(self.post, work.ended, work))
+    def continue_in_task(self, work: AsyncWork) -> None:
+        """See `Scheduler.continue_in_task`: it runs on the background loop, and its end is reported here."""
+        work.task = RemoteTask(
+            self._loop_thread.loop(), work.begin, partial(self.call_soon_threadsafe, work.ended, work)
+        )
 
-    def post(self, then: Callable[..., Any], *args: Any) -> None:
-        """See `Scheduler.post`."""
+    def call_soon_threadsafe(self, then: Callable[..., Any], *args: Any) -> None:
+        """See `Scheduler.call_soon_threadsafe`."""
         with self._guard:
             if not self._left:
                 self._posted.put((then, args))
@@ -136,7 +138,7 @@ class RemoteTask:
         loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(outcome_of(self._begin))
+        self._task = self._loop.create_task(await_outcome(self._begin))
         self._task.add_done_callback(self._report)
 
     def _report(self, task: asyncio.Task[Returned | Raised]) -> None:
@@ -154,10 +156,10 @@ class LoopThread:
     """One event loop in a daemon thread, started when it is first needed."""
 
     def __init__(self) -> None:
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `fork_safety.begin`."""
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._guard = Lock()

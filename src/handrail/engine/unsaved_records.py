@@ -60,10 +60,10 @@ class Unrecorded:
 
     def __init__(self, store: Store, runs: RunStore | None) -> None:
         self._store, self._runs = store, runs
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `forks.Begun.begin`: what is kept is its own process's to record."""
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`: what is kept is its own process's to record."""
         self._kept: dict[tuple[str | int, ...], _Kept] = {}
         self._change = Condition()
         self._thread: Thread | None = None

@@ -19,10 +19,9 @@ from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
 from handrail.dialects import message_fields, wire_dialect
-from handrail.engine import nested_runs
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import edits_in
-from handrail.engine.engine import Engine, PerformBatch, Verb
+from handrail.engine.engine import Engine, PerformBatch, Verb, current_call
 from handrail.engine.resume import check_left, check_name_free, open_stored_run, poisoning, require_run, take_over
 from handrail.errors import Json
 from handrail.messages import Message, Options, Turn, conversation_of
@@ -126,7 +125,7 @@ def run(
     messages = conversation_of(question, system=system)
     if engine.keeps_runs and run_id is not None:
         check_name_free((yield engine.load_run(run_id)))
-    elif engine.keeps_runs and (caller := nested_runs.current()) is not None:
+    elif engine.keeps_runs and (caller := current_call.get()) is not None:
         run_id = caller.named_by_question(messages)
         if (yield engine.load_run(run_id)) is not None:
             return (
@@ -160,6 +159,7 @@ def run(
 
 def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = None, **options: Any) -> Verb[Run[Any]]:
     """See `Runtime.resume`."""
+    _check_options("resume", options)
     engine.unrecorded.offer(run_id)
     stored = require_run((yield engine.load_run(run_id)), run_id)
     if not anyway:
@@ -176,6 +176,7 @@ def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = N
 
 def replay(engine: Engine, run_id: str, *, output: Any = None, **options: Any) -> Verb[Run[Any]]:
     """See `Runtime.replay`."""
+    _check_options("replay", options)
     stored = require_run((yield engine.load_run(run_id)), run_id)
     active, asked, model = open_stored_run(engine, stored, output=output, is_audited=False, **options)
     engine.open_conversation(active, asked.messages, asked.output, model)
@@ -183,15 +184,24 @@ def replay(engine: Engine, run_id: str, *, output: Any = None, **options: Any) -
     return (yield from _drive_to_end(engine, active, model, None))
 
 
-def fork(engine: Engine, run_id: str, *, at_turn: int, **options: Any) -> Verb[Run[Any]]:
+def fork(engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **options: Any) -> Verb[Run[Any]]:
     """See `Runtime.fork`."""
+    _check_options("fork", options)
     stored = require_run((yield engine.load_run(run_id)), run_id)
-    open_stored_run(engine, stored, **options)  # what cannot be resumed is refused before there is a new run
+    open_stored_run(
+        engine, stored, output=output, **options
+    )  # what cannot be resumed is refused before there is a new run
     edits = yield from edits_in(engine.store, run_id)
     record, first = forking.fork_of(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
     yield engine.runs.begin_run(record)
     yield engine.runs.append_entry(first)
-    return (yield from resume(engine, record.run_id, **options))
+    return (yield from resume(engine, record.run_id, output=output, **options))
+
+
+def _check_options(verb: str, options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in ResumeOptions.__optional_keys__:
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
 
 
 def _drive_to_end(

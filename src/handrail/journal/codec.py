@@ -1,14 +1,14 @@
-"""What a run leaves behind, so that it can be gone on with, looked at, forked and replayed, by any process and version.
+"""The format of a journal: a run can be resumed, inspected, forked and replayed from it, by any process and version.
 
-A run is its input and its steps. A step has a key that names its place, not its order:
+A run is its input and its steps. A step has a key that names its position, not its order:
 
     3.m     the model's third answer
     3.0     the result of the first call of that turn
-    3.0.p   a person's word on that call
-    3.2     behind the results of its two calls: of the step that followed the first, with the call that code made
+    3.0.p   a person's decision on that call
+    3.2     after the results of its two calls: of the step that followed the first, with the call that code made
 
 So calls that ran side by side may have ended in any order, and code that has changed meanwhile finds what it needs.
-Resuming is running: the same generators are driven again, and what has a step is answered from it.
+Resuming is running: the same generators are driven again, and answered from the steps as far as there are steps.
 
 Rule 1: the model's answer is a step before its calls run; a write is settled before its result is one.
 Rule 2: the format is documented here and versioned. What cannot be read is refused with `JournalMismatch`.
@@ -46,7 +46,7 @@ from handrail.tools import keys
 
 
 class RunInput(Struct, frozen=True):
-    """What a run was asked: everything that it needs to be begun again, but for tools, dependencies and secrets."""
+    """The input of a run: everything needed to start it again, except tools, dependencies and secrets."""
 
     messages: Sequence[Message]
     model: str
@@ -54,11 +54,11 @@ class RunInput(Struct, frozen=True):
     budget: Mapping[str, Json] = field(default_factory=dict)
     output: Json = None
     done_before: Sequence[str] = ()
-    """What the run that this one was forked from has done since, as `policy.act` tells it: a person is asked again."""
+    """Later writes of the run that this one was forked from, by `policy.describe_write`: a person is asked again."""
     flow: Sequence[Json] = ()
-    """The rules of its course, as `flow.rules_as_json` tells them."""
+    """The rules of its flow, see `flow.rules_as_json`."""
     workflow: Sequence[Json] = ()
-    """Of a run whose steps a function makes: its name, and its arguments."""
+    """Name and arguments of the function that makes the run's steps; empty if a model does."""
 
 
 def model_key(turn: int) -> str:
@@ -72,35 +72,35 @@ def call_key(turn: int, index: int) -> str:
 
 
 def person_key(turn: int, index: int) -> str:
-    """Return the key of a person's word on a call."""
+    """Return the key of a person's decision on a call."""
     return f"{turn}.{index}.p"
 
 
 def toolset_digest(tools: Iterable[Any]) -> str:
-    """Return what tells one set of tools from another: names and schemas, not texts, so that a mended typo is none."""
-    told = sorted(keys.canonical({"name": tool.name, "parameters": tool.parameters}) for tool in tools)
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    """Return the digest of a set of tools: of names and schemas, not of texts, which may be corrected."""
+    lines = sorted(keys.canonical({"name": tool.name, "parameters": tool.parameters}) for tool in tools)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def budget_as_json(budget: Budget) -> dict[str, Json]:
     """Return a budget as a journal keeps it."""
-    told: dict[str, Json] = plain(asdict(budget))
-    return told
+    members: dict[str, Json] = plain(asdict(budget))
+    return members
 
 
 def budget_from_json(body: Json) -> Budget:
-    """Return a budget from a journal; what it does not know of is left out."""
-    known = {each.name for each in fields(Budget)}
-    with _reading("a budget", body) as told:
-        return Budget(**{name: _amounts(value) for name, value in told.items() if name in known})
+    """Return a budget from a journal; unknown members are left out."""
+    names = {each.name for each in fields(Budget)}
+    with _reading("a budget", body) as members:
+        return Budget(**{name: _parse_amounts(value) for name, value in members.items() if name in names})
 
 
-def _amounts(value: Json) -> Any:
-    """Return what a budget holds, which is numbers; of infinity JSON has only the name."""
+def _parse_amounts(value: Json) -> Any:
+    """Return the numbers of a budget; JSON holds infinity as a text."""
     if isinstance(value, Mapping):
-        return {name: _amounts(each) for name, each in value.items()}
+        return {name: _parse_amounts(each) for name, each in value.items()}
     if isinstance(value, list):
-        return tuple(map(_amounts, value))
+        return tuple(map(_parse_amounts, value))
     return float(value) if isinstance(value, str) else value
 
 
@@ -126,36 +126,37 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
 
 def turn_from_json(body: Json) -> Turn:
     """Return a model's answer from a journal."""
-    with _reading("a model's answer", body) as told:
+    with _reading("a model's answer", body) as members:
         return Turn(
-            told.get("text", ""),
-            told.get("reasoning", ""),
-            tuple(ToolCall(*each) for each in told.get("calls", ())),
-            told["finish"],
-            Usage(*told.get("usage", ())),
-            told.get("refusal", ""),
-            told.get("raw"),
-            tuple(told.get("server_side", ())),
-            told.get("waits_for", ""),
+            text=members.get("text", ""),
+            reasoning=members.get("reasoning", ""),
+            calls=tuple(ToolCall(*each) for each in members.get("calls", ())),
+            finish=members["finish"],
+            usage=Usage(*members.get("usage", ())),
+            refusal=members.get("refusal", ""),
+            raw=members.get("raw"),
+            server_side=tuple(members.get("server_side", ())),
+            waits_for=members.get("waits_for", ""),
         )
 
 
 def result_as_json(result: ToolResult) -> dict[str, Json]:
     """Return a call's result as a journal keeps it. A value without a JSON form is kept as the text that it has."""
-    failure, value = result.failure, plain(result.value) if result.ok else None
-    told: dict[str, Json] = {} if value is None else {"value": value}
-    return told | _without_empty(
+    members: dict[str, Json] = {}
+    if result.ok and (value := plain(result.value)) is not None:
+        members["value"] = value
+    return members | _without_empty(
         {
             "call": result.call_id,
             "name": result.name,
-            "failure": failure and _failure_as_json(failure),
+            "failure": result.failure and _failure_as_json(result.failure),
             "text": result.text,
             "attempts": result.attempts,
             "replayed": result.replayed,
             "note": result.note,
             "repairs": list(result.repairs),
             "handle": result.handle,
-            "media": [[each.media_type, each.base64, each.url, each.name] for each in result.media],
+            "media": [_media_as_json(each) for each in result.media],
             "done_under": result.done_under,
         }
     )
@@ -163,37 +164,36 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
 
 def result_from_json(body: Json) -> ToolResult:
     """Return a call's result from a journal."""
-    with _reading("a call's result", body) as told:
+    with _reading("a call's result", body) as members:
         return ToolResult(
-            told.get("call", ""),
-            told.get("name", ""),
-            told.get("value"),
-            _failure_from_json(told["failure"]) if "failure" in told else None,
-            told.get("text", ""),
-            told.get("attempts", 0),
-            told.get("replayed", False),
-            told.get("note", ""),
-            tuple(told.get("repairs", ())),
-            told.get("handle", ""),
-            tuple(Media(kind, b64decode(data), url, name) for kind, data, url, name in told.get("media", ())),
-            told.get("done_under", ""),
+            call_id=members.get("call", ""),
+            name=members.get("name", ""),
+            value=members.get("value"),
+            failure=_failure_from_json(members["failure"]) if "failure" in members else None,
+            text=members.get("text", ""),
+            attempts=members.get("attempts", 0),
+            replayed=members.get("replayed", False),
+            note=members.get("note", ""),
+            repairs=tuple(members.get("repairs", ())),
+            handle=members.get("handle", ""),
+            media=tuple(map(_media_from_json, members.get("media", ()))),
+            done_under=members.get("done_under", ""),
         )
 
 
 def calls_in(steps: Iterable[JournalStep]) -> Iterator[tuple[JournalStep, str, ToolCall, Finish]]:
-    """Yield what was called in a run: the step that tells it, the key of its result, the call, the turn's finish."""
+    """Yield the calls of a run: the step that holds the call, the key of its result, the call, the turn's finish."""
     for step in steps:
         if step.kind == "model":
             answer = turn_from_json(step.body)
-            yield from (
-                (step, call_key(step.turn, index), call, answer.finish) for index, call in enumerate(answer.calls)
-            )
-        elif call := call_by_code(step):
-            yield step, step.key, call, "calls"
+            for index, call in enumerate(answer.calls):
+                yield step, call_key(step.turn, index), call, answer.finish
+        elif code_call := call_by_code(step):
+            yield step, step.key, code_call, "calls"
 
 
 def call_by_code(step: JournalStep) -> ToolCall | None:
-    """Return the call that a step tells of, where code made it and it stands in no model's answer."""
+    """Return the call that a step holds, where code made it and no model's answer holds it."""
     body = step.body
     if step.kind != "call" or not isinstance(body, Mapping) or "arguments" not in body:
         return None
@@ -204,7 +204,7 @@ class Doubt(Struct, frozen=True):
     """A write that a step of a run left in doubt.
 
     Attributes:
-        scope: With `key` its name in the ledger; these and `fingerprint`, in hex, are empty where it never got there.
+        scope: With `key` its name in the ledger; these and `fingerprint`, in hex, are empty if it has no row there.
     """
 
     tool: str
@@ -216,28 +216,38 @@ class Doubt(Struct, frozen=True):
 def doubt_in(step: JournalStep) -> Doubt | None:
     """Return the write that a step leaves in doubt; None where it leaves none."""
     body = step.body
-    if step.kind != "call" or (failure := result_from_json(body).failure) is None or failure.code != Code.IN_DOUBT:
+    if step.kind != "call":
+        return None
+    failure = result_from_json(body).failure
+    if failure is None or failure.code != Code.IN_DOUBT:
         return None
     scope, key, fingerprint = body.get("write") or ("", "", "")
     return Doubt(str(body.get("name", "")), str(scope), str(key), str(fingerprint))
 
 
 def approval_as_json(approval: Approval) -> dict[str, Json]:
-    """Return a person's word as a journal keeps it."""
-    told = {"granted": approval.granted, "by": approval.by, "reason": approval.reason}
-    return told if approval.arguments is None else {**told, "arguments": dict(approval.arguments)}
+    """Return a person's decision as a journal keeps it."""
+    members: dict[str, Json] = {"granted": approval.granted, "by": approval.by, "reason": approval.reason}
+    if approval.arguments is not None:
+        members["arguments"] = dict(approval.arguments)
+    return members
 
 
 def approval_from_json(body: Json) -> Approval:
-    """Return a person's word from a journal."""
-    with _reading("a person's word", body) as told:
-        return Approval(told["granted"], told.get("by", ""), told.get("reason", ""), told.get("arguments"))
+    """Return a person's decision from a journal."""
+    with _reading("a person's decision", body) as members:
+        return Approval(
+            granted=members["granted"],
+            by=members.get("by", ""),
+            reason=members.get("reason", ""),
+            arguments=members.get("arguments"),
+        )
 
 
 def input_as_json(asked: RunInput) -> dict[str, Json]:
-    """Return what a run was asked as a store keeps it."""
+    """Return the input of a run as a store keeps it."""
     options = asked.options
-    return {
+    members: dict[str, Json] = {
         "messages": [_message_as_json(each) for each in asked.messages],
         "model": asked.model,
         "options": _without_empty(
@@ -255,25 +265,28 @@ def input_as_json(asked: RunInput) -> dict[str, Json]:
         "budget": dict(asked.budget),
         "output": asked.output,
         "done_before": list(asked.done_before),
-        **({"flow": list(asked.flow)} if asked.flow else {}),
-        **({"workflow": list(asked.workflow)} if asked.workflow else {}),
     }
+    if asked.flow:
+        members["flow"] = list(asked.flow)
+    if asked.workflow:
+        members["workflow"] = list(asked.workflow)
+    return members
 
 
 def input_from_json(body: Json) -> RunInput:
-    """Return what a run was asked."""
-    with _reading("a run's input", body) as told:
-        options = dict(told["options"])
+    """Return the input of a run from a store."""
+    with _reading("a run's input", body) as members:
+        options = dict(members["options"])
         output = options.pop("output", None)
         return RunInput(
-            [_message_from_json(each) for each in told["messages"]],
-            told["model"],
-            replace(Options(**options), output=Output(*output) if output else None),
-            told["budget"],
-            told.get("output"),
-            tuple(told.get("done_before", ())),
-            tuple(told.get("flow", ())),
-            tuple(told.get("workflow", ())),
+            messages=[_message_from_json(each) for each in members["messages"]],
+            model=members["model"],
+            options=replace(Options(**options), output=Output(*output) if output else None),
+            budget=members["budget"],
+            output=members.get("output"),
+            done_before=tuple(members.get("done_before", ())),
+            flow=tuple(members.get("flow", ())),
+            workflow=tuple(members.get("workflow", ())),
         )
 
 
@@ -282,8 +295,9 @@ def _message_as_json(message: Message) -> dict[str, Json]:
         case SystemMessage(text=text):
             return {"system": text}
         case UserMessage(text=text, parts=parts):
-            shown = [_part_as_json(each) for each in parts]
-            return {"user": text, "parts": shown} if shown else {"user": text}
+            if not parts:
+                return {"user": text}
+            return {"user": text, "parts": [_part_as_json(each) for each in parts]}
         case AssistantMessage(turn=turn):
             return {"assistant": turn_as_json(turn)}
         case ToolMessage(result=result):
@@ -292,26 +306,34 @@ def _message_as_json(message: Message) -> dict[str, Json]:
 
 def _part_as_json(part: Mapping[str, Json] | Media) -> Json:
     if isinstance(part, Media):
-        return {"media": [part.media_type, part.base64, part.url, part.name]}
+        return {"media": _media_as_json(part)}
     return {"part": plain(dict(part))}
 
 
+def _media_as_json(media: Media) -> list[Json]:
+    return [media.media_type, media.base64, media.url, media.name]
+
+
+def _media_from_json(body: Sequence[Json]) -> Media:
+    media_type, data, url, name = body
+    return Media(media_type, b64decode(data), url, name)
+
+
 def _message_from_json(body: Json) -> Message:
-    with _reading("a message", body) as told:
-        if "system" in told:
-            return SystemMessage(told["system"])
-        if "user" in told:
-            return UserMessage(told["user"], tuple(map(_part_from_json, told.get("parts", ()))))
-        if "assistant" in told:
-            return AssistantMessage(turn_from_json(told["assistant"]))
-        return ToolMessage(result_from_json(told["result"]))
+    with _reading("a message", body) as members:
+        if "system" in members:
+            return SystemMessage(members["system"])
+        if "user" in members:
+            return UserMessage(members["user"], tuple(map(_part_from_json, members.get("parts", ()))))
+        if "assistant" in members:
+            return AssistantMessage(turn_from_json(members["assistant"]))
+        return ToolMessage(result_from_json(members["result"]))
 
 
-def _part_from_json(told: Mapping[str, Json]) -> Mapping[str, Json] | Media:
-    if "media" in told:
-        kind, data, url, name = told["media"]
-        return Media(kind, b64decode(data), url, name)
-    part: Mapping[str, Json] = told["part"]
+def _part_from_json(body: Mapping[str, Json]) -> Mapping[str, Json] | Media:
+    if "media" in body:
+        return _media_from_json(body["media"])
+    part: Mapping[str, Json] = body["part"]
     return part
 
 
@@ -320,21 +342,22 @@ def _failure_as_json(failure: Failure) -> list[Json]:
     return [str(failure.code), failure.message, failure.suggestion, failure.retryable, details]
 
 
-def _failure_from_json(told: Json) -> Failure:
-    code, message, suggestion, retryable, details = told
+def _failure_from_json(body: Json) -> Failure:
+    code, message, suggestion, retryable, details = body
     return Failure(code, message, suggestion, retryable, tuple(details))
 
 
 def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
-    """Return the fields that say something; a number always does, and so does a choice of two that is made."""
+    """Return the fields without empty texts, lists and None; numbers and booleans stay."""
     return {name: value for name, value in fields.items() if value or type(value) in (int, float, bool)}
 
 
 class _reading:  # noqa: N801  # used as `with _reading(...)`, like a function
-    """Turns whatever is wrong with a journal's body into one clear error."""
+    """Raises JournalMismatch for whatever is wrong with a journal's body."""
 
     def __init__(self, what: str, body: Json) -> None:
-        self._what, self._body = what, body
+        self._what = what
+        self._body = body
 
     def __enter__(self) -> Any:
         if not isinstance(self._body, Mapping):

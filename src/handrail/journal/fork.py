@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from handrail.calls import ToolResult
 from handrail.core.admission import ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
-from handrail.core.policy import Policy, act
+from handrail.core.policy import Policy, describe_write
 from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.journal.codec import calls_in, input_as_json, input_from_json, result_from_json
 from handrail.records import JournalEntry, RunRecord, StoredRun
@@ -59,7 +59,7 @@ def _done_from(begun: StoredRun, turn: int, tools: Toolset, edits: Mapping[str, 
             asked_for = ParsedCall(call, asked_for.tool, dict(edits[place]))
         admitted = admit(asked_for, Policy(max_permission="admin"))
         if not isinstance(admitted, Failure):
-            done.append(act(asked_for.tool.name, admitted.arguments))
+            done.append(describe_write(asked_for.tool.name, admitted.arguments))
     return done
 
 

@@ -1,12 +1,12 @@
-"""Where a program runs apart.
+"""Sandboxes: where a program runs separate from this process.
 
 | sandbox | level | keeps out |
 |---|---|---|
 | `bubblewrap` | `isolated` | files, network, other processes, the environment; bounds time, output, disk, processes |
 | `process` | `process` | the environment; bounds time, output, memory: against accidents, not against malice |
 
-Another one is a `ports.Sandbox` under an entry point of the group `handrail.sandboxes`. Which one a tool gets is said
-by `isolation`.
+Another one is a `ports.Sandbox` under an entry point of the group `handrail.sandboxes`. `levels` says which one a tool
+gets. Tools of level `process` run in warm workers instead (`workers.processes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from handrail.ports import Sandbox
 from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.process import Process
+from handrail.sandboxes.process import ProcessSandbox
 
-KNOWN: Mapping[str, Sandbox] = {"bubblewrap": Bubblewrap(), "process": Process()}
+KNOWN: Mapping[str, Sandbox] = {"bubblewrap": Bubblewrap(), "process": ProcessSandbox()}
 """Ours, by name."""

@@ -4,7 +4,7 @@ Every namespace is its own. It sees /usr read-only and a folder in memory; no /e
 RLIMIT_NPROC counts a user's processes. Started as root it gives root up first, because that limit does not hold root.
 Its session key ring is empty, and it cannot make the system calls that `seccomp` refuses.
 
-Limits: the memory of all processes together (`outside`) and the number of files (`inside`) are polled many times a
+Limits: the memory of all processes together (`host`) and the number of files (`supervisor`) are polled many times a
 second, because the kernel could enforce them only with a cgroup. The kernel enforces the limits of each process and the
 bytes in files. The kernel is shared.
 """
@@ -23,15 +23,15 @@ from msgspec import Struct
 
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import process, seccomp
-from handrail.sandboxes.host import Place, carry_out, program
+from handrail.sandboxes.host import Launch, run_job, supervisor_source
 
 _NOBODY = "65534"
 _BOX = "/box"
 BOX_BYTES = 64 * 1024 * 1024
 TMP_BYTES = 32 * 1024 * 1024
-MOST_INODES = 20_000
+MAX_INODES = 20_000
 """Files, folders and links in each folder in memory, empty ones too: 20 MB of the kernel's memory."""
-MOST_PROCESSES = 40
+MAX_PROCESSES = 40
 _IN_MEMORY = (_BOX, "/tmp", "/dev/shm")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 
@@ -44,12 +44,14 @@ class Bubblewrap(Struct, frozen=True):
     @property
     def lacks(self) -> str:
         """See `Sandbox.lacks`. Found out once, by starting a box."""
-        return _tried()[1]
+        _, reason = _probe()
+        return reason
 
     @property
     def python(self) -> str:
         """See `Sandbox.python`."""
-        return _tried()[0]
+        python, _ = _probe()
+        return python
 
     def run(self, job: SandboxJob, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
@@ -62,24 +64,28 @@ def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
         file.write(seccomp.filter_here())
         file.flush()
         file.seek(0)  # bubblewrap reads the inherited descriptor from here
-        command = [*_box(python, job.mounts, filter_fd), python, "-I", "-S", "-c", program()]
-        limits = {**process.limits(job), "RLIMIT_NPROC": MOST_PROCESSES}
-        inodes = dict.fromkeys(_IN_MEMORY, MOST_INODES)
-        place = Place(command, "/", _ENVIRONMENT, limits, pass_fds=[filter_fd], most_inodes=inodes)
-        return carry_out(job, place, cancelled)
+        launch = Launch(
+            command=[*_box_command(python, job.mounts, filter_fd), python, "-I", "-S", "-c", supervisor_source()],
+            folder="/",
+            environment=_ENVIRONMENT,
+            limits={**process.limits(job), "RLIMIT_NPROC": MAX_PROCESSES},
+            pass_fds=[filter_fd],
+            most_inodes=dict.fromkeys(_IN_MEMORY, MAX_INODES),
+        )
+        return run_job(job, launch, cancelled)
 
 
-def _box(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
+def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
     """Return the command that makes the box; what runs in it follows."""
     as_nobody = ["setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--no-new-privs"]
     return [
         *(as_nobody if os.geteuid() == 0 else ()),
-        # Outside of it nothing of our environment is left either: `carry_out` starts it with PATH alone, for bwrap is
-        # pid 1 in there, and /proc/1/environ shows what *it* was started with.
+        # bwrap itself has no environment of ours either: `run_job` starts it with PATH alone. It is pid 1 in there, and
+        # /proc/1/environ shows what *it* was started with.
         "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
         "--clearenv", *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
         "--ro-bind", "/usr", "/usr", *_system_folders(), *_interpreter(python),
-        "--seccomp", str(filter_fd), "--proc", "/proc", *_hidden_keys(),
+        "--seccomp", str(filter_fd), "--proc", "/proc", *_hide_keys(),
         # `--dev` is a file system in memory without a size, which would be a disk without end.
         "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
         "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
@@ -97,7 +103,7 @@ def _system_folders() -> Iterator[str]:
             yield from ("--ro-bind", f"/{name}", f"/{name}")
 
 
-def _hidden_keys() -> Iterator[str]:
+def _hide_keys() -> Iterator[str]:
     """Hide the lists of keys: unless we are root, they name the keys of our user."""
     for name in ("/proc/keys", "/proc/key-users"):
         if Path(name).exists():
@@ -122,7 +128,7 @@ def _interpreter(python: str) -> Iterator[str]:
 
 
 @cache
-def _tried() -> tuple[str, str]:
+def _probe() -> tuple[str, str]:
     """Return the interpreter that starts in a box, or none and why.
 
     Our own first, then the system's: as nobody, an interpreter in root's home cannot be read.
@@ -133,17 +139,17 @@ def _tried() -> tuple[str, str]:
         return "", "bubblewrap is not installed"
     if not seccomp.filter_here():
         return "", "the kernel takes no seccomp filter, or handrail has none for this architecture"
-    why = "it holds no Python"
+    reason = "it holds no Python"
     for python in dict.fromkeys([str(Path(sys.executable).resolve()), "/usr/local/bin/python3", "/usr/bin/python3"]):
         if not Path(python).exists():
             continue
         try:
-            ended = _run_in_box(python, SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
+            trial = _run_in_box(python, SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
         except OSError:
-            why = "bubblewrap does not start"
+            reason = "bubblewrap does not start"
             continue
-        if ended.stdout.strip() == b"in":
+        if trial.stdout.strip() == b"in":
             return python, ""
-        reason = ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        why = f"bubblewrap does not work: {reason[-1][:200]}"
-    return "", why
+        lines = trial.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        reason = f"bubblewrap does not work: {lines[-1][:200]}"
+    return "", reason

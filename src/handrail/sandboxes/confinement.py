@@ -4,7 +4,7 @@ This cannot be undone. Child processes inherit it, and no program restores the r
 On systems other than Linux nothing happens.
 
 Rule 1: this module imports the standard library only, because an interpreter without handrail runs its source text:
-`sandboxes.outside` sends it there, followed by `inside`.
+`sandboxes.host` sends it there, followed by `supervisor`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 
 
 def join_empty_key_ring() -> bool:
@@ -55,10 +55,11 @@ def drop_rights(seccomp_filter: bytes) -> None:
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012  # ctypes wants a list
 
     libc = ctypes.CDLL(None, use_errno=True)
-    for capability in range(_MOST_CAPABILITIES):  # fails for unknown ones, and without CAP_SETPCAP
+    for capability in range(_MAX_CAPABILITIES):  # fails for unknown ones, and without CAP_SETPCAP
         libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
-    header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
-    failed = libc.capset(header, none) or libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    failed = libc.capset(header, no_capabilities) or libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0)
     if seccomp_filter and not failed:
         program = Program(len(seccomp_filter) // 8, seccomp_filter)
         failed = libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program))

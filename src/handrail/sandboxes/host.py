@@ -1,10 +1,10 @@
-"""The host's side of a sandbox: starts what runs inside, gives it its order, and ends it when its time is over.
+"""The host's side of a sandbox: starts the supervisor inside, sends it its order, and ends it when its time is over.
 
-Rule 1: what comes out is bounded here, whatever it claims: bytes beyond a limit are read and dropped.
-Rule 2: a report is a stranger's text. Names and contents are checked; what does not fit is left out.
-Rule 3: first it is asked to end (stdin is closed); a second later it is killed with everything below it.
-Rule 4: each process has its own limits from the kernel. What all hold together is looked at here, so that a crowd may
-have more for as long as it is not looked at; a bound without that gap needs a cgroup, which few may make.
+Rule 1: output is bounded here: bytes beyond a limit are read and dropped.
+Rule 2: a report is untrusted text. Names and contents are checked; what does not fit is left out.
+Rule 3: a program is first asked to end (stdin is closed); a second later it is killed with everything below it.
+Rule 4: each process has its own limits from the kernel. What all hold together is polled here, so that many processes
+may have more between two looks; a bound without that gap needs a cgroup, which few may make.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from msgspec import Struct, field
 
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import confinement
-from handrail.sandboxes.supervisor import descendants, lengths, record
+from handrail.sandboxes.supervisor import descendants, parse_header, record
 
 LOOK_S = 0.05
 """How often a running program is looked at, for a cancellation and for what it holds."""
 GRACE_S = 1.0
 DRAIN_S = 0.2
-"""How long to wait for output once all has ended: somebody may hold a pipe open for ever."""
+"""How long to wait for output after the end: another process may hold a pipe open for ever."""
 
-Why: TypeAlias = Literal["exited", "timeout", "cancelled", "memory", "lost"]
+EndReason: TypeAlias = Literal["exited", "timeout", "cancelled", "memory", "lost"]
 
 
-class Place(Struct, frozen=True):
-    """Where an order is carried out: a command that starts `inside.main`, in a folder, with what the program sees.
+class Launch(Struct, frozen=True):
+    """How a supervisor is started: a command that runs `supervisor.main`, in a folder, and what the program sees.
 
     Attributes:
-        adopts: Nobody else ends what the program leaves behind, as the first process of a namespace does.
-        seccomp_filter: The filter that `inside.main` gives to `confinement.drop_rights`; None if the command drops its
-            rights itself.
+        adopts: The supervisor adopts and ends orphans; in a namespace its first process does.
+        seccomp_filter: The filter that `supervisor.main` gives to `confinement.drop_rights`; None if the command drops
+            its rights itself.
         pass_fds: Descriptors that the command inherits.
         most_inodes: How many files, folders and links a folder in memory may hold, by its path.
     """
@@ -60,53 +60,53 @@ class Place(Struct, frozen=True):
 
 
 @cache
-def program() -> str:
-    """The source of what runs inside: `confinement` and `inside` in one text."""
+def supervisor_source() -> str:
+    """Return the source of what runs inside: `confinement` and `supervisor` in one text."""
     future = "from __future__ import annotations\n"
     modules = [Path(confinement.__file__), Path(__file__).with_name("supervisor.py")]
     return future + "\n".join(module.read_text(encoding="utf-8").replace(future, "", 1) for module in modules)
 
 
-class _Kept(Struct):
+class _StreamHead(Struct):
     """The beginning of a stream, up to a number of bytes."""
 
-    most: int
+    max_bytes: int
     data: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
-    def take(self, more: bytes) -> None:
-        room = max(0, self.most - len(self.data))
+    def append(self, more: bytes) -> None:
+        room = max(0, self.max_bytes - len(self.data))
         self.data += more[:room]
         self.dropped += len(more[room:])
 
 
-def carry_out(job: SandboxJob, place: Place, cancelled: Event) -> JobEnded:
-    """Run a job in a place, to its end.
+def run_job(job: SandboxJob, launch: Launch, cancelled: Event) -> JobEnded:
+    """Run a job to its end.
 
     Raises:
         OSError: It could not be started.
     """
-    report, told = os.pipe()
+    report, report_end = os.pipe()
     over = Event()
     try:
-        process = _start(place, told, over)
+        process = _start(launch, report_end, over)
     except BaseException:
         over.set()
         os.close(report)
         raise
     finally:
-        os.close(told)
-    watch = _Watch(process, report, job, _order(job, place, told))
+        os.close(report_end)
+    watch = _Watch(process, report, job, _order(job, launch, report_end))
     try:
-        watch.until_the_end(monotonic() + job.timeout_s, cancelled)
+        watch.run(monotonic() + job.timeout_s, cancelled)
     finally:
         _kill(process)
         over.set()
         watch.close()
-    return watch.ended()
+    return watch.result()
 
 
-def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
+def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
     """Start the command with an empty session key ring.
 
     A process inherits the key ring of the thread that starts it, so a new thread first joins an empty one. The thread
@@ -118,10 +118,16 @@ def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]
         try:
             confinement.join_empty_key_ring()
             process = subprocess.Popen(
-                place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                pass_fds=[report_fd, *place.pass_fds], cwd=place.folder, start_new_session=True,
+                launch.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=[report_fd, *launch.pass_fds],
+                cwd=launch.folder,
+                start_new_session=True,
                 env={"PATH": "/usr/bin:/bin"},
-            )  # fmt: skip
+            )
         except BaseException as error:
             started.set_exception(error)
             return
@@ -132,26 +138,28 @@ def _start(place: Place, report_fd: int, over: Event) -> subprocess.Popen[bytes]
     return started.result()
 
 
-def _order(job: SandboxJob, place: Place, report_fd: int) -> bytes:
+def _order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
+    """Return the order to the supervisor; see its head for the records."""
     numbers = {"most_bytes": job.returned_bytes, "most_files": job.returned_files, "report_fd": report_fd}
-    return b"".join([
-        *(record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)),
-        *(record("environment", name, os.fsencode(value)) for name, value in place.environment.items()),
-        *(record("limit", name, b"%d" % most) for name, most in place.limits.items()),
-        *(record("most_inodes", name, b"%d" % most) for name, most in place.most_inodes.items()),
-        *(record("file", name, data) for name, data in job.files.items()),
-        *(record(kind, "", b"%d" % number) for kind, number in numbers.items()),
-        *([record("adopt", "", b"")] if place.adopts else ()),
-        *(() if place.seccomp_filter is None else [record("seccomp_filter", "", place.seccomp_filter)]),
-        record("end", "", b""),
-    ])  # fmt: skip
+    records = [record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)]
+    records += [record("environment", name, os.fsencode(value)) for name, value in launch.environment.items()]
+    records += [record("limit", name, b"%d" % most) for name, most in launch.limits.items()]
+    records += [record("most_inodes", name, b"%d" % most) for name, most in launch.most_inodes.items()]
+    records += [record("file", name, data) for name, data in job.files.items()]
+    records += [record(kind, "", b"%d" % number) for kind, number in numbers.items()]
+    if launch.adopts:
+        records.append(record("adopt", "", b""))
+    if launch.seccomp_filter is not None:
+        records.append(record("seccomp_filter", "", launch.seccomp_filter))
+    records.append(record("end", "", b""))
+    return b"".join(records)
 
 
 def hold_more(pid: int, most_bytes: int) -> bool:
     """Whether the processes below this one hold more memory together (Linux; elsewhere never).
 
-    What several hold in common counts in shares. These are dear to ask for, so that is done only where the plain sizes,
-    in which it counts for each of them, are more.
+    Shared memory counts in parts. The parts are slow to ask for, so that is done only where the plain sizes, in which
+    shared memory counts for each process, are more.
     """
     sizes = {each: _resident(each) for each in descendants(pid, stop=False)}
     if sum(sizes.values()) <= most_bytes:
@@ -168,29 +176,31 @@ def _resident(pid: int) -> int:
 
 def _share(pid: int, size: int) -> int:
     try:
-        told = re.search(r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+        match = re.search(r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
     except PermissionError:  # counted too high, rather than not at all
         return size
     except OSError:
         return 0
-    return int(told[1]) * 1024 if told else size
+    return int(match[1]) * 1024 if match else size
 
 
 class _Watch:
-    """The pipes of one job, and what came out of them."""
+    """The pipes of one job, and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], report: int, job: SandboxJob, order: bytes) -> None:
-        self._process, self._job, self._order = process, job, memoryview(order)
+        self._process = process
+        self._job = job
+        self._order = memoryview(order)
         self._report = open(report, "rb", buffering=0)  # noqa: SIM115  # closed with the others
-        self._kept = {
-            process.stdout: _Kept(job.output_bytes),
-            process.stderr: _Kept(job.output_bytes),
-            self._report: _Kept(job.returned_bytes + 64 * 1024),  # and names
+        self._streams = {
+            process.stdout: _StreamHead(job.output_bytes),
+            process.stderr: _StreamHead(job.output_bytes),
+            self._report: _StreamHead(job.returned_bytes + 64 * 1024),  # and names
         }
-        self._end: Why = "exited"
+        self._end: EndReason = "exited"
         self._poll = select.poll()
         self._open: dict[int, Any] = {}
-        for pipe in (process.stdin, *self._kept):
+        for pipe in (process.stdin, *self._streams):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._open[pipe.fileno()] = pipe
@@ -199,28 +209,45 @@ class _Watch:
         if self._exit is not None:
             self._poll.register(self._exit, select.POLLIN)
 
-    def until_the_end(self, deadline: float, cancelled: Event) -> None:
-        """Read and write until all has ended, or has had its time and its grace."""
-        asked_to_end, look = False, 0.0
-        while self._process.poll() is None:
-            self._step(LOOK_S)  # returns early when the process ends, where `_exit` reports that
-            now = monotonic()
-            if asked_to_end and now > deadline:
-                return
-            crowded = False
-            if now > look and not asked_to_end:
-                crowded = hold_more(self._process.pid, self._job.memory_bytes)
-                look = now + max(LOOK_S, 10 * (monotonic() - now))  # at most a tenth of the time goes into looking
-            if not asked_to_end and (now > deadline or crowded or cancelled.is_set()):
-                self._end = "cancelled" if cancelled.is_set() else "memory" if crowded else "timeout"
-                self._close_stdin()
-                asked_to_end, deadline = True, now + GRACE_S
+    def run(self, deadline: float, cancelled: Event) -> None:
+        """Read and write until the program has ended, or until its time and its grace are over."""
+        if not self._run_to_end(deadline, cancelled):
+            return
         if self._end == "exited":
-            self._let_go(self._process.stdin)
+            self._stop_polling(self._process.stdin)
         self._close_exit()  # it stays readable, so the loop below would never wait
         until = monotonic() + DRAIN_S
         while self._open and monotonic() < until:
             self._step(until - monotonic())
+
+    def _run_to_end(self, deadline: float, cancelled: Event) -> bool:
+        """Read and write until the process has ended; False when it did not within its grace."""
+        next_look = 0.0
+        while self._process.poll() is None:
+            self._step(LOOK_S)  # returns early when the process ends, where `_exit` reports that
+            now = monotonic()
+            holds_too_much = False
+            if now > next_look:
+                holds_too_much = hold_more(self._process.pid, self._job.memory_bytes)
+                next_look = now + max(LOOK_S, 10 * (monotonic() - now))  # at most a tenth of the time is spent looking
+            if cancelled.is_set():
+                self._end = "cancelled"
+            elif holds_too_much:
+                self._end = "memory"
+            elif now > deadline:
+                self._end = "timeout"
+            if self._end != "exited":
+                self._close_stdin()
+                return self._wait_for_end(now + GRACE_S)
+        return True
+
+    def _wait_for_end(self, deadline: float) -> bool:
+        """Read and write until the process, which was asked to end, has ended; False when it has not in time."""
+        while self._process.poll() is None:
+            self._step(LOOK_S)
+            if monotonic() > deadline:
+                return False
+        return True
 
     def _step(self, within_s: float) -> None:
         for number, _ in self._poll.poll(max(0.0, within_s) * 1000):
@@ -228,13 +255,13 @@ class _Watch:
                 continue
             pipe = self._open[number]
             if pipe is self._process.stdin:
-                self._give()
+                self._write_order()
             elif more := os.read(number, 1 << 16):
-                self._kept[pipe].take(more)
+                self._streams[pipe].append(more)
             else:
-                self._let_go(pipe)
+                self._stop_polling(pipe)
 
-    def _give(self) -> None:
+    def _write_order(self) -> None:
         """Write some of the order; afterwards stdin stays open, for as long as the program may run."""
         stdin = self._process.stdin
         assert stdin is not None
@@ -242,15 +269,14 @@ class _Watch:
             self._order = self._order[os.write(stdin.fileno(), self._order[: 1 << 16]) :]
             if self._order:
                 return
-        self._let_go(stdin)
+        self._stop_polling(stdin)
 
-    def _let_go(self, pipe: Any) -> None:
-        """Look at a pipe no longer."""
+    def _stop_polling(self, pipe: Any) -> None:
         if self._open.pop(pipe.fileno(), None) is not None:
             self._poll.unregister(pipe)
 
     def _close_stdin(self) -> None:
-        self._let_go(self._process.stdin)
+        self._stop_polling(self._process.stdin)
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -263,23 +289,31 @@ class _Watch:
     def close(self) -> None:
         """Close the pipes."""
         self._close_exit()
-        for pipe in (self._process.stdin, *self._kept):
+        for pipe in (self._process.stdin, *self._streams):
             if pipe is not None:
                 pipe.close()
 
-    def ended(self) -> JobEnded:
-        """Say how it ended."""
-        out, err, report = self._kept.values()
-        exit_code, files, left = _believed(bytes(report.data), self._job)
+    def result(self) -> JobEnded:
+        """Return how the job ended, and its output."""
+        stdout, stderr, report_stream = self._streams.values()
+        report = bytes(report_stream.data)
+        exit_code, files, left = _parse_report(report, self._job)
         end = self._end
-        if end == "exited" and next(_records(bytes(report.data)), ("", "", b""))[0] == "memory":
-            end = "memory"
-        elif end == "exited" and exit_code is None:
-            end = "lost"
+        if end == "exited":
+            first_kind, _, _ = next(_records(report), ("", "", b""))
+            if first_kind == "memory":
+                end = "memory"
+            elif exit_code is None:
+                end = "lost"
         return JobEnded(
-            end, exit_code if end == "exited" else None, bytes(out.data), bytes(err.data),
-            out.dropped + err.dropped, files, left,
-        )  # fmt: skip
+            end=end,
+            exit_code=exit_code if end == "exited" else None,
+            stdout=bytes(stdout.data),
+            stderr=bytes(stderr.data),
+            dropped_bytes=stdout.dropped + stderr.dropped,
+            files=files,
+            left=left,
+        )
 
 
 def _open_exit(pid: int) -> int | None:
@@ -293,20 +327,21 @@ def _open_exit(pid: int) -> int | None:
         return None
 
 
-def _believed(report: bytes, job: SandboxJob) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
-    """Read a report up to where it is none: an exit code, and files and names that stay in their folder."""
+def _parse_report(report: bytes, job: SandboxJob) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
+    """Return exit code, files and names left out; stop at the first record that is none, skip names outside."""
     exit_code: int | None = None
     files: dict[str, bytes] = {}
     left: list[str] = []
     room = job.returned_bytes
     for kind, name, data in _records(report):
-        if kind == "exit_code" and re.fullmatch(rb"-?[0-9]{1,3}", data):
-            exit_code = int(data)
-        elif kind == "file" and is_below(name) and len(data) <= room and len(files) < job.returned_files:
-            files[name] = data
-            room -= len(data)
-        elif kind == "left" and is_below(name) and len(left) < job.returned_files:
-            left.append(name)
+        match kind:
+            case "exit_code" if re.fullmatch(rb"-?[0-9]{1,3}", data):
+                exit_code = int(data)
+            case "file" if is_below(name) and len(data) <= room and len(files) < job.returned_files:
+                files[name] = data
+                room -= len(data)
+            case "left" if is_below(name) and len(left) < job.returned_files:
+                left.append(name)
     return exit_code, files, left
 
 
@@ -314,7 +349,7 @@ def _records(report: bytes) -> Iterator[tuple[str, str, bytes]]:
     at = 0
     while (end := report.find(b"\n", at, at + 80)) >= 0:
         try:
-            kind, name_length, data_length = lengths(report[at:end])
+            kind, name_length, data_length = parse_header(report[at:end])
             name = report[end + 1 : end + 1 + name_length].decode()
         except ValueError:
             return
@@ -331,7 +366,7 @@ def is_below(name: str) -> bool:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that nothing of it is left."""
+    """Kill a process and everything below it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             process.send_signal(signal.SIGSTOP)

@@ -1,10 +1,13 @@
 """Level `process`: a process of its own that can be killed with everything it started. Against accidents, not malice.
 
 It has a clean environment, a folder of its own, a session of its own, limits on CPU, memory and the size of a file, and
-a supervisor. On Linux, where we may make one, it has a process namespace too: it sees no process but its own, and all
-of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. On
+a supervisor. On Linux, where the kernel permits it, it has a process namespace too: it sees no process but its own, and
+all of them end with the supervisor, which it cannot kill. Elsewhere the supervisor adopts daemons and can be killed. On
 Linux it has no capabilities and an empty session key ring, and cannot make the system calls that `seccomp` refuses. It
 can read our files and use our network.
+
+This is the level for programs, which a model wrote and which run once. A tool's function has the same level in a warm
+worker, see `workers.processes`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from msgspec import Struct
 
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import seccomp
-from handrail.sandboxes.host import Place, carry_out, program
+from handrail.sandboxes.host import Launch, run_job, supervisor_source
 
 
 def limits(job: SandboxJob) -> dict[str, int]:
@@ -36,7 +39,7 @@ def limits(job: SandboxJob) -> dict[str, int]:
     }
 
 
-class Process(Struct, frozen=True):
+class ProcessSandbox(Struct, frozen=True):
     """A killable process. RLIMIT_NPROC is not set: it would count all processes of the user."""
 
     level: str = "process"
@@ -56,23 +59,27 @@ class Process(Struct, frozen=True):
         folder = tempfile.mkdtemp(prefix="handrail-")
         try:
             environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
-            alone = _namespace()
-            command = [*alone, self.python, "-I", "-S", "-c", program()]
-            place = Place(
-                command, folder, environment, limits(job), adopts=not alone, seccomp_filter=seccomp.filter_here()
+            namespace = _namespace_command()
+            launch = Launch(
+                command=[*namespace, self.python, "-I", "-S", "-c", supervisor_source()],
+                folder=folder,
+                environment=environment,
+                limits=limits(job),
+                adopts=not namespace,
+                seccomp_filter=seccomp.filter_here(),
             )
-            return carry_out(job, place, cancelled)
+            return run_job(job, launch, cancelled)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache
-def _namespace() -> Sequence[str]:
-    """Return the command that gives what follows a process namespace, empty where that does not work."""
+def _namespace_command() -> Sequence[str]:
+    """Return the words that run a command in a process namespace of its own; empty where that does not work."""
     as_ourselves = () if os.name == "posix" and os.geteuid() == 0 else ("--map-current-user",)
     command = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child", *as_ourselves]
     try:
-        tried = subprocess.run([*command, "true"], capture_output=True, timeout=10, check=False)
+        trial = subprocess.run([*command, "true"], capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return () if tried.returncode else command
+    return () if trial.returncode else command

@@ -72,34 +72,46 @@ MACHINES: Mapping[str, Machine] = {
 }
 """By what `os.uname().machine` says."""
 
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
-_NUMBER, _ARCHITECTURE = 0, 4  # in struct seccomp_data
-_FIRST, _SECOND, _THIRD = 16, 24, 32  # arguments, of each the lower half
-_ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
+# Instructions.
+_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_ANY_BIT = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_RETURN = 0x06  # BPF_RET | BPF_K
+
+# Offsets in struct seccomp_data; of each argument the lower half.
+_NUMBER = 0
+_ARCHITECTURE = 4
+_FIRST = 16
+_SECOND = 24
+_THIRD = 32
+
+_ALLOW = 0x7FFF_0000
+_ERROR = 0x0005_0000
 _X32 = 0x4000_0000
 
 
 def filter_for(machine: str) -> bytes:
-    """Return the filter for an architecture, as `struct sock_filter[]`; empty where its calls are not known."""
-    if (known := MACHINES.get(machine)) is None:
+    """Return the filter for an architecture, as `struct sock_filter[]`; empty where we have no table of its calls."""
+    architecture = MACHINES.get(machine)
+    if architecture is None:
         return b""
-    numbers = [pair[known.column] for pair in _REFUSED.values()]
+    numbers = [pair[architecture.column] for pair in _REFUSED.values()]
     sockets = [_equal(each, _return(_ALLOW)) for each in _FAMILIES.values()]
     sizes = [_equal(each, _return(_ERROR | 0)) for each in _BUFFER_SIZES.values()]
     return b"".join([
         _instruction(_LOAD, _ARCHITECTURE),
-        _instruction(_EQUAL, known.audit_arch, 1, 0), _return(_ERROR | ENOSYS),
+        _instruction(_EQUAL, architecture.audit_arch, 1, 0), _return(_ERROR | ENOSYS),
         _instruction(_LOAD, _NUMBER),
         _instruction(_ANY_BIT, _X32, 0, 1), _return(_ERROR | ENOSYS),
         *(_equal(number, _return(_ERROR | ENOSYS)) for number in _NOT_THERE.values()),
         *(_equal(number, _return(_ERROR | EPERM)) for number in numbers if number is not None),
-        _equal(known.clone, _without_bits(_NAMESPACES)),
-        _equal(known.unshare, _without_bits(_NAMESPACES | _TIME_NAMESPACE)),
+        _equal(architecture.clone, _without_bits(_NAMESPACES)),
+        _equal(architecture.unshare, _without_bits(_NAMESPACES | _TIME_NAMESPACE)),
         *(
             _equal(number, b"".join([_instruction(_LOAD, _FIRST), *sockets, _return(_ERROR | EAFNOSUPPORT)]))
-            for number in (known.socket, known.socketpair)
+            for number in (architecture.socket, architecture.socketpair)
         ),
-        _equal(known.setsockopt, b"".join([
+        _equal(architecture.setsockopt, b"".join([
             _instruction(_LOAD, _SECOND),
             _equal(_SOL_SOCKET, b"".join([_instruction(_LOAD, _THIRD), *sizes])), _return(_ALLOW),
         ])),
@@ -109,7 +121,7 @@ def filter_for(machine: str) -> bytes:
 
 @cache
 def filter_here() -> bytes:
-    """Return the filter for this machine; empty where its kernel takes none, or its calls are not known."""
+    """Return the filter for this machine; empty where its kernel takes none, or we have no table of its calls."""
     try:
         actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text(encoding="ascii").split()
     except OSError:

@@ -1,10 +1,10 @@
-"""What runs inside a sandbox, before and around the program: lays out its files, limits it, ends it, brings files back.
+"""The supervisor inside a sandbox: writes a program's files, limits it, ends it, and reports the files that it made.
 
-Started as `python -I -S -c SOURCE` by `outside`, so it needs the standard library alone, and little of that: an import
-is paid for by every run (json, pathlib and subprocess would double the time it takes to start). The same text begins
-with `confinement`, for `drop_rights`. It reads one
-order on stdin and writes one report to the descriptor that the order names. The host keeps stdin open as long as it
-wants the program to run; when that ends, because the host says so or is gone, everything ends.
+Started as `python -I -S -c SOURCE` by `host`, so it imports the standard library only, and little of that: every run
+pays for an import (json, pathlib and subprocess would double the time it takes to start). The same text begins with
+`confinement`, for `drop_rights`. It reads one order on stdin and writes one report to the descriptor that the order
+names. The host keeps stdin open as long as it wants the program to run; when stdin closes, because the host says so or
+is gone, everything ends.
 
 Order and report are records, each a line `KIND LENGTH LENGTH`, a name and bytes:
 
@@ -12,7 +12,7 @@ Order and report are records, each a line `KIND LENGTH LENGTH`, a name and bytes
     report  exit_code, memory, file, left
 
 Rule 1: when it ends, nothing that it started runs: it adopts orphans, so that a daemon is found too (Linux).
-Rule 2: it is in the hands of whatever runs beside it. `outside` believes nothing of its report but bytes.
+Rule 2: the program may have taken it over. `host` reads its report as untrusted bytes.
 """
 
 # ruff: noqa: PTH103, PTH123, PTH208  (pathlib is one of the imports that are not worth their time here)
@@ -33,41 +33,44 @@ if TYPE_CHECKING:
     from handrail.sandboxes.confinement import drop_rights
 
 _PR_SET_CHILD_SUBREAPER = 36
-_DEEPEST = 8
-_LONGEST_LINE = 80
+_MAX_DEPTH = 8
+_MAX_LINE_BYTES = 80
 _LOOK_S = 0.02
 
 
 def main() -> None:
-    """Carry out the order on stdin."""
+    """Run the order on stdin."""
     order: dict[str, dict[str, bytes]] = {}
     for kind, name, data in _records_of_stdin():
         order.setdefault(kind, {})[name] = data
     if "seccomp_filter" in order:
         # Before the program starts: it runs as the same user, and could write into a supervisor with more rights.
         drop_rights(order["seccomp_filter"][""])
-    given = order.get("file", {})
-    for name, data in given.items():
-        _lay_out(name, data)
+    files = order.get("file", {})
+    for name, data in files.items():
+        _write_file(name, data)
     if "adopt" in order:
-        _adopt_orphans()
+        adopt_orphans()
     exit_code = _run(order)
     end_everything()
-    report = record("memory", "", b"") if _too_many_files(order) else b""
-    report += b"" if exit_code is None else record("exit_code", "", b"%d" % exit_code)
-    report += _made(given, int(order["most_bytes"][""]), int(order["most_files"][""]))
+    report = b""
+    if _has_too_many_files(order):
+        report += record("memory", "", b"")
+    if exit_code is not None:
+        report += record("exit_code", "", b"%d" % exit_code)
+    report += _report_files(files, int(order["most_bytes"][""]), int(order["most_files"][""]))
     with os.fdopen(int(order["report_fd"][""]), "wb") as line:
         line.write(report)
 
 
 def record(kind: str, name: str, data: bytes) -> bytes:
     """Return one record."""
-    written = name.encode("utf-8", "surrogateescape")
-    return b"%s %d %d\n%s%s" % (kind.encode(), len(written), len(data), written, data)
+    encoded = name.encode("utf-8", "surrogateescape")
+    return b"%s %d %d\n%s%s" % (kind.encode(), len(encoded), len(data), encoded, data)
 
 
-def lengths(line: bytes) -> tuple[str, int, int]:
-    """Read a record's first line.
+def parse_header(line: bytes) -> tuple[str, int, int]:
+    """Return kind and lengths from a record's first line.
 
     Raises:
         ValueError: It is none.
@@ -81,14 +84,14 @@ def lengths(line: bytes) -> tuple[str, int, int]:
 def _records_of_stdin() -> Iterator[tuple[str, str, bytes]]:
     """Yield the records of the order up to its `end`; stdin stays open."""
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115  # not ours to close
-    while (line := stdin.readline(_LONGEST_LINE)) and not line.startswith(b"end "):
-        kind, name_length, data_length = lengths(line)
+    while (line := stdin.readline(_MAX_LINE_BYTES)) and not line.startswith(b"end "):
+        kind, name_length, data_length = parse_header(line)
         yield kind, stdin.read(name_length).decode("utf-8", "surrogateescape"), stdin.read(data_length)
     if not line:
         sys.exit("the order ended early")
 
 
-def _lay_out(name: str, data: bytes) -> None:
+def _write_file(name: str, data: bytes) -> None:
     above, _, _ = name.rpartition("/")
     if above:
         os.makedirs(above, exist_ok=True)
@@ -97,7 +100,7 @@ def _lay_out(name: str, data: bytes) -> None:
 
 
 def _run(order: dict[str, dict[str, bytes]]) -> int | None:
-    """Run the program; return its exit code, None when it had to be ended."""
+    """Run the program; return its exit code, None when it has to be ended."""
     argv = [os.fsdecode(each) for _, each in sorted(order["arg"].items())]
     environment = {name: os.fsdecode(value) for name, value in order["environment"].items()}
     ended, tell = os.pipe()
@@ -107,8 +110,8 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     program = os.fork()
     if program == 0:
         limits = {name: int(most) for name, most in order.get("limit", {}).items()}
-        _become(argv, environment, limits, int(order["report_fd"][""]))
-    while not _too_many_files(order):
+        _exec_program(argv, environment, limits, int(order["report_fd"][""]))
+    while not _has_too_many_files(order):
         ready, _, _ = select.select([0, ended], [], [], _LOOK_S if "most_inodes" in order else None)
         if ended in ready:
             os.read(ended, 100)
@@ -120,7 +123,7 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     return None
 
 
-def _too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
+def _has_too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
     """Whether a folder in memory holds too many files. Even an empty one takes a kilobyte of kernel memory."""
     for folder, most in order.get("most_inodes", {}).items():
         room = os.statvfs(folder)
@@ -129,16 +132,16 @@ def _too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
     return False
 
 
-def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int) -> None:
-    """Turn this new process into the program; never returns."""
+def _exec_program(argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int) -> None:
+    """Replace this new process by the program; never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # the last two Python ignores for itself
             signal.signal(each, signal.SIG_DFL)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.closerange(3, max(256, report_fd + 1))  # up to the limit could be a thousand million
-        _limit(limits)
+        os.closerange(3, max(256, report_fd + 1))  # the limit itself could be a thousand million
+        _set_limits(limits)
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(2, f"it could not be started: {error.strerror}\n".encode())
@@ -146,8 +149,8 @@ def _become(argv: list[str], environment: dict[str, str], limits: dict[str, int]
         os._exit(127)
 
 
-def _limit(limits: dict[str, int]) -> None:
-    import resource  # not on Windows, where `outside` imports this file all the same
+def _set_limits(limits: dict[str, int]) -> None:
+    import resource  # not on Windows, where `host` imports this file all the same
 
     for name, most in limits.items():
         kind = getattr(resource, name)
@@ -159,9 +162,9 @@ def _limit(limits: dict[str, int]) -> None:
             continue
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of grandchildren whose own parent has ended, so that they are found when we end."""
-    import ctypes  # dear, and not needed in a namespace: when its first process ends, all others do
+def adopt_orphans() -> None:
+    """Become the parent of grandchildren whose own parent has ended, so that they are found when this process ends."""
+    import ctypes  # slow to import, and not needed in a namespace: when its first process ends, all others do
 
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -170,7 +173,7 @@ def _adopt_orphans() -> None:
 
 
 def end_everything(within_s: float = 2.0) -> None:
-    """Kill whatever this process has started or adopted."""
+    """Kill every process that this one has started or adopted."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         for pid in descendants(os.getpid()):
@@ -184,15 +187,15 @@ def end_everything(within_s: float = 2.0) -> None:
 
 
 def descendants(pid: int, stop: bool = True) -> Iterator[int]:
-    """Yield every process below this one (Linux), each stopped first, so that it begins no other meanwhile."""
+    """Yield every process below this one (Linux), each stopped first, so that it starts no other meanwhile."""
     try:
-        told = []
+        pids = []
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children") as children:
-                told += children.read().split()
+                pids += children.read().split()
     except OSError:
         return
-    for child in map(int, told):
+    for child in map(int, pids):
         if stop:
             _signal(child, signal.SIGSTOP)
         yield from descendants(child, stop)
@@ -206,23 +209,28 @@ def _signal(pid: int, number: int) -> None:
         return
 
 
-def _made(given: dict[str, bytes], most_bytes: int, most_files: int) -> bytes:
-    """Return records of the files that were made or changed, and of the names of those that are not brought back."""
-    report, files, left = b"", 0, 0
-    for name in _names("", _DEEPEST):
-        if left >= most_files:
+def _report_files(given: dict[str, bytes], most_bytes: int, most_files: int) -> bytes:
+    """Return records of the files that were made or changed, and of the names of those that are not returned."""
+    report = b""
+    file_count = 0
+    left_count = 0
+    for name in _file_names("", _MAX_DEPTH):
+        if left_count >= most_files:
             break
-        data = _read(name, most_bytes)
-        if data is None or (files >= most_files and data != given.get(name)):
+        data = _read_file(name, most_bytes)
+        if data is not None and data == given.get(name):
+            continue
+        if data is None or file_count >= most_files:
             report += record("left", name, b"")
-            left += 1
-        elif data != given.get(name):
+            left_count += 1
+        else:
             report += record("file", name, data)
-            files, most_bytes = files + 1, most_bytes - len(data)
+            file_count += 1
+            most_bytes -= len(data)
     return report
 
 
-def _names(folder: str, levels: int) -> Iterator[str]:
+def _file_names(folder: str, levels: int) -> Iterator[str]:
     try:
         entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
     except OSError:
@@ -232,10 +240,10 @@ def _names(folder: str, levels: int) -> Iterator[str]:
         if not entry.is_dir(follow_symlinks=False):
             yield name
         elif levels and not entry.name.startswith("."):
-            yield from _names(name, levels - 1)
+            yield from _file_names(name, levels - 1)
 
 
-def _read(name: str, most_bytes: int) -> bytes | None:
+def _read_file(name: str, most_bytes: int) -> bytes | None:
     """Read a regular file that is no link: the program may have planted `result.txt -> /etc/shadow`."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -41,7 +41,7 @@ class Fused:
         try:
             meaning = self._second.top(query, depth)
         except ModelError as error:  # an endpoint that is down costs the fusion, not the run
-            logs.raised(
+            logs.log_exception(
                 "the embedding model gave no answer; the question was ranked by its words alone",
                 error,
             )

@@ -1,4 +1,4 @@
-"""Which writes were begun and how they ended: what a claim answers, and what a settlement changes.
+"""Which writes have been claimed and how they ended: what a claim answers, and what a settlement changes.
 
 Every store decides here, so that one in memory and one on a server cannot differ. A store in memory holds one ledger
 for good; a durable one reads the rows that a group of callers names into a ledger of its own, lets it decide, and
@@ -22,16 +22,16 @@ from handrail.process_identity import has_died_here
 
 
 class Row(Struct, eq=False):
-    """One write: who began it, how it stands.
+    """One write: who claimed it, and its state.
 
     Attributes:
         begun: When its present fence began, by the store's clock.
         value: The result, as the store keeps it.
         epoch: Of the run, when its present fence began.
-        owner: The process that began it, where that is known; see `owners`.
-        stored: It has been read from a database.
-        changed: It is not what was read.
-        resolved_by: The person who said how it ended; used in memory only.
+        owner: The process that claimed it, where that is recorded; see `process_identity`.
+        stored: The row has been read from a database.
+        changed: The row differs from what was read.
+        resolved_by: The person who resolved it; used in memory only.
     """
 
     scope: str
@@ -51,22 +51,22 @@ class Row(Struct, eq=False):
     resolved_by: str = ""
 
     @property
-    def settled(self) -> bool:
-        """Whether it is known how the write ended."""
+    def is_settled(self) -> bool:
+        """Whether the write has ended, in one way or the other."""
         return self.state in ("done", "failed")
 
     def is_leased(self, now: float) -> bool:
-        """Whether its owner may still be at it: not once the lease is over, nor when the owner is certainly dead."""
+        """Whether its owner may still perform it: not after the lease, nor when the owner is certainly dead."""
         return self.lease_until >= now and not has_died_here(self.owner)
 
     @property
     def act(self) -> tuple[str, str, bytes]:
-        """What the repeat guard knows it by."""
+        """The key of the repeat guard: run, scope and fingerprint."""
         return self.run_id, self.scope, self.fingerprint
 
 
-class Standing(Struct, frozen=True):
-    """The state of the approval that a claim names: some of the fields of `records.Question`."""
+class NamedApproval(Struct, frozen=True):
+    """The approval that a claim names: some of the fields of `records.ApprovalRequest`."""
 
     state: str
     expires: float
@@ -74,155 +74,197 @@ class Standing(Struct, frozen=True):
 
 
 class Ledger:
-    """Rows by their key, in the order in which they came, and by their act."""
+    """Rows by their key, in the order in which they were claimed, and by their act."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows: OrderedDict[tuple[str, str], Row] = OrderedDict()
         self._by_act: dict[tuple[str, str, bytes], Row] = {}
-        self._lately: dict[tuple[str, bytes], Row] = {}
+        self._recent_acts: dict[tuple[str, bytes], Row] = {}
         for row in rows:
             self.rows[row.scope, row.key] = row
             if row.state != "failed":
                 self._by_act[row.act] = row
 
-    def claim(self, claim: Claim, now: float, approval: Standing | None = None) -> Claimed:
+    def claim(self, claim: Claim, now: float, approval: NamedApproval | None = None) -> Claimed:
         """Answer a claim; docs/decisions/0004-claims.md has the table.
 
         Args:
-            approval: The state of the question that the claim names; None if there is no such question.
+            approval: The approval that the claim names; None if there is none of that id.
         """
-        if (answer := self.look_up(claim, now)) is not None:
+        answer = self.look_up(claim, now)
+        if answer is not None:
+            self.mark_in_doubt(claim, answer)
             return answer
         row = self.rows.get((claim.scope, claim.key))
         if claim.approval and not _is_approved(approval, claim, row, now):
             return Claimed(ClaimState.UNAPPROVED)
         if row is None:
-            return self._fresh(claim, now, fence=1)
+            return self._add_row(claim, now, fence=1, stored=False)
         if row.state == "failed":
-            return self._fresh(claim, now, row.fence + 1, row.stored)
-        return _taken_over(row, claim, now)
+            return self._add_row(claim, now, fence=row.fence + 1, stored=row.stored)
+        return _take_over(row, claim, now)
 
     def look_up(self, claim: Claim, now: float) -> Claimed | None:
-        """Answer a claim whose write may not start; None if it may.
-
-        An abandoned write that may not be started again becomes `in_doubt` here.
-        """
+        """Answer a claim whose write may not start; None if it may. Changes nothing."""
         row = self.rows.get((claim.scope, claim.key))
         if row is None:
-            return self._repeated(claim, now)
+            return self._answer_repeat(claim, now)
         if row.state == "failed":
             return None
         if row.fingerprint != claim.fingerprint:
             return Claimed(ClaimState.CONFLICT)
         if row.state == "done":
             return Claimed(ClaimState.DONE, row.fence, row.value)
-        return _unsettled(row, claim, now)
+        return _answer_open(row, claim, now)
+
+    def mark_in_doubt(self, claim: Claim, answer: Claimed) -> None:
+        """Record the answer IN_DOUBT on the row of the claim, if that still says `claimed`.
+
+        Its process is gone, or its lease is over, and the write may not be started again.
+        """
+        if answer.state is not ClaimState.IN_DOUBT:
+            return
+        row = self.rows.get((claim.scope, claim.key))
+        if row is not None and row.state == "claimed":
+            row.state = "in_doubt"
+            row.changed = True
 
     def settle(self, settle: Settle) -> bool:
-        """Record how a claimed write ended; False when the claim has a newer owner, or it is known already."""
+        """Record how a claimed write ended; False when the claim has a newer owner, or the write is settled."""
         row = self.rows.get((settle.scope, settle.key))
-        if row is None or row.fence != settle.fence or row.settled:
+        if row is None or row.fence != settle.fence or row.is_settled:
             return False
-        row.state, row.value, row.changed = settle.state, settle.value, True
+        row.state = settle.state
+        row.value = settle.value
+        row.changed = True
         return True
 
     def renew(self, renew: Renew, now: float) -> bool:
-        """Let the lease of a claim run anew; False when the claim is over, or somebody else's."""
+        """Extend the lease of a claim; False when the write has ended, or the claim has a newer owner."""
         row = self.rows.get((renew.scope, renew.key))
         if row is None or row.fence != renew.fence or row.state != "claimed":
             return False
-        row.lease_until, row.changed = max(row.lease_until, now + renew.lease_s), True
+        row.lease_until = max(row.lease_until, now + renew.lease_s)
+        row.changed = True
         return True
 
-    def note(self, row: Row) -> None:
-        """Let the repeat guard know of an act of another run."""
-        self._lately[row.scope, row.fingerprint] = self.rows.setdefault((row.scope, row.key), row)
+    def note_act(self, row: Row) -> None:
+        """Add an act of another run for the repeat guard."""
+        self._recent_acts[row.scope, row.fingerprint] = self.rows.setdefault((row.scope, row.key), row)
 
-    def lately(self, claim: Claim) -> Row | None:
-        """Return the last act of any run that is like this one, where such are known."""
-        return self._lately.get((claim.scope, claim.fingerprint))
+    def recent_act(self, claim: Claim) -> Row | None:
+        """Return the last act of any run that is like this one, among those noted here."""
+        return self._recent_acts.get((claim.scope, claim.fingerprint))
 
     def forget(self, row: Row) -> None:
-        """Let a row go."""
+        """Remove a row."""
         del self.rows[row.scope, row.key]
         if self._by_act.get(row.act) is row:
             del self._by_act[row.act]
-        if self._lately and self._lately.get((row.scope, row.fingerprint)) is row:
-            del self._lately[row.scope, row.fingerprint]
+        if self._recent_acts and self._recent_acts.get((row.scope, row.fingerprint)) is row:
+            del self._recent_acts[row.scope, row.fingerprint]
 
-    def _fresh(self, claim: Claim, now: float, fence: int, stored: bool = False) -> Claimed:
-        until = now + claim.lease_s
-        if earlier := self.rows.get((claim.scope, claim.key)):
+    def _add_row(self, claim: Claim, now: float, *, fence: int, stored: bool) -> Claimed:
+        """Let the caller start the write, in a new row that replaces an earlier one of the key."""
+        earlier = self.rows.get((claim.scope, claim.key))
+        if earlier is not None:
             self.forget(earlier)
         row = Row(
-            claim.scope, claim.key, claim.fingerprint, claim.run_id, "claimed", claim.replay, fence, until, now,
-            stored=stored, epoch=claim.epoch,
-        )  # fmt: skip
-        self.rows[claim.scope, claim.key] = self._by_act[row.act] = row
+            scope=claim.scope,
+            key=claim.key,
+            fingerprint=claim.fingerprint,
+            run_id=claim.run_id,
+            state="claimed",
+            replay=claim.replay,
+            fence=fence,
+            lease_until=now + claim.lease_s,
+            begun=now,
+            epoch=claim.epoch,
+            stored=stored,
+        )
+        self.rows[claim.scope, claim.key] = row
+        self._by_act[row.act] = row
         if claim.guard and claim.repeat_window_s:
-            self._lately[row.scope, row.fingerprint] = row
+            self._recent_acts[row.scope, row.fingerprint] = row
         return Claimed(ClaimState.FRESH, fence)
 
-    def _repeated(self, claim: Claim, now: float) -> Claimed | None:
-        """The same act under another key, in this run or lately in any: its result, or that it is not known yet."""
-        row = self._by_act.get((claim.run_id, claim.scope, claim.fingerprint)) if claim.guard and claim.run_id else None
-        if (row is None or row.state == "failed") and claim.guard and claim.repeat_window_s:
-            row = self.lately(claim)
-            row = row if row is not None and row.begun >= now - claim.repeat_window_s else None
-        if row is None or row.state == "failed":
+    def _answer_repeat(self, claim: Claim, now: float) -> Claimed | None:
+        """Answer a claim whose act was performed under another key, in this run or recently in any; None if not."""
+        row = self._find_repeated(claim, now)
+        if row is None:
             return None
         if row.state == "done":
             return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key)
         under_way = row.state == "claimed" and row.is_leased(now)
         return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
 
+    def _find_repeated(self, claim: Claim, now: float) -> Row | None:
+        """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
+        if not claim.guard:
+            return None
+        if claim.run_id:
+            row = self._by_act.get((claim.run_id, claim.scope, claim.fingerprint))
+            if row is not None and row.state != "failed":
+                return row
+        if claim.repeat_window_s:
+            row = self.recent_act(claim)
+            if row is not None and row.state != "failed" and row.begun >= now - claim.repeat_window_s:
+                return row
+        return None
 
-def use_of(scope: str, key: str, fence: int) -> str:
+
+def use_name(scope: str, key: str, fence: int) -> str:
     """Return the name under which an approval records the claim that used it."""
     return json.dumps([scope, key, fence])
 
 
-def _is_approved(approval: Standing | None, claim: Claim, row: Row | None, now: float) -> bool:
+def _is_approved(approval: NamedApproval | None, claim: Claim, row: Row | None, now: float) -> bool:
     """Whether a write may start under an approval that is unused, or that this very write has used.
 
-    A kept run may continue its own write, begun before a crash, even after the approval has expired. Nothing else may
-    start then; and once the write has failed without effect, no other call may use the approval.
+    A stored run may continue its own write, claimed before a crash, even after the approval has expired. Nothing else
+    may start then; and once the write has failed without effect, no other call may use the approval.
     """
     if approval is None:
         return False
     in_time = approval.expires >= now
     if approval.state == "approved":
         return in_time
-    if row is None or approval.state != "used" or approval.used_by != use_of(row.scope, row.key, row.fence):
+    if row is None or approval.state != "used" or approval.used_by != use_name(row.scope, row.key, row.fence):
         return False
-    begun, same_call = row.state != "failed", claim.epoch > 0
-    return (begun and same_call) or (in_time and (begun or same_call))
+    has_started = row.state != "failed"
+    is_same_call = claim.epoch > 0
+    return (has_started and is_same_call) or (in_time and (has_started or is_same_call))
 
 
-def _unsettled(row: Row, claim: Claim, now: float) -> Claimed | None:
-    """Nobody has said how it ended: the lease and the replay class decide whether anybody may go on with it."""
-    # Who has taken a run over need not wait for the leases of its earlier owner: that one is dead, or fenced. Only an
-    # old request that is still under way makes `verify` wait all the same.
-    taken_over = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
-    leased = not taken_over and row.is_leased(now)
-    if row.state == "claimed" and leased:
+def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
+    """Answer a claim of a write without an end, by its lease and replay class; None if the caller may go on with it."""
+    # A process that has taken a run over need not wait for the leases of the earlier owner, which is dead or fenced.
+    # Class `verify` waits all the same: an old request may still be under way.
+    is_own_run = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
+    is_leased = not is_own_run and row.is_leased(now)
+    if row.state == "claimed" and is_leased:
         return Claimed(ClaimState.BUSY)
+    # After `key_ttl_s` the service has forgotten the key, and would take a second request for a new act.
+    is_key_forgotten = row.replay == "key" and now > row.begun + claim.key_ttl_s
     # While the old lease lasts an old request may still be under way, and `verify` would miss it.
-    forgotten = row.replay == "key" and now > row.begun + claim.key_ttl_s  # it would be taken for a new act there
-    if row.replay == "none" or forgotten or (row.replay == "verify" and leased):
-        row.changed = row.changed or row.state != "in_doubt"
-        row.state = "in_doubt"
+    is_verify_early = row.replay == "verify" and is_leased
+    if row.replay == "none" or is_key_forgotten or is_verify_early:
         return Claimed(ClaimState.IN_DOUBT, row.fence)
     return None
 
 
-def _taken_over(row: Row, claim: Claim, now: float) -> Claimed:
-    """Let the caller take over a write that another process began."""
+def _take_over(row: Row, claim: Claim, now: float) -> Claimed:
+    """Let the caller take over a write that another process claimed."""
     left_s = max(0.0, row.lease_until - now)
-    # Class verify waits for the end of the old lease before it starts.
-    until = now + claim.lease_s + (left_s if row.replay == "verify" else 0.0)
-    row.state, row.fence, row.lease_until, row.changed = "claimed", row.fence + 1, until, True
-    row.epoch, row.owner = claim.epoch, ""  # alive: whoever asks for it in the same group finds it under way
+    lease_until = now + claim.lease_s
+    if row.replay == "verify":
+        lease_until += left_s  # it waits for the end of the old lease before it starts
+    row.state = "claimed"
+    row.fence += 1
+    row.lease_until = lease_until
+    row.epoch = claim.epoch
+    row.owner = ""  # alive: another claim in the same group finds the write under way
+    row.changed = True
     if row.replay == "key":
         return Claimed(ClaimState.AGAIN, row.fence)
     return Claimed(ClaimState.CHECK, row.fence, left_s=left_s)

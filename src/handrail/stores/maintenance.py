@@ -1,10 +1,10 @@
-"""Looking after a durable store: what lies in it, a copy of it, and what may go.
+"""Maintenance of a durable store: what it holds, a copy of it, and the deletion of old rows.
 
-Every job is done in small pieces between the groups of callers, so that a store can be looked after while it is in use.
+Every job is done in small pieces between the groups of callers, so that a store stays in use meanwhile.
 
-Rule 1: what is under way or in doubt is never let go, however old it is; nor is the audit.
-Rule 2: a copy never puts something older in the place of something newer, so it can be broken off and begun again.
-Rule 3: a log takes only what follows its end. One record of another log, and neither is in good order any more.
+Rule 1: what is under way or in doubt is never deleted, however old it is; nor is the audit log.
+Rule 2: a copy never replaces something newer by something older, so it can be interrupted and started again.
+Rule 3: a log takes only what follows its end. One record of another log, and neither chain can be verified any more.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from msgspec import Struct
 
 from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
-from handrail.stores.durable import DurableStore, Keeper
+from handrail.stores.database import Database
+from handrail.stores.durable import DurableStore
 
-MOST_ROWS_AT_ONCE = 1000
-MOST_RUNS_AT_ONCE = 200
+MAX_PIECE_ROWS = 1000
+MAX_PIECE_RUNS = 200
 """A piece takes a few milliseconds, during which nobody else can write to a SQLite file."""
 
 
 class Contents(Struct, frozen=True):
-    """What lies in a store.
+    """How much a store holds.
 
     Attributes:
         writes: How many there are in each state.
-        abandoned: How many of the claimed ones nobody is at: their owner has died, or their lease is over.
+        abandoned: How many of the claimed ones are not under way: their owner has died, or their lease is over.
         kept_bytes: The size of the long results, as text.
     """
 
@@ -46,7 +47,7 @@ class Contents(Struct, frozen=True):
 
 
 class _Table(Struct, frozen=True):
-    """How a table is copied: its key, how many rows at once, and when one takes the place of what is there."""
+    """How a table is copied: its key, how many rows at once, and when a row replaces the one that is there."""
 
     name: str
     key: tuple[str, ...]
@@ -76,94 +77,128 @@ _TABLES = (
     _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
 )  # fmt: skip
 
-_OLD = {
+_OLD_ROWS = {
     "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
     "acts": ("scope, fingerprint", "at < ?"),
     "kept": ("run_id, handle", "created < ?"),
 }
 """Tables that are deleted row by row: the key to walk along, and the condition of rows to delete."""
 
-_ENDED = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
-_OF_RUNS = ("steps", "approvals", "runs")
+_ENDED_RUNS = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
+_RUN_TABLES = ("steps", "approvals", "runs")
 """Tables with the rows of a run; `runs` is last, because it is needed to find the others."""
 
 
-def contents(store: DurableStore) -> Contents:
-    """Count what lies in a store."""
+def count_contents(store: DurableStore) -> Contents:
+    """Count what a store holds."""
 
-    def count(base: Keeper) -> Contents:
-        def by(column: str, table: str) -> dict[str, int]:
-            return dict(base.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
+    def count(database: Database) -> Contents:
+        def count_by(column: str, table: str) -> dict[str, int]:
+            return dict(database.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
 
-        [[version]] = base.run("SELECT max(version) FROM schema_version")
-        now, claimed = base.now(), base.run("SELECT lease_until, owner FROM effects WHERE state = 'claimed'")
-        abandoned = sum(lease_until < now or has_died_here(owner) for lease_until, owner in claimed)
-        [[kept, kept_bytes]] = base.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
+        [[version]] = database.run("SELECT max(version) FROM schema_version")
+        [[kept, kept_bytes]] = database.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
         return Contents(
-            store.place, version, by("state", "effects"), abandoned, by("status", "runs"), by("state", "approvals"),
-            kept, int(kept_bytes), base.size_bytes(),
-        )  # fmt: skip
+            place=store.place,
+            version=version,
+            writes=count_by("state", "effects"),
+            abandoned=_count_abandoned(database),
+            runs=count_by("status", "runs"),
+            approvals=count_by("state", "approvals"),
+            kept=kept,
+            kept_bytes=int(kept_bytes),
+            size_bytes=database.size_bytes(),
+        )
 
-    return store.alone(count)
+    return store.use_connection(count)
 
 
-def copied(source: DurableStore, target: DurableStore) -> dict[str, int]:
+def _count_abandoned(database: Database) -> int:
+    now = database.now()
+    claimed = database.run("SELECT lease_until, owner FROM effects WHERE state = 'claimed'")
+    return sum(lease_until < now or has_died_here(owner) for lease_until, owner in claimed)
+
+
+def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
     """Copy everything that is not there yet, or not as new; return how many rows of each table were looked at.
 
-    Of the audit log nothing is copied, and it is not among them, where both have gone on since they were one.
+    Nothing of the audit log is copied, and it is not in the result, where both logs have grown since they were one.
 
     Raises:
         ConfigError: The two are one.
     """
     if source.place == target.place:
         raise ConfigError(f"{source.place} cannot be copied into itself")
-    counts = {table.name: _copied(source, target, table) for table in _TABLES}
+    counts = {table.name: _copy_table(source, target, table) for table in _TABLES}
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _copied(source: DurableStore, target: DurableStore, table: _Table) -> int | None:
-    columns = [column for column in source.alone(partial(_columns, table.name)) if column != "number"]
-    names, marks, key = ", ".join(columns), ", ".join("?" * len(columns)), ", ".join(table.key)
-    taken = ", ".join(f"{column} = excluded.{column}" for column in columns)
-    done = f"UPDATE SET {taken} WHERE {table.newer.format(table.name)}" if table.newer else "NOTHING"
-    add = f"INSERT INTO {table.name}({names}) VALUES ({marks}) ON CONFLICT({key}) DO {done}"
-    page = f"SELECT {names} FROM {table.name} {{where}} ORDER BY {key} LIMIT {table.at_once}"
-    beyond = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})"
-    count, rows = 0, source.alone(partial(_run, page.format(where=""), ()))
+def _copy_table(source: DurableStore, target: DurableStore, table: _Table) -> int | None:
+    """Copy a table page by page; return how many rows were looked at, None where the logs have parted."""
+    columns = [column for column in source.use_connection(partial(_columns, table.name)) if column != "number"]
+    insert = _insert_statement(table, columns)
+    names = ", ".join(columns)
+    key = ", ".join(table.key)
+    first_page = f"SELECT {names} FROM {table.name} ORDER BY {key} LIMIT {table.at_once}"
+    next_page = (
+        f"SELECT {names} FROM {table.name} WHERE ({key}) > ({_marks(len(table.key))}) "
+        f"ORDER BY {key} LIMIT {table.at_once}"
+    )
+    count = 0
+    rows = source.use_connection(partial(_run, first_page, ()))
     while rows:
         records = [dict(zip(columns, row, strict=True)) for row in rows] if table.name == "audit" else []
-        if not target.alone(partial(_add, add, rows, records)):
+        if not target.use_connection(partial(_add, insert, rows, records)):
             return None
         count += len(rows)
         last = [rows[-1][columns.index(column)] for column in table.key]
-        rows = source.alone(partial(_run, page.format(where=beyond), last))
+        rows = source.use_connection(partial(_run, next_page, last))
     return count
 
 
-def _columns(table: str, base: Keeper) -> list[str]:
-    return base.columns(table)
+def _insert_statement(table: _Table, columns: Sequence[str]) -> str:
+    """Return the statement that adds a row of a table, or replaces an older one."""
+    on_conflict = "NOTHING"
+    if table.newer:
+        assignments = ", ".join(f"{column} = excluded.{column}" for column in columns)
+        on_conflict = f"UPDATE SET {assignments} WHERE {table.newer.format(table.name)}"
+    return (
+        f"INSERT INTO {table.name}({', '.join(columns)}) VALUES ({_marks(len(columns))}) "
+        f"ON CONFLICT({', '.join(table.key)}) DO {on_conflict}"
+    )
 
 
-def _run(statement: str, given: Sequence[Any], base: Keeper) -> list[tuple[Any, ...]]:
-    return base.run(statement, given)
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
 
 
-def _add(statement: str, rows: Sequence[Sequence[Any]], records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
-    if records and not _follow(records, base):
+def _columns(table: str, database: Database) -> list[str]:
+    return database.columns(table)
+
+
+def _run(statement: str, given: Sequence[Any], database: Database) -> list[tuple[Any, ...]]:
+    return database.run(statement, given)
+
+
+def _add(
+    statement: str, rows: Sequence[Sequence[Any]], records: Sequence[Mapping[str, Any]], database: Database
+) -> bool:
+    if records and not _continue_log(records, database):
         return False
-    base.add(statement, rows)
+    database.add(statement, rows)
     return True
 
 
-def _follow(records: Sequence[Mapping[str, Any]], base: Keeper) -> bool:
+def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> bool:
     """Whether records of another log are the next ones of this log, or such as it has itself."""
-    end = base.run("SELECT max(seq) FROM audit")[0][0] or 0
-    ours = dict(base.run("SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])))
-    theirs = {record["seq"]: record["hash"] for record in records} | {records[0]["seq"] - 1: records[0]["prev"]}
-    return end == 0 or any(theirs.get(seq) == digest for seq, digest in ours.items())
+    end = database.run("SELECT max(seq) FROM audit")[0][0] or 0
+    hashes = dict(database.run("SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])))
+    other_hashes = {record["seq"]: record["hash"] for record in records}
+    other_hashes[records[0]["seq"] - 1] = records[0]["prev"]
+    return end == 0 or any(other_hashes.get(seq) == hash for seq, hash in hashes.items())
 
 
-def vacuumed(
+def delete_old(
     store: DurableStore, *, older_than_s: float, rewrite: bool = False, rest: Callable[[float], object] = sleep
 ) -> dict[str, int]:
     """Delete what ended longer ago than `older_than_s`; return how many rows of each table were deleted.
@@ -174,38 +209,39 @@ def vacuumed(
         rewrite: Also return the space to the disk, which blocks all writers; otherwise the store reuses it.
         rest: Sleeps for a number of seconds.
     """
-    before: float = store.alone(lambda base: base.now()) - older_than_s
-    gone = dict.fromkeys([*_OLD, *_OF_RUNS], 0)
+    before: float = store.use_connection(lambda database: database.now()) - older_than_s
+    counts = dict.fromkeys([*_OLD_ROWS, *_RUN_TABLES], 0)
 
-    def deleted(statement: str, given: Sequence[Any]) -> int:
+    def delete(statement: str, given: Sequence[Any]) -> int:
         began = monotonic()
-        count = len(store.alone(partial(_run, statement, given)))
+        count = len(store.use_connection(partial(_run, statement, given)))
         rest(monotonic() - began)
         return count
 
-    for table, (key, where) in _OLD.items():
-        for part, given in _parts(store, table, key, MOST_ROWS_AT_ONCE):
-            delete = f"DELETE FROM {table} WHERE {part} AND {where} RETURNING 1"
-            gone[table] += deleted(delete, (*given, before))
-    for part, given in _parts(store, "runs", "number", MOST_RUNS_AT_ONCE):
-        for table in _OF_RUNS:
-            ended = f"SELECT run_id FROM runs WHERE {part} AND {_ENDED}"
-            delete = f"DELETE FROM {table} WHERE run_id IN ({ended}) RETURNING 1"
-            gone[table] += deleted(delete, (*given, before))
-    store.alone(lambda base: base.shrink(rewrite=rewrite))
-    return gone
+    for table, (key, where) in _OLD_ROWS.items():
+        for piece, given in _pieces(store, table, key, MAX_PIECE_ROWS):
+            statement = f"DELETE FROM {table} WHERE {piece} AND {where} RETURNING 1"
+            counts[table] += delete(statement, (*given, before))
+    for piece, given in _pieces(store, "runs", "number", MAX_PIECE_RUNS):
+        for table in _RUN_TABLES:
+            ended = f"SELECT run_id FROM runs WHERE {piece} AND {_ENDED_RUNS}"
+            statement = f"DELETE FROM {table} WHERE run_id IN ({ended}) RETURNING 1"
+            counts[table] += delete(statement, (*given, before))
+    store.use_connection(lambda database: database.shrink(rewrite=rewrite))
+    return counts
 
 
-def _parts(store: DurableStore, table: str, key: str, at_once: int) -> Iterator[tuple[str, Sequence[Any]]]:
+def _pieces(store: DurableStore, table: str, key: str, at_once: int) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the pieces of a table along its key: a condition and its parameters."""
-    marks = ", ".join("?" * len(key.split(", ")))
+    marks = _marks(len(key.split(", ")))
     after: Sequence[Any] = ()
     while True:
         beyond = f"({key}) > ({marks})" if after else "1 = 1"
-        last = f"SELECT {key} FROM {table} WHERE {beyond} ORDER BY {key} LIMIT 1 OFFSET {at_once - 1}"
-        found = store.alone(partial(_run, last, after))
-        if not found:
+        last_of_piece = f"SELECT {key} FROM {table} WHERE {beyond} ORDER BY {key} LIMIT 1 OFFSET {at_once - 1}"
+        rows = store.use_connection(partial(_run, last_of_piece, after))
+        if not rows:
             yield beyond, after
             return
-        yield f"{beyond} AND ({key}) <= ({marks})", (*after, *found[0])
-        after = found[0]
+        last = rows[0]
+        yield f"{beyond} AND ({key}) <= ({marks})", (*after, *last)
+        after = last

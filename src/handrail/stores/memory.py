@@ -12,25 +12,26 @@ from typing import Any, cast
 from handrail.effects import Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.records import WriteRecord
-from handrail.stores.ledger import Ledger, Row, Standing, use_of
+from handrail.stores.ledger import Ledger, NamedApproval, Row, use_name
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
-MOST_KEPT_CHARACTERS = 64 * 1024 * 1024
+MAX_SAVED_CHARACTERS = 64 * 1024 * 1024
 
 # How long a key is remembered at least, as Stripe does, and how many writes whose key is only their place in a run.
-KEPT_S = 24 * 3600.0
-MOST_ROWS = 100_000
+KEY_LIFETIME_S = 24 * 3600.0
+MAX_ROWS = 100_000
 
 
 class MemoryStore:
-    """Safe for threads. Nothing survives the process: after a crash nothing is known of any write.
+    """Safe for threads. Nothing survives the process: a crash loses every claim.
 
     Args:
         now: Monotonic seconds, for leases and for what is old enough to be forgotten.
     """
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
-        self._now, self._zero = now, time() - now()
+        self._now = now
+        self._epoch_s = time() - now()  # the Unix time at which `now` was zero
         self._ledger = Ledger()
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0
@@ -42,35 +43,39 @@ class MemoryStore:
             if (claim.scope, claim.key) not in self._ledger.rows:
                 self._forget()
             now = self._now()
-            claimed = self._ledger.claim(claim, now, self._approval(claim.approval) if claim.approval else None)
-            if claim.approval and claimed.state.taken:
-                self._use(claim.approval, use_of(claim.scope, claim.key, claimed.fence))
-            return claimed
+            approval = self._load_approval(claim.approval) if claim.approval else None
+            answer = self._ledger.claim(claim, now, approval)
+            if claim.approval and answer.state.taken:
+                self._use_approval(claim.approval, use_name(claim.scope, claim.key, answer.fence))
+            return answer
 
     def look_up(self, claim: Claim) -> Claimed | None:
         """See `ports.LookUpStore.look_up`."""
         with self._lock:
-            return self._ledger.look_up(claim, self._now())
+            answer = self._ledger.look_up(claim, self._now())
+            if answer is not None:
+                self._ledger.mark_in_doubt(claim, answer)
+            return answer
 
-    def _approval(self, id: str) -> Standing | None:  # noqa: ARG002  # a store that keeps questions knows of some
-        """Return how an approval stands. The caller has the lock."""
+    def _load_approval(self, id: str) -> NamedApproval | None:  # noqa: ARG002  # a store with approvals has some
+        """Return the approval that a claim names. The caller has the lock."""
         return None
 
-    def _use(self, id: str, used_by: str) -> None:
+    def _use_approval(self, id: str, used_by: str) -> None:
         """Record that a claim has used an approval. The caller has the lock."""
 
     def _forget(self) -> None:
-        """Let old writes go. Two are looked at for each new one, so they are found in time and nobody waits for it.
+        """Forget old writes. Two are looked at for each new one, so they are found in time and nobody waits for it.
 
         What is under way or in doubt stays, and so does a declared key for its time, however many there are.
         """
         rows = self._ledger.rows
         for _ in range(min(2, len(rows))):
             row = next(iter(rows.values()))
-            old = row.begun + KEPT_S < self._now()
-            if not old and len(rows) < MOST_ROWS:
+            is_old = row.begun + KEY_LIFETIME_S < self._now()
+            if not is_old and len(rows) < MAX_ROWS:
                 return
-            if row.settled and (old or row.key.startswith(f"{row.run_id}/")):
+            if row.is_settled and (is_old or row.key.startswith(f"{row.run_id}/")):
                 self._ledger.forget(row)
             else:
                 rows.move_to_end((row.scope, row.key))
@@ -90,16 +95,16 @@ class MemoryStore:
     def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
         """See `ports.LedgerStore.list_writes`."""
         with self._lock:
-            now = self._now() + self._zero
+            now = self._now() + self._epoch_s
             rows = reversed(self._ledger.rows.values())
-            writes = [self._told(row) for row in rows if not run_id or row.run_id == run_id]
-            return [write for write in writes if state in ("", write.stands_at(now))][:most]
+            writes = [self._write_record(row) for row in rows if not run_id or row.run_id == run_id]
+            return [write for write in writes if state in ("", write.state_at(now))][:most]
 
     def load_write(self, scope: str, key: str) -> WriteRecord | None:
         """See `ports.LedgerStore.load_write`."""
         with self._lock:
             row = self._ledger.rows.get((scope, key))
-            return self._told(row) if row is not None else None
+            return None if row is None else self._write_record(row)
 
     def resolve(self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None) -> WriteRecord | None:
         """See `ports.LedgerStore.resolve`."""
@@ -108,8 +113,10 @@ class MemoryStore:
             if row is None:
                 return None
             if row.state == "in_doubt" or (row.state == "claimed" and not row.is_leased(self._now())):
-                row.state, row.value, row.resolved_by = state, value, by
-            return self._told(row)
+                row.state = state
+                row.value = value
+                row.resolved_by = by
+            return self._write_record(row)
 
     def release(self, scope: str, key: str, *, fence: int, by: str) -> bool:
         """See `ports.LedgerStore.release`."""
@@ -117,16 +124,27 @@ class MemoryStore:
             row = self._ledger.rows.get((scope, key))
             if row is None or (row.state, row.fence) != ("done", fence):
                 return False
-            row.state, row.resolved_by = "failed", by
+            row.state = "failed"
+            row.resolved_by = by
             return True
 
-    def _told(self, row: Row) -> WriteRecord:
-        """Return a row as people read it, its times by the system's clock."""
+    def _write_record(self, row: Row) -> WriteRecord:
+        """Return a row for people, its times by the system's clock."""
         return WriteRecord(
-            row.scope, row.key, row.run_id, cast("Any", row.state), row.replay, row.fence,
-            lease_until=row.lease_until + self._zero, begun=row.begun + self._zero, updated=row.begun + self._zero,
-            value=row.value, resolved_by=row.resolved_by, fingerprint=row.fingerprint.hex(), owner=row.owner,
-        )  # fmt: skip
+            scope=row.scope,
+            key=row.key,
+            run_id=row.run_id,
+            state=cast("Any", row.state),
+            replay=row.replay,
+            fence=row.fence,
+            lease_until=row.lease_until + self._epoch_s,
+            begun=row.begun + self._epoch_s,
+            updated=row.begun + self._epoch_s,
+            value=row.value,
+            resolved_by=row.resolved_by,
+            fingerprint=row.fingerprint.hex(),
+            owner=row.owner,
+        )
 
     # ------------------------------------------------------------------ long results
 
@@ -136,7 +154,7 @@ class MemoryStore:
         with self._lock:
             self._texts[run_id, handle] = text
             self._characters += len(text)
-            while self._characters > MOST_KEPT_CHARACTERS and len(self._texts) > 1:
+            while self._characters > MAX_SAVED_CHARACTERS and len(self._texts) > 1:
                 _, oldest = self._texts.popitem(last=False)
                 self._characters -= len(oldest)
         return handle
@@ -147,4 +165,4 @@ class MemoryStore:
             return self._texts.get((run_id, handle))
 
     def __repr__(self) -> str:
-        return f"<MemoryStore: {len(self._ledger.rows)} writes, {len(self._texts)} kept texts>"
+        return f"<MemoryStore: {len(self._ledger.rows)} writes, {len(self._texts)} long results>"

@@ -1,6 +1,6 @@
-"""Runs, questions and standing approvals in memory: what `ports` promises of them, for as long as we live.
+"""Runs, approvals and standing approvals in memory: what `ports` promises of them, for as long as the process lives.
 
-`MemoryOffice` keeps writes beside them, and uses an approval in the claim of its write.
+`FullMemoryStore` keeps writes beside them, and uses an approval in the claim of its write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
 from handrail.records import ApprovalRequest, JournalEntry, JournalStep, RunRecord, StandingApproval, StoredRun
-from handrail.stores.ledger import Standing
+from handrail.stores.ledger import NamedApproval
 from handrail.stores.memory import MemoryStore
 
 
@@ -29,8 +29,8 @@ class MemoryRuns:
         self._lock = Lock()
         self._runs: dict[str, RunRecord] = {}
         self._steps: dict[str, dict[str, JournalStep]] = {}
-        self._questions: dict[str, ApprovalRequest] = {}
-        self._grants: dict[str, StandingApproval] = {}
+        self._approvals: dict[str, ApprovalRequest] = {}
+        self._standing_approvals: dict[str, StandingApproval] = {}
 
     # ------------------------------------------------------------------ runs
 
@@ -38,16 +38,21 @@ class MemoryRuns:
         """See `ports.RunStore.begin_run`."""
         with self._lock:
             now = self._clock()
-            if new and (kept := self._runs.get(record.run_id)):
-                raise kept.name_taken()
-            known = self._runs.get(record.run_id) or replace(record, created=now, epoch=0)
-            mine = replace(
-                known, epoch=known.epoch + 1, status="running", updated=now, owner=record.owner,
-                cancel_requested=known.cancel_requested and known.status in ("running", "queued"),
-                takeovers=known.takeovers_at(now),
-            )  # fmt: skip
-            self._runs[record.run_id] = mine
-            return StoredRun(mine, tuple(self._steps.setdefault(record.run_id, {}).values()))
+            stored = self._runs.get(record.run_id)
+            if new and stored is not None:
+                raise stored.name_taken()
+            earlier = stored or replace(record, created=now, epoch=0)
+            taken = replace(
+                earlier,
+                epoch=earlier.epoch + 1,
+                status="running",
+                updated=now,
+                owner=record.owner,
+                cancel_requested=earlier.cancel_requested and earlier.status in ("running", "queued"),
+                takeovers=earlier.takeovers_at(now),
+            )
+            self._runs[record.run_id] = taken
+            return StoredRun(taken, tuple(self._steps.setdefault(record.run_id, {}).values()))
 
     def append_entry(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.append_entry`."""
@@ -65,7 +70,7 @@ class MemoryRuns:
                 updated=self._clock(),
             )
             if entry.status == "cancelled":
-                self._close_questions(entry.run_id)
+                self._close_approvals(entry.run_id)
             return record.cancel_requested
 
     def load_run(self, run_id: str) -> StoredRun | None:
@@ -77,8 +82,8 @@ class MemoryRuns:
     def list_runs(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
         """See `ports.RunStore.list_runs`."""
         with self._lock:
-            found = [record for record in reversed(self._runs.values()) if status in ("", record.status)]
-            return found[:most]
+            newest_first = reversed(self._runs.values())
+            return [record for record in newest_first if status in ("", record.status)][:most]
 
     def request_cancel(self, run_id: str) -> bool:
         """See `ports.RunStore.request_cancel`."""
@@ -88,83 +93,79 @@ class MemoryRuns:
                 return False
             status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
             self._runs[run_id] = replace(record, cancel_requested=True, status=status)
-            self._close_questions(run_id)
+            self._close_approvals(run_id)
             return True
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ approvals
 
     def ask(self, question: ApprovalRequest, *, within_s: float) -> ApprovalRequest:
         """See `ports.ApprovalStore.ask`."""
         with self._lock:
             now = self._clock()
-            known = self._questions.get(question.id)
-            if known is None:
-                known = replace(question, state="open", agreed=(), asked=now, expires=now + within_s)
-            aged = _aged(known, now)
-            known = aged.requiring(question.required_approvals)
-            if known is not aged:
-                known = replace(known, expires=now + within_s)
-            self._questions[question.id] = known
-            return known
+            expires = now + within_s
+            stored = self._approvals.get(question.id)
+            if stored is None:
+                stored = replace(question, state="open", agreed=(), asked=now, expires=expires)
+            stored = stored.at(now)
+            required = stored.requiring(question.required_approvals)
+            if required is not stored:
+                required = replace(required, expires=expires)
+            self._approvals[question.id] = required
+            return required
 
     def decide(
         self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> ApprovalRequest | None:
         """See `ports.ApprovalStore.decide`."""
         with self._lock:
-            known = self._questions.get(id)
-            if known is None:
+            stored = self._approvals.get(id)
+            if stored is None:
                 return None
-            known = _aged(known, self._clock()).with_decision(granted=granted, by=by, reason=reason, edited=edited)
-            self._questions[id] = known
-            return known
+            current = stored.at(self._clock())
+            decided = current.with_decision(granted=granted, by=by, reason=reason, edited=edited)
+            self._approvals[id] = decided
+            return decided
 
     def use(self, id: str) -> bool:
         """See `ports.ApprovalStore.use`."""
         with self._lock:
-            known = self._questions.get(id)
-            if known is None or _aged(known, self._clock()).state != "approved":
+            stored = self._approvals.get(id)
+            if stored is None or stored.at(self._clock()).state != "approved":
                 return False
-            self._questions[id] = replace(known, state="used")
+            self._approvals[id] = replace(stored, state="used")
             return True
 
     def list_approvals(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
-            aged = (_aged(each, now) for each in self._questions.values())
-            return [each for each in aged if state in ("", each.state) and run_id in ("", each.run_id)]
+            requests = [each.at(now) for each in self._approvals.values()]
+            return [each for each in requests if state in ("", each.state) and run_id in ("", each.run_id)]
 
-    def _close_questions(self, run_id: str) -> None:
-        for each in list(self._questions.values()):
+    def _close_approvals(self, run_id: str) -> None:
+        for each in list(self._approvals.values()):
             if each.run_id == run_id:
-                self._questions[each.id] = _aged(each, self._clock()).closed()
+                self._approvals[each.id] = each.at(self._clock()).closed()
 
     # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StandingApproval:
         """See `ports.StandingApprovalStore.grant`."""
         with self._lock:
-            return self._grants.setdefault(grant.id, replace(grant, at=self._clock()))
+            return self._standing_approvals.setdefault(grant.id, replace(grant, at=self._clock()))
 
     def list_standing_approvals(self, *, tool: str = "") -> Sequence[StandingApproval]:
         """See `ports.StandingApprovalStore.list_standing_approvals`."""
         with self._lock:
-            return [each for each in self._grants.values() if tool in ("", each.tool)]
+            return [each for each in self._standing_approvals.values() if tool in ("", each.tool)]
 
     def revoke(self, id: str, *, by: str) -> bool:  # noqa: ARG002  # who it was is for the audit log
         """See `ports.StandingApprovalStore.revoke`."""
         with self._lock:
-            return self._grants.pop(id, None) is not None
+            return self._standing_approvals.pop(id, None) is not None
 
 
-def _aged(question: ApprovalRequest, now: float) -> ApprovalRequest:
-    """Return a question as it stands now: an open or unused one ends with its time."""
-    over = question.state in ("open", "approved") and question.expires < now
-    return replace(question, state="expired") if over else question
-
-
-class MemoryOffice(MemoryRuns, MemoryStore):
+class FullMemoryStore(MemoryRuns, MemoryStore):
     """Everything that a durable store keeps, except the audit log, in memory. Safe for threads.
 
     Args:
@@ -178,12 +179,12 @@ class MemoryOffice(MemoryRuns, MemoryStore):
         MemoryStore.__init__(self, now=now)
         MemoryRuns.__init__(self, clock)  # replaces the lock, so that both share one
 
-    def _approval(self, id: str) -> Standing | None:
-        known = self._questions.get(id)
-        if known is None:
+    def _load_approval(self, id: str) -> NamedApproval | None:
+        stored = self._approvals.get(id)
+        if stored is None:
             return None
-        left_s = known.expires - self._clock()  # the ledger counts by a clock of its own
-        return Standing(known.state, self._now() + left_s, known.used_by)
+        left_s = stored.expires - self._clock()  # the ledger counts by a clock of its own
+        return NamedApproval(state=stored.state, expires=self._now() + left_s, used_by=stored.used_by)
 
-    def _use(self, id: str, used_by: str) -> None:
-        self._questions[id] = replace(self._questions[id], state="used", used_by=used_by)
+    def _use_approval(self, id: str, used_by: str) -> None:
+        self._approvals[id] = replace(self._approvals[id], state="used", used_by=used_by)

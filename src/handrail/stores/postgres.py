@@ -7,7 +7,7 @@ The tables lie in a schema of their own, `handrail`. Leases run by the server's 
 Rule 1: rows that are there are held from the first look at them until the commit; of two who insert the same row one
         finds it taken, and decides again. Whoever claims an act that counts in its run holds that act first.
 Rule 2: whether a commit succeeded whose answer was lost is asked of the server and not guessed.
-Rule 3: a connection string may hold a password: of its text nothing is shown but host and database.
+Rule 3: a connection string may hold a password: nothing of its text is shown but host and database.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.process_identity import owner
-from handrail.stores.durable import KEPT_S, Again, KeptText, Named, Refused, Values, statements, values, widened
+from handrail.stores.database import RESULT_LIFETIME_S, Refused, RetryGroup, SavedResult, Values, WriteName
 from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
+from handrail.stores.sql_values import expand_rows, row_values, statements
 
 try:
     import psycopg
@@ -37,16 +38,19 @@ _MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
+_BEGUN = 8
+"""The position of `begun` among the columns of a row."""
+
 # `pg_xact_status` over 64 bits, which Rule 2 needs.
 _OLDEST_SERVER = 130000
 
-# How long a server that has gone is waited for. A restart takes a few seconds; who claims had better hear soon.
+# How long a server that has gone is waited for. A restart takes a few seconds; a caller needs an answer soon.
 RECONNECT_S = 10.0
 
-_LOCK = 0x68616E64  # "hand": who holds it is making the tables
+_LOCK = 0x68616E64  # "hand": its holder is making the tables
 
 # A server that vanishes without a word is missed after some 20 s, and one that does not answer at all is given up.
-_PATIENCE: dict[str, Any] = {
+_CONNECTION_SETTINGS: dict[str, Any] = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2,
     "tcp_user_timeout": 20_000, "application_name": "handrail",
 }  # fmt: skip
@@ -65,12 +69,13 @@ class PostgresStore(DurableRuns):
     """
 
     def __init__(self, place: str = "", *, create: bool = True) -> None:
-        base = PostgresBase(f"postgresql:{place}" if place.startswith("//") else place, create=create)
-        super().__init__(base, base.place)
+        url = f"postgresql:{place}" if place.startswith("//") else place
+        connection = PostgresConnection(url, create=create)
+        super().__init__(connection, connection.place)
 
 
-class PostgresBase:
-    """A connection to the server, and how to get a new one; see `durable.Base`."""
+class PostgresConnection:
+    """A connection to the server, and how to get a new one; see `database.Connection`."""
 
     def __init__(self, place: str, *, create: bool = True) -> None:
         try:
@@ -79,10 +84,12 @@ class PostgresBase:
             raise ConfigError(
                 "the store's place is no connection string; write postgresql://user@host:5432/database"
             ) from None
-        self._place = make_conninfo(place, **{name: _PATIENCE[name] for name in _PATIENCE.keys() - given.keys()})
+        missing = {name: value for name, value in _CONNECTION_SETTINGS.items() if name not in given}
+        self._conninfo = make_conninfo(place, **missing)
         self.place = f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
-        self._owner, self._transaction = owner(), ""
-        self._db = self._connected()
+        self._owner = owner()
+        self._transaction = ""
+        self._db = self._connect()
         try:
             self._migrate(create)
         except psycopg.Error as error:
@@ -94,104 +101,107 @@ class PostgresBase:
             raise
 
     def begin(self) -> float:
-        """See `durable.Base.begin`."""
-        with self._told(), self._db.pipeline():
+        """See `database.Connection.begin`."""
+        with self._translate_errors(), self._db.pipeline():
             self._db.execute("BEGIN")
             [now] = self._db.execute(_SQL["clock"]).fetchone() or [0.0]
         return now
 
-    def rows(self, named: Sequence[Named]) -> Iterable[Values]:
-        """See `durable.Base.rows`."""
-        told = json.dumps(named)
-        with self._told(), self._db.pipeline():
-            if any(run_id is not None for _, _, run_id, _ in named):
+    def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
+        """See `database.Connection.rows`."""
+        names_json = json.dumps(names)
+        with self._translate_errors(), self._db.pipeline():
+            if any(run_id is not None for _, _, run_id, _ in names):
                 # Two inserts of one act under two keys would not see each other. All acts share 1024 locks, since a
                 # server has room for a few thousand; two acts of one lock merely wait for each other's commit.
-                self._db.execute(_SQL["take_turns"], (_LOCK, told))
-            rows = self._db.execute(_SQL["rows"], (told,))
-            acts = self._db.execute(_SQL["acts"], (told,))
-            held = {found[:2]: found for found in rows.fetchall()}
-            others = [found for found in acts.fetchall() if found[:2] not in held]
-        return sorted([*others, *held.values()], key=lambda found: found[8])
+                self._db.execute(_SQL["take_turns"], (_LOCK, names_json))
+            rows = self._db.execute(_SQL["rows"], (names_json,))
+            acts = self._db.execute(_SQL["acts"], (names_json,))
+            rows_by_key = {row[:2]: row for row in rows.fetchall()}
+            other_rows = [row for row in acts.fetchall() if row[:2] not in rows_by_key]
+        return sorted([*other_rows, *rows_by_key.values()], key=lambda row: row[_BEGUN])
 
-    def write(self, new: Sequence[Row], old: Sequence[Row], texts: Sequence[KeptText]) -> None:
-        """See `durable.Base.write`."""
-        with self._told():
+    def write(self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]) -> None:
+        """See `database.Connection.write`."""
+        with self._translate_errors():
             with self._db.pipeline():
-                named = self._db.execute(_SQL["transaction"])
+                transaction = self._db.execute(_SQL["transaction"])
                 inserted = self._db.execute(_SQL["insert"], (self._owner, _as_json(new))) if new else None
                 if old:
                     self._db.execute(_SQL["update"], (self._owner, _as_json(old)))
-                for text in texts:
+                for result in results:
                     self._db.execute(_SQL["forget"])
-                    self._db.execute(_SQL["keep"], (text.run_id, text.handle, text.body, KEPT_S))
-                [self._transaction] = named.fetchone() or [""]
+                    self._db.execute(_SQL["keep"], (result.run_id, result.handle, result.body, RESULT_LIFETIME_S))
+                [self._transaction] = transaction.fetchone() or [""]
             if inserted and inserted.rowcount < len(new):
-                raise Again
+                raise RetryGroup
 
     def commit(self) -> None:
-        """See `durable.Base.commit`."""
+        """See `database.Connection.commit`."""
         try:
-            with self._told():
+            with self._translate_errors():
                 self._db.execute("COMMIT")
-        except Again:  # on a new connection: ask what became of it on the old one
-            found = self._outcome()
-            if found == "committed":
+        except RetryGroup:  # on a new connection: ask how the transaction on the old one ended
+            outcome = self._wait_for_outcome()
+            if outcome == "committed":
                 return
-            if found == "aborted":
+            if outcome == "aborted":
                 raise
             raise StoreUnavailable(
                 f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
             ) from None
 
-    def _outcome(self) -> str:
-        """Ask what became of the transaction; the server may not have seen yet that its connection is gone."""
-        until, wait_s = time.monotonic() + RECONNECT_S, 0.01
+    def _wait_for_outcome(self) -> str:
+        """Ask how the transaction ended; the server may not have seen yet that its connection is gone."""
+        until = time.monotonic() + RECONNECT_S
+        wait_s = 0.01
         while True:
-            with self._told():
-                [found] = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone() or [""]
-            if found != "in progress" or time.monotonic() + wait_s > until:
-                return str(found)
+            with self._translate_errors():
+                [outcome] = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone() or [""]
+            if outcome != "in progress" or time.monotonic() + wait_s > until:
+                return str(outcome)
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
     def rollback(self) -> None:
-        """See `durable.Base.rollback`."""
+        """See `database.Connection.rollback`."""
         try:
             if not self._db.closed:
                 self._db.execute("ROLLBACK")
         except psycopg.Error:
-            self._db.close()  # and begin anew on another connection
+            self._db.close()  # the next transaction begins on another connection
 
     def load_result(self, run_id: str, handle: str) -> bytes | None:
-        """See `durable.Base.load_result`."""
-        with self._told():
-            found = self._db.execute(_SQL["kept"], (run_id, handle), binary=True).fetchone()
-        return bytes(found[0]) if found else None
+        """See `database.Connection.load_result`."""
+        with self._translate_errors():
+            row = self._db.execute(_SQL["kept"], (run_id, handle), binary=True).fetchone()
+        return bytes(row[0]) if row else None
 
     def close(self) -> None:
-        """See `durable.Base.close`."""
+        """See `database.Connection.close`."""
         self._db.close()
 
-    # ------------------------------------------------------------------ upkeep, see `upkeep.Keeper`
+    # ------------------------------------------------------------------ statements
 
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
-        with self._told():
-            done = self._db.execute(_marked(statement), given)
-            return done.fetchall() if done.description else []
+        with self._translate_errors():
+            cursor = self._db.execute(_with_markers(statement), given)
+            return cursor.fetchall() if cursor.description else []
 
     def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """See `durable.Keeper.run_with`."""
-        with self._told():
+        """See `database.Database.run_with`."""
+        with self._translate_errors():
             with self._db.pipeline():
-                done = [self._db.execute(_marked(piece), given) for piece, given in widened(statement, rows)]
-            return [row for each in done if each.description for row in each.fetchall()]
+                cursors = [
+                    self._db.execute(_with_markers(piece), given) for piece, given in expand_rows(statement, rows)
+                ]
+            return [row for cursor in cursors if cursor.description for row in cursor.fetchall()]
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
-        with self._told(), self._db.transaction(), self._db.cursor() as cursor:
-            cursor.executemany(_marked(statement), rows)
+        with self._translate_errors(), self._db.transaction(), self._db.cursor() as cursor:
+            cursor.executemany(_with_markers(statement), rows)
 
     def columns(self, table: str) -> list[str]:
         """Name the columns of a table."""
@@ -208,14 +218,15 @@ class PostgresBase:
         return int(size)
 
     def shrink(self, *, rewrite: bool) -> None:
-        """See `durable.Keeper.shrink`. The planner is told too."""
-        self.run(f"VACUUM ({'FULL, ' if rewrite else ''}ANALYZE) effects, kept, runs, steps, approvals")
+        """See `database.Database.shrink`. Also updates the planner's statistics."""
+        options = "FULL, ANALYZE" if rewrite else "ANALYZE"
+        self.run(f"VACUUM ({options}) effects, kept, runs, steps, approvals")
 
     # ------------------------------------------------------------------ connecting
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
-            db = psycopg.connect(self._place, autocommit=True)
+            db = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(f"no connection to {self.place}: {_first_line(error)}") from error
         if db.info.server_version < _OLDEST_SERVER:
@@ -231,10 +242,11 @@ class PostgresBase:
             StoreUnavailable: It did not come back.
         """
         self._db.close()
-        until, wait_s = time.monotonic() + RECONNECT_S, 0.05
+        until = time.monotonic() + RECONNECT_S
+        wait_s = 0.05
         while True:
             try:
-                self._db = self._connected()
+                self._db = self._connect()
                 return
             except (StoreUnavailable, psycopg.Error) as error:
                 if time.monotonic() + wait_s > until:
@@ -246,9 +258,9 @@ class PostgresBase:
         """Make the tables where there are none, one process after the other."""
         with self._db.transaction():
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            [there] = self._db.execute(_SQL["version"]).fetchone() or [None]
+            [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
             version = 0
-            if there:
+            if table:
                 [version] = self._db.execute("SELECT max(version) FROM schema_version").fetchone() or [0]
             elif not create:
                 raise ConfigError(f"there is no store in {self.place}")
@@ -264,31 +276,31 @@ class PostgresBase:
                 self._db.execute(_SQL["migrated"], (number,))
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say in our words what psycopg raised; where the connection is gone, get a new one."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise our exceptions for what psycopg raised; where the connection is gone, get a new one first."""
         try:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-            raise Again from error
+            raise RetryGroup from error
         except (psycopg.DataError, psycopg.IntegrityError, errors.LockNotAvailable) as error:
             raise Refused(f"{self.place} refused it: {_first_line(error)}; nothing was recorded") from error
         except psycopg.Error as error:
             if not self._db.closed:
                 raise StoreUnavailable(f"{self.place} failed: {_first_line(error)}; nothing was recorded") from error
             self._reconnect()
-            raise Again from error
+            raise RetryGroup from error
 
 
 def _as_json(rows: Sequence[Row]) -> str:
     # As arrays for `unnest` they cost twice as much of our CPU, and the server no less.
-    return json.dumps([values(row) for row in rows])
+    return json.dumps([row_values(row) for row in rows])
 
 
 @cache
-def _marked(statement: str) -> str:
+def _with_markers(statement: str) -> str:
     return statement.replace("?", "%s")
 
 
 def _first_line(error: Exception) -> str:
-    """Return what happened; the lines below say where, with values that may be secret."""
+    """Return the message without its details, which may hold secret values."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,10 +1,10 @@
-"""What a durable store has beside claims: runs with their steps, people's words on calls, and a look into the ledger.
+"""What a durable store has beside claims: runs with their steps, approvals, the ledger for people, the audit log.
 
-Each entry is a deed in the transaction of a group (see `durable`): a step is on the disk together with whatever else
-was asked at that moment, and nobody waits for a commit of their own.
+Each entry is an operation in the transaction of a group (see `group_commit`): a step is on the disk together with
+whatever else was asked at that moment, and nobody waits for a commit of their own.
 
 Rule 1: the statements are those that SQLite and Postgres share, with `?` for what is given.
-Rule 2: a deed that is refused has changed nothing by then; the others of its group are committed.
+Rule 2: an operation that is refused has changed nothing by then; the others of its group are committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.audit.chain import FIRST, digest, refusal
-from handrail.audit.chain import spelled as canonical
+from handrail.audit.chain import spelled as canonical_json
 from handrail.effects import SettledState
 from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.process_identity import has_died_here
@@ -35,16 +35,17 @@ from handrail.records import (
     StoredRun,
     WriteRecord,
 )
-from handrail.stores.durable import (
-    LONGEST_NAME,
-    Again,
-    DurableStore,
-    GroupOperation,
-    Keeper,
-    encoded,
-    journaled,
-    read_name,
-    spelled,
+from handrail.stores.database import Database, RetryGroup
+from handrail.stores.durable import DurableStore
+from handrail.stores.requests import GroupOperation
+from handrail.stores.sql_values import (
+    MAX_NAME_CHARACTERS,
+    decode_name,
+    decode_optional,
+    encode_journal,
+    encode_json,
+    encode_name,
+    encode_optional,
     statements,
 )
 
@@ -52,7 +53,7 @@ _SQL = statements("runs.sql")
 
 
 class DurableRuns(DurableStore):
-    """A durable store that keeps runs, questions and an audit log too, and whose ledger can be looked into.
+    """A durable store that keeps runs, approvals and an audit log too, and whose ledger can be looked into.
 
     Attributes:
         audit_key: Makes the audit log's hashes those of somebody who has the key; see `chain`.
@@ -60,239 +61,284 @@ class DurableRuns(DurableStore):
 
     claims_use_approvals = True
     audit_key = b""
-    _fitting: bytes | None = None
+    _checked_key: bytes | None = None
     """The key with which the end of the log was found to be hashed."""
 
     # ------------------------------------------------------------------ runs
 
     def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
-        run_id, given, owner = spelled(record.run_id), journaled(record.input), spelled(record.owner)
-        if read_name(run_id) != record.run_id:  # read back, it would name another run
+        run_id = encode_name(record.run_id)
+        owner = encode_name(record.owner)
+        forked_from = encode_name(record.forked_from)
+        input_json = encode_journal(record.input)
+        if decode_name(run_id) != record.run_id:  # read back, it would name another run
             raise ConfigError(
-                f"the run {record.run_id[:40]!r}... cannot be kept: its name has {len(record.run_id):,} characters, "
-                f"and {LONGEST_NAME} are possible"
+                f"the run {record.run_id[:40]!r}... cannot be stored: its name has {len(record.run_id):,} characters, "
+                f"and {MAX_NAME_CHARACTERS} are possible"
             )
+        described = (run_id, record.toolset, record.journal_v, forked_from, record.forked_at, input_json)
 
-        def deed(base: Keeper, now: float) -> StoredRun | RunNameTaken:
-            rows = base.run(_SQL["begin_new" if new else "begin"], (
-                run_id, record.toolset, record.journal_v, spelled(record.forked_from), record.forked_at, given, now,
-                now, owner,
-            ))  # fmt: skip
+        def begin(database: Database, now: float) -> StoredRun | RunNameTaken:
+            statement = _SQL["begin_new" if new else "begin"]
+            rows = database.run(statement, (*described, now, now, owner))
             if not rows:
-                [kept] = base.run(_SQL["run"], (run_id,))
-                return _run_record(kept).name_taken()
+                [row] = database.run(_SQL["run"], (run_id,))
+                return _run_record(row).name_taken()
             [row] = rows
-            if row[4] == 1:  # a new one: its input is the one that we have, and it has no steps
+            epoch = row[4]
+            if epoch == 1:  # a new run: its input is the one that we have, and it has no steps
                 return StoredRun(_run_record(row, record.input))
-            was = _run_record(row)
-            mine = replace(was, status="running", updated=now, owner=record.owner, takeovers=was.takeovers_at(now))
-            base.run(_SQL["take"], (now, owner, mine.takeovers, run_id))
-            return StoredRun(mine, _steps(base, run_id))
+            earlier = _run_record(row)
+            takeovers = earlier.takeovers_at(now)
+            database.run(_SQL["take"], (now, owner, takeovers, run_id))
+            taken = replace(earlier, status="running", updated=now, owner=record.owner, takeovers=takeovers)
+            return StoredRun(taken, _steps(database, run_id))
 
-        return self._do(deed)
+        return self._submit(begin)
 
     def append_entry(self, entry: JournalEntry) -> Future[bool]:
         """See `ports.RunStore.append_entry`."""
-        told = _Entry(
-            spelled(entry.run_id), entry.epoch, entry.status, None if entry.result is None else journaled(entry.result),
-            [(spelled(step.key), step.kind, journaled(step.body), step.elapsed_s) for step in entry.steps],
-        )  # fmt: skip
-        return self._writer.ask(GroupOperation(_entered, told))
+        encoded = _EncodedEntry(
+            run_id=encode_name(entry.run_id),
+            epoch=entry.epoch,
+            status=entry.status,
+            result=None if entry.result is None else encode_journal(entry.result),
+            steps=[
+                (encode_name(step.key), step.kind, encode_journal(step.body), step.elapsed_s) for step in entry.steps
+            ],
+        )
+        return self._writer.submit(GroupOperation(_append_entries, encoded))
 
     def load_run(self, run_id: str) -> Future[StoredRun | None]:
         """See `ports.RunStore.load_run`."""
-        run_id = spelled(run_id)
+        run_id = encode_name(run_id)
 
-        def read(base: Keeper) -> StoredRun | None:
-            found = base.run(_SQL["run"], (run_id,))
-            return StoredRun(_run_record(found[0]), _steps(base, run_id)) if found else None
+        def load(database: Database) -> StoredRun | None:
+            rows = database.run(_SQL["run"], (run_id,))
+            if not rows:
+                return None
+            return StoredRun(_run_record(rows[0]), _steps(database, run_id))
 
-        return self._writer.ask(read)
+        return self._writer.submit(load)
 
     def list_runs(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
         """See `ports.RunStore.list_runs`."""
-        return self._writer.ask(
-            lambda base: [_run_record(row) for row in base.run(_SQL["runs"], (status, status, most))]
-        )
+
+        def load(database: Database) -> list[RunRecord]:
+            return [_run_record(row) for row in database.run(_SQL["runs"], (status, status, most))]
+
+        return self._writer.submit(load)
 
     def request_cancel(self, run_id: str) -> Future[bool]:
         """See `ports.RunStore.request_cancel`."""
-        run_id = spelled(run_id)
+        run_id = encode_name(run_id)
 
-        def deed(base: Keeper, now: float) -> bool:
-            if not base.run(_SQL["cancel"], (now, run_id)):
+        def cancel(database: Database, now: float) -> bool:
+            if not database.run(_SQL["cancel"], (now, run_id)):
                 return False
-            _close_questions(base, run_id, now)
+            _close_approvals(database, run_id, now)
             return True
 
-        return self._do(deed)
+        return self._submit(cancel)
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ approvals
 
     def ask(self, question: ApprovalRequest, *, within_s: float) -> Future[ApprovalRequest]:
         """See `ports.ApprovalStore.ask`."""
 
-        def deed(base: Keeper, now: float) -> ApprovalRequest:
-            base.run(_SQL["ask"], (
-                spelled(question.id), spelled(question.run_id), spelled(question.call_id), spelled(question.tool),
-                spelled(question.digest), encoded(question.arguments), question.risk, encoded(question.reason),
-                encoded(question.description), now, now + within_s, question.pin, encoded(dict(question.parameters)),
-                spelled(question.place), question.required_approvals, encoded(question.principal),
-            ))  # fmt: skip
-            known = _known(base, question.id, now)
-            assert known is not None
-            if (stricter := known.requiring(question.required_approvals)) is known:
-                return known
-            return _changed(base, known, replace(stricter, expires=now + within_s))
+        def insert(database: Database, now: float) -> ApprovalRequest:
+            expires = now + within_s
+            database.run(_SQL["ask"], _new_approval_values(question, now, expires))
+            stored = _load_approval(database, question.id, now)
+            assert stored is not None
+            required = stored.requiring(question.required_approvals)
+            if required is stored:
+                return stored
+            return _change_approval(database, stored, replace(required, expires=expires))
 
-        return self._do(deed)
+        return self._submit(insert)
 
     def decide(
         self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
     ) -> Future[ApprovalRequest | None]:
         """See `ports.ApprovalStore.decide`."""
 
-        def deed(base: Keeper, now: float) -> ApprovalRequest | None:
-            known = _known(base, id, now)
-            heard = known and known.with_decision(granted=granted, by=by, reason=reason, edited=edited)
-            return known if known is None or heard is None or heard is known else _changed(base, known, heard)
+        def decide(database: Database, now: float) -> ApprovalRequest | None:
+            stored = _load_approval(database, id, now)
+            if stored is None:
+                return None
+            decided = stored.with_decision(granted=granted, by=by, reason=reason, edited=edited)
+            if decided is stored:
+                return stored
+            return _change_approval(database, stored, decided)
 
-        return self._do(deed)
+        return self._submit(decide)
 
     def use(self, id: str) -> Future[bool]:
         """See `ports.ApprovalStore.use`."""
-        return self._do(lambda base, now: bool(base.run(_SQL["use"], (spelled(id), now))))
+        return self._submit(lambda database, now: bool(database.run(_SQL["use"], (encode_name(id), now))))
 
     def list_approvals(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
-        run_id = spelled(run_id)
+        run_id = encode_name(run_id)
 
-        def read(base: Keeper) -> list[ApprovalRequest]:
-            now = base.now()
-            aged = (_aged(_question(row), now) for row in base.run(_SQL["questions"], (run_id, run_id)))
-            return [each for each in aged if state in ("", each.state)]
+        def load(database: Database) -> list[ApprovalRequest]:
+            now = database.now()
+            rows = database.run(_SQL["questions"], (run_id, run_id))
+            requests = [_approval_request(row).at(now) for row in rows]
+            return [each for each in requests if state in ("", each.state)]
 
-        return self._writer.ask(read)
+        return self._writer.submit(load)
 
     # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> Future[StandingApproval]:
         """See `ports.StandingApprovalStore.grant`."""
-        id, given = spelled(grant.id), (spelled(grant.run_id), spelled(grant.tool), grant.pin, encoded(grant.reason))
+        id = encode_name(grant.id)
+        covered = (encode_name(grant.run_id), encode_name(grant.tool), grant.pin, encode_json(grant.reason))
 
-        def deed(base: Keeper, now: float) -> StandingApproval:
-            base.run(_SQL["grant"], (id, *given, encoded(grant.by), now))
-            [row] = base.run(_SQL["granted"], (id,))
+        def insert(database: Database, now: float) -> StandingApproval:
+            database.run(_SQL["grant"], (id, *covered, encode_json(grant.by), now))
+            [row] = database.run(_SQL["granted"], (id,))
             return _standing_approval(row)
 
-        return self._do(deed)
+        return self._submit(insert)
 
     def list_standing_approvals(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
         """See `ports.StandingApprovalStore.list_standing_approvals`."""
-        given = (spelled(tool), spelled(tool))
-        return self._writer.ask(lambda base: [_standing_approval(row) for row in base.run(_SQL["grants"], given)])
+        tool = encode_name(tool)
+
+        def load(database: Database) -> list[StandingApproval]:
+            return [_standing_approval(row) for row in database.run(_SQL["grants"], (tool, tool))]
+
+        return self._writer.submit(load)
 
     def revoke(self, id: str, *, by: str) -> Future[bool]:
         """See `ports.StandingApprovalStore.revoke`."""
-        return self._do(lambda base, now: bool(base.run(_SQL["revoke"], (encoded(by), now, spelled(id)))))
+
+        def revoke(database: Database, now: float) -> bool:
+            return bool(database.run(_SQL["revoke"], (encode_json(by), now, encode_name(id))))
+
+        return self._submit(revoke)
 
     # ------------------------------------------------------------------ the ledger, for people
 
     def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
         """See `ports.LedgerStore.list_writes`."""
+        run_id = encode_name(run_id)
         if state in ("claimed", "in_doubt"):
-            return self._writer.ask(lambda base: _open_writes(base, state, spelled(run_id))[:most])
-        statement, of_run = (_SQL["writes_of"], (spelled(run_id),)) if run_id else (_SQL["writes"], ())
-        given = (*of_run, state, state, most)
-        return self._writer.ask(lambda base: [_write_record(row) for row in base.run(statement, given)])
+            return self._writer.submit(lambda database: _open_writes(database, state, run_id)[:most])
+
+        def load(database: Database) -> list[WriteRecord]:
+            if run_id:
+                rows = database.run(_SQL["writes_of"], (run_id, state, state, most))
+            else:
+                rows = database.run(_SQL["writes"], (state, state, most))
+            return [_write_record(row) for row in rows]
+
+        return self._writer.submit(load)
 
     def load_write(self, scope: str, key: str) -> Future[WriteRecord | None]:
         """See `ports.LedgerStore.load_write`."""
-        named = spelled(scope), spelled(key)
-        return self._writer.ask(lambda base: next((_write_record(row) for row in base.run(_SQL["one"], named)), None))
+        scope = encode_name(scope)
+        key = encode_name(key)
+        return self._writer.submit(lambda database: _load_write(database, scope, key))
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> Future[WriteRecord | None]:
         """See `ports.LedgerStore.resolve`."""
-        named = spelled(scope), spelled(key)
-        given = (state, None if value is None else encoded(value), encoded(by))
+        scope = encode_name(scope)
+        key = encode_name(key)
+        ending = (state, encode_optional(value), encode_json(by))
 
-        def job(base: Keeper) -> WriteRecord | None:
+        def resolve(database: Database) -> WriteRecord | None:
             # In a transaction of its own: in that of a group, the ledger there would not know of it.
-            now, found = base.now(), base.run(_SQL["one"], named)
-            if not found:
+            now = database.now()
+            earlier = _load_write(database, scope, key)
+            if earlier is None:
                 return None
-            before = _write_record(found[0])
-            over = before.lease_until if has_died_here(before.owner) else now
-            base.run(_SQL["resolve"], (*given, now, *named, before.fence, max(over, now)))
-            return _write_record(base.run(_SQL["one"], named)[0])
+            lease_over = earlier.lease_until if has_died_here(earlier.owner) else now
+            database.run(_SQL["resolve"], (*ending, now, scope, key, earlier.fence, max(lease_over, now)))
+            return _load_write(database, scope, key)
 
-        return self._writer.ask(job)
+        return self._writer.submit(resolve)
 
     def release(self, scope: str, key: str, *, fence: int, by: str) -> Future[bool]:
         """See `ports.LedgerStore.release`."""
-        named = spelled(scope), spelled(key), fence
-        return self._writer.ask(lambda base: bool(base.run(_SQL["release"], (encoded(by), base.now(), *named))))
+        write = (encode_name(scope), encode_name(key), fence)
+
+        def release(database: Database) -> bool:
+            return bool(database.run(_SQL["release"], (encode_json(by), database.now(), *write)))
+
+        return self._writer.submit(release)
 
     # ------------------------------------------------------------------ the audit log
 
     def append_audit(self, notices: Sequence[AuditEntry]) -> Future[None]:
         """See `ports.AuditStore.append_audit`."""
-        told = [(spelled(each.run_id), each.event, encoded(each.body, canonical)) for each in notices]
-        return self._writer.share(self._chained, told)
+        rows = [(encode_name(each.run_id), each.event, encode_json(each.body, canonical_json)) for each in notices]
+        return self._writer.submit_shared(self._append_audit_rows, rows)
 
     def log_refuses(self) -> Future[str]:
         """See `ports.KeyedAuditStore.log_refuses`."""
         key = self.audit_key
-        return self._writer.ask(lambda base: self._refuses(base, key))
+        return self._writer.submit(lambda database: self._why_refused(database, key))
 
-    def _refuses(self, base: Keeper, key: bytes) -> str:
+    def _why_refused(self, database: Database, key: bytes) -> str:
         """Return why nothing is added with this key; empty when the log goes on with it.
 
-        One look is enough, at the end that is there when this store comes to it: whoever comes later has looked too.
+        One look is enough, at the end that the log has when this store comes to it: later writers have looked too.
         """
-        found = base.run(_SQL["end"])
-        if not found:
-            return ""  # and the next look is at a record
-        if why := refusal(_audited(found[0]), key):
-            return why
-        self._fitting = key
-        return ""
+        rows = database.run(_SQL["end"])
+        if not rows:
+            return ""  # the key is checked again once there is a record
+        why = refusal(_audit_record(rows[0]), key)
+        if not why:
+            self._checked_key = key
+        return why
 
-    def _chained(
-        self, base: Keeper, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]
+    def _append_audit_rows(
+        self, database: Database, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]
     ) -> Sequence[StoreUnavailable | None]:
-        """Add what was told to the end of the log, in this order; or return why it goes on with another key only.
+        """Add rows of run, event and body to the end of the log, in this order; or return why the log refuses the key.
 
         Raises:
-            Again: Another process has the next number.
+            RetryGroup: Another process has the next number.
         """
         key = self.audit_key
-        if key != self._fitting and (why := self._refuses(base, key)):
+        if key != self._checked_key and (why := self._why_refused(database, key)):
             return [StoreUnavailable(why) for _ in groups]
-        last = base.run(_SQL["last"])
+        last = database.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
         rows = []
         for seq, (run_id, event, body) in enumerate(chain.from_iterable(groups), count + 1):
-            hash = digest(seq, now, run_id, event, body, prev, key)
+            hash = digest(seq, now, run_id, event, body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
-        if len(base.run_with(_SQL["append"], rows)) < len(rows):
-            raise Again
+        if len(database.run_with(_SQL["append"], rows)) < len(rows):
+            raise RetryGroup
         return [None] * len(groups)
 
     def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Future[Sequence[AuditRecord]]:
         """See `ports.AuditStore.log`."""
-        given = (after, spelled(run_id), spelled(run_id), most)
-        return self._writer.ask(lambda base: [_audited(row) for row in base.run(_SQL["log"], given)])
+        run_id = encode_name(run_id)
 
-    def _do(self, deed: Callable[[Any, float], Any]) -> Future[Any]:
-        return self._writer.ask(GroupOperation(lambda base, now, _: [deed(base, now)]))
+        def load(database: Database) -> list[AuditRecord]:
+            return [_audit_record(row) for row in database.run(_SQL["log"], (after, run_id, run_id, most))]
+
+        return self._writer.submit(load)
+
+    def _submit(self, operation: Callable[[Any, float], Any]) -> Future[Any]:
+        """Run an operation of one caller in the transaction of a group."""
+        return self._writer.submit(GroupOperation(lambda database, now, _: [operation(database, now)]))
 
 
-class _Entry(Struct, frozen=True):
+# ---------------------------------------------------------------------- journal entries
+
+
+class _EncodedEntry(Struct, frozen=True):
     """An entry as its rows hold it; `steps` are (key, kind, body, elapsed_s)."""
 
     run_id: str
@@ -302,26 +348,113 @@ class _Entry(Struct, frozen=True):
     steps: Sequence[tuple[str, str, str, float]]
 
 
-def _entered(base: Keeper, now: float, entries: Sequence[_Entry]) -> list[bool | Fenced]:
-    """Make entries; return of each whether its run's end was asked for."""
-    first = {entry.run_id: entry for entry in reversed(entries)}
-    if len(first) < len(entries):  # two of one run, as while it is taken over: one after the other
-        return [answer for entry in entries for answer in _entered(base, now, [entry])]
+def _append_entries(database: Database, now: float, entries: Sequence[_EncodedEntry]) -> list[bool | Fenced]:
+    """Add entries; return for each whether its run's cancellation was requested."""
+    if len({entry.run_id for entry in entries}) < len(entries):
+        # Two of one run, as while it is taken over: one after the other.
+        return [answer for entry in entries for answer in _append_entries(database, now, [entry])]
     rows = [(each.run_id, each.epoch, now, each.status, each.result, len(each.steps)) for each in entries]
-    found = {run_id: (cancel, entered) for run_id, cancel, entered in base.run_with(_SQL["enter"], rows)}
-    base.run_with(_SQL["step"], [
-        (each.run_id, key, seq, kind, each.epoch, body, elapsed_s, now)
-        for each in entries if each.run_id in found
-        for seq, (key, kind, body, elapsed_s) in enumerate(each.steps, found[each.run_id][1] - len(each.steps))
-    ])  # fmt: skip
-    for each in entries:
-        if each.status == "cancelled" and each.run_id in found:
-            _close_questions(base, each.run_id, now)
+    updated = {}
+    for run_id, cancel_requested, step_count in database.run_with(_SQL["enter"], rows):
+        updated[run_id] = (bool(cancel_requested), step_count)
+    step_rows: list[Sequence[Any]] = []
+    answers: list[bool | Fenced] = []
+    for entry in entries:
+        if entry.run_id not in updated:
+            answers.append(Fenced(f"the run {decode_name(entry.run_id)!r} has been taken over"))
+            continue
+        cancel_requested, step_count = updated[entry.run_id]
+        step_rows += _step_rows(entry, first_seq=step_count - len(entry.steps), now=now)
+        answers.append(cancel_requested)
+    database.run_with(_SQL["step"], step_rows)
+    for entry in entries:
+        if entry.status == "cancelled" and entry.run_id in updated:
+            _close_approvals(database, entry.run_id, now)
+    return answers
+
+
+def _step_rows(entry: _EncodedEntry, *, first_seq: int, now: float) -> list[Sequence[Any]]:
     return [
-        bool(found[each.run_id][0]) if each.run_id in found
-        else Fenced(f"the run {read_name(each.run_id)!r} has been taken over")
-        for each in entries
-    ]  # fmt: skip
+        (entry.run_id, key, seq, kind, entry.epoch, body, elapsed_s, now)
+        for seq, (key, kind, body, elapsed_s) in enumerate(entry.steps, first_seq)
+    ]
+
+
+def _steps(database: Database, run_id: str) -> tuple[JournalStep, ...]:
+    rows = database.run(_SQL["steps"], (run_id,))
+    return tuple(
+        JournalStep(decode_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows
+    )
+
+
+# ---------------------------------------------------------------------- approvals
+
+
+def _new_approval_values(question: ApprovalRequest, now: float, expires: float) -> Sequence[Any]:
+    return (
+        encode_name(question.id),
+        encode_name(question.run_id),
+        encode_name(question.call_id),
+        encode_name(question.tool),
+        encode_name(question.digest),
+        encode_json(question.arguments),
+        question.risk,
+        encode_json(question.reason),
+        encode_json(question.description),
+        now,
+        expires,
+        question.pin,
+        encode_json(dict(question.parameters)),
+        encode_name(question.place),
+        question.required_approvals,
+        encode_json(question.principal),
+    )
+
+
+def _load_approval(database: Database, id: str, now: float) -> ApprovalRequest | None:
+    """Return an approval request, with its state at this time."""
+    rows = database.run(_SQL["question"], (encode_name(id),))
+    return _approval_request(rows[0]).at(now) if rows else None
+
+
+def _change_approval(database: Database, before: ApprovalRequest, after: ApprovalRequest) -> ApprovalRequest:
+    """Write an approval request, if it is still as it was read.
+
+    Raises:
+        RetryGroup: It has changed since it was read, in a transaction that we could not see.
+    """
+    new = (
+        after.state,
+        encode_json(after.by),
+        encode_json(after.decision_reason),
+        None if after.edited is None else encode_json(dict(after.edited)),
+        after.required_approvals,
+        encode_json(list(after.agreed)),
+        after.expires,
+    )
+    old = (encode_name(before.id), before.state, before.required_approvals, encode_json(list(before.agreed)))
+    if not database.run(_SQL["change"], (*new, *old)):
+        raise RetryGroup
+    return after
+
+
+def _close_approvals(database: Database, run_id: str, now: float) -> None:
+    database.run(_SQL["close"], (encode_json(RUN_CANCELLED), run_id, now))
+
+
+# ---------------------------------------------------------------------- writes
+
+
+def _load_write(database: Database, scope: str, key: str) -> WriteRecord | None:
+    rows = database.run(_SQL["one"], (scope, key))
+    return _write_record(rows[0]) if rows else None
+
+
+def _open_writes(database: Database, state: str, run_id: str) -> list[WriteRecord]:
+    """Return the writes without an end that are under way, or those that are in doubt; of a run or of all."""
+    now = database.now()
+    writes = map(_write_record, database.run(_SQL["open_writes"], (run_id, run_id)))
+    return [write for write in writes if write.state_at(now) == state]
 
 
 # ---------------------------------------------------------------------- rows
@@ -346,33 +479,24 @@ def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:
         takeovers,
     ) = row
     return RunRecord(
-        run_id=read_name(run_id),
+        run_id=decode_name(run_id),
         input=json.loads(input_json) if input is None else input,
         status=status,
         toolset=toolset,
         epoch=epoch,
-        result=_optional_json(result_json),
+        result=decode_optional(result_json),
         cancel_requested=bool(cancel_requested),
-        forked_from=read_name(forked_from),
+        forked_from=decode_name(forked_from),
         forked_at=forked_at,
         created=created,
         updated=updated,
         journal_v=journal_v,
-        owner=read_name(owner or ""),
+        owner=decode_name(owner or ""),
         takeovers=takeovers,
     )
 
 
-def _optional_json(text: str | None) -> Json:
-    return None if text is None else json.loads(text)
-
-
-def _steps(base: Keeper, run_id: str) -> tuple[JournalStep, ...]:
-    rows = base.run(_SQL["steps"], (run_id,))
-    return tuple(JournalStep(read_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows)
-
-
-def _question(row: Sequence[Any]) -> ApprovalRequest:
+def _approval_request(row: Sequence[Any]) -> ApprovalRequest:
     (
         id,
         run_id,
@@ -398,11 +522,11 @@ def _question(row: Sequence[Any]) -> ApprovalRequest:
         used_by,
     ) = row
     return ApprovalRequest(
-        id=read_name(id),
-        run_id=read_name(run_id),
-        call_id=read_name(call_id),
-        tool=read_name(tool),
-        digest=read_name(digest),
+        id=decode_name(id),
+        run_id=decode_name(run_id),
+        call_id=decode_name(call_id),
+        tool=decode_name(tool),
+        digest=decode_name(digest),
         arguments=json.loads(arguments_json),
         risk=risk,
         reason=json.loads(reason_json),
@@ -410,12 +534,12 @@ def _question(row: Sequence[Any]) -> ApprovalRequest:
         state=state,
         by=json.loads(by_json),
         decision_reason=json.loads(decision_reason_json),
-        edited=_optional_json(edited_json),
+        edited=decode_optional(edited_json),
         asked=asked,
         expires=expires,
         pin=pin,
         parameters=json.loads(parameters_json),
-        place=read_name(place),
+        place=decode_name(place),
         required_approvals=required_approvals,
         agreed=tuple(json.loads(agreed_json)),
         principal=json.loads(principal_json),
@@ -423,37 +547,12 @@ def _question(row: Sequence[Any]) -> ApprovalRequest:
     )
 
 
-def _close_questions(base: Keeper, run_id: str, now: float) -> None:
-    base.run(_SQL["close"], (encoded(RUN_CANCELLED), run_id, now))
-
-
-def _known(base: Keeper, id: str, now: float) -> ApprovalRequest | None:
-    """Return a question as it stands now."""
-    found = base.run(_SQL["question"], (spelled(id),))
-    return _aged(_question(found[0]), now) if found else None
-
-
-def _changed(base: Keeper, before: ApprovalRequest, after: ApprovalRequest) -> ApprovalRequest:
-    """Write how a question stands now.
-
-    Raises:
-        Again: It has changed since it was read, in a transaction that we could not see.
-    """
-    edited = None if after.edited is None else encoded(dict(after.edited))
-    stands = after.state, encoded(after.by), encoded(after.decision_reason), edited
-    rest = after.required_approvals, encoded(list(after.agreed)), after.expires
-    was = spelled(before.id), before.state, before.required_approvals, encoded(list(before.agreed))
-    if not base.run(_SQL["change"], (*stands, *rest, *was)):
-        raise Again
-    return after
-
-
 def _standing_approval(row: Sequence[Any]) -> StandingApproval:
     id, run_id, tool, pin, reason_json, by_json, at = row
     return StandingApproval(
-        id=read_name(id),
-        run_id=read_name(run_id),
-        tool=read_name(tool),
+        id=decode_name(id),
+        run_id=decode_name(run_id),
+        tool=decode_name(tool),
         pin=pin,
         reason=json.loads(reason_json),
         by=json.loads(by_json),
@@ -478,45 +577,34 @@ def _write_record(row: Sequence[Any]) -> WriteRecord:
         owner,
     ) = row
     return WriteRecord(
-        scope=read_name(scope),
-        key=read_name(key),
-        run_id=read_name(run_id),
+        scope=decode_name(scope),
+        key=decode_name(key),
+        run_id=decode_name(run_id),
         state=state,
         replay=replay,
         fence=fence,
         lease_until=lease_until,
         begun=begun,
         updated=updated,
-        value=_optional_json(value_json),
+        value=decode_optional(value_json),
         resolved_by="" if resolved_by_json is None else json.loads(resolved_by_json),
         fingerprint=fingerprint,
         owner=owner,
     )
 
 
-def _open_writes(base: Keeper, state: str, run_id: str) -> list[WriteRecord]:
-    """Return the writes without an end that are under way, or those that are in doubt; of a run or of all."""
-    now, writes = base.now(), map(_write_record, base.run(_SQL["open_writes"], (run_id, run_id)))
-    return [write for write in writes if write.stands_at(now) == state]
-
-
-def _audited(row: Sequence[Any]) -> AuditRecord:
-    seq, at, run_id, event, body, prev, digest = row
+def _audit_record(row: Sequence[Any]) -> AuditRecord:
+    seq, at, run_id, event, body, prev, hash = row
     try:
-        told = json.loads(body, object_pairs_hook=_once)
+        parsed = json.loads(body, object_pairs_hook=_refuse_duplicates)
     except (ValueError, TypeError, RecursionError):  # changed behind our back; its hash will say so
-        told = {"unreadable": body}
-    return AuditRecord(seq, at, run_id, event, told, prev, digest)
+        parsed = {"unreadable": body}
+    return AuditRecord(seq=seq, at=at, run_id=run_id, event=event, body=parsed, prev=prev, hash=hash)
 
 
-def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """Refuse a name that stands twice: of two values we would read the last, and hash it, and others the first."""
-    if len(members := dict(pairs)) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Refuse a name that an object has twice: we would read the last value, and hash it, and others the first."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has two members of one name")
     return members
-
-
-def _aged(question: ApprovalRequest, now: float) -> ApprovalRequest:
-    """Return a question as it stands now: an open or unused one ends with its time."""
-    over = question.state in ("open", "approved") and question.expires < now
-    return replace(question, state="expired") if over else question

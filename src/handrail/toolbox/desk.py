@@ -57,78 +57,7 @@ class SupportDesk(Toolset):
 
     def __init__(self, address: str) -> None:
         self.desk = desk = Desk(address)
-        user = "user:{user_id}"
-
-        def read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-            return FunctionTool(
-                run,
-                effect="read",
-                timeout_s=TIMEOUT_S,
-                aliases=aliases,
-                **declared,
-            )
-
-        def write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-            return FunctionTool(
-                run,
-                effect="write",
-                timeout_s=TIMEOUT_S,
-                aliases=aliases,
-                **declared,
-            )
-
-        super().__init__(
-            [
-                read(desk.get_user, "customer", "用户", "客户", "查用户", resource=user),
-                read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=user),
-                read(desk.list_orders, "orders", "订单", "查订单", resource=user),
-                write(
-                    desk.create_ticket,
-                    "open ticket",
-                    "建工单",
-                    "提交工单",
-                    replay="key",
-                    resource=user,
-                    compensate=desk.withdraw_ticket,
-                ),
-                write(
-                    desk.close_ticket,
-                    "resolve",
-                    "关闭工单",
-                    replay="key",
-                    resource="ticket:{ticket_id}",
-                ),
-                write(
-                    desk.update_plan,
-                    "upgrade",
-                    "downgrade",
-                    "套餐",
-                    "升级",
-                    replay="key",
-                    resource=user,
-                ),
-                # A user redeems a code once, in whatever run: the key says so, and a row shows whether it happened.
-                write(
-                    desk.redeem_promo,
-                    "coupon",
-                    "优惠码",
-                    "兑换",
-                    key="{user_id}:{code}",
-                    verify=desk.redeemed,
-                    resource=[user, "promo:{code}"],
-                ),
-                write(
-                    desk.place_order,
-                    "buy",
-                    "下单",
-                    "订购",
-                    replay="key",
-                    resource=[user, "item:{item}"],
-                    approve="quantity > 10",
-                    compensate=desk.cancel_order,
-                ),
-            ]
-        )
+        super().__init__(_make_tools(desk))
 
 
 class Desk:
@@ -541,3 +470,76 @@ def _away() -> ToolError:
         suggestion="Try again a little later.",
         retryable=True,
     )
+
+
+def _make_tools(desk: Desk) -> list[FunctionTool]:
+    user = "user:{user_id}"
+
+    def read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
+        return FunctionTool(
+            run,
+            effect="read",
+            timeout_s=TIMEOUT_S,
+            aliases=aliases,
+            **declared,
+        )
+
+    def write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
+        return FunctionTool(
+            run,
+            effect="write",
+            timeout_s=TIMEOUT_S,
+            aliases=aliases,
+            **declared,
+        )
+
+    return [
+        read(desk.get_user, "customer", "用户", "客户", "查用户", resource=user),
+        read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=user),
+        read(desk.list_orders, "orders", "订单", "查订单", resource=user),
+        write(
+            desk.create_ticket,
+            "open ticket",
+            "建工单",
+            "提交工单",
+            replay="key",
+            resource=user,
+            compensate=desk.withdraw_ticket,
+        ),
+        write(
+            desk.close_ticket,
+            "resolve",
+            "关闭工单",
+            replay="key",
+            resource="ticket:{ticket_id}",
+        ),
+        write(
+            desk.update_plan,
+            "upgrade",
+            "downgrade",
+            "套餐",
+            "升级",
+            replay="key",
+            resource=user,
+        ),
+        # A user redeems a code once, in whatever run: the key says so, and a row shows whether it happened.
+        write(
+            desk.redeem_promo,
+            "coupon",
+            "优惠码",
+            "兑换",
+            key="{user_id}:{code}",
+            verify=desk.redeemed,
+            resource=[user, "promo:{code}"],
+        ),
+        write(
+            desk.place_order,
+            "buy",
+            "下单",
+            "订购",
+            replay="key",
+            resource=[user, "item:{item}"],
+            approve="quantity > 10",
+            compensate=desk.cancel_order,
+        ),
+    ]

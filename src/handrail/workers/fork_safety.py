@@ -1,4 +1,4 @@
-"""What has threads or processes of its own begins anew in a fork: threads do not go with it, and none would answer."""
+"""Resets, in a forked process, whatever has threads or processes of its own: threads are not copied by a fork."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Begun(Protocol):
-    """Something that begins without a thread."""
+class ForkSafe(Protocol):
+    """Something that can be reset to the state in which it has no thread and no process."""
 
-    def begin(self) -> None:
-        """Be as it is when it is made, whatever it was, and whoever held its lock when the process was forked."""
+    def reset(self) -> None:
+        """Return to the initial state, also if another thread held the lock when the process was forked."""
         ...
 
 
-_BEGUN: WeakSet[Begun] = WeakSet()
+_INSTANCES: WeakSet[ForkSafe] = WeakSet()
 
 
-def begin(each: Begun) -> None:
-    """Begin it, here and in every fork."""
-    each.begin()
-    _BEGUN.add(each)
+def reset_after_fork(instance: ForkSafe) -> None:
+    """Reset an instance now and in every fork."""
+    instance.reset()
+    _INSTANCES.add(instance)
 
 
-def _begin_all() -> None:
-    for each in list(_BEGUN):
-        each.begin()
+def _reset_all() -> None:
+    for instance in list(_INSTANCES):
+        instance.reset()
 
 
 if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
-    os.register_at_fork(after_in_child=_begin_all)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -3,11 +3,15 @@
 A thread cannot be stopped, so what a blocking tool does may land after its deadline. A process can. A worker stays
 alive from call to call, so that a call costs two messages; one that was killed is replaced at once.
 
-This level protects against accidents, not against malice: the tool runs as our user with our environment, files and
-network, but without capabilities and the system calls that `seccomp` refuses.
+Level `process` protects against accidents, not against malice: the tool runs as our user with our environment, files
+and network, but without capabilities and the system calls that `seccomp` refuses.
+
+The level has two forms, because what runs there differs. A tool's function is the author's own code, called often with
+Python values: a warm worker, here. A program that a model wrote is run once, with files and limits: a fresh process,
+`sandboxes.process`. Both drop their rights by `sandboxes.confinement`.
 
 Rule 1: a killed call leaves nothing running: the worker is killed with everything that it started.
-Rule 2: a worker carries one call at a time, and is never killed for a call that it has already answered.
+Rule 2: a worker runs one call at a time, and is never killed for a call that it has already answered.
 """
 
 from __future__ import annotations
@@ -40,20 +44,20 @@ else:
     worker_main = _lazy.module("handrail.workers.worker_main")
 
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
-LONGEST_HUNT_S = 5.0
-"""How long a crowd that forks on is hunted before its worker, by which it is found, is killed all the same."""
+MAX_HUNT_S = 5.0
+"""How long processes that go on forking are hunted before the worker, by which they are found, is killed anyway."""
 
 
 class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we killed it
     """The process of a call ended before it answered: killed at its deadline, or by its own doing.
 
     Attributes:
-        begun: Whether the call had reached a process; else the tool was certainly not started.
+        started: Whether the call had reached a process; else the tool was certainly not started.
     """
 
-    def __init__(self, message: str, *, begun: bool = True) -> None:
+    def __init__(self, message: str, *, started: bool = True) -> None:
         super().__init__(message)
-        self.begun = begun
+        self.started = started
 
 
 class WorkerCall:
@@ -62,8 +66,9 @@ class WorkerCall:
     __slots__ = ("_pool", "killed", "order", "tool")
 
     def __init__(self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
-        self._pool, self.tool = pool, tool.name
-        self.order = pickled(place_of(tool), arguments, tool.name)
+        self._pool = pool
+        self.tool = tool.name
+        self.order = pickle_order(locate_function(tool), arguments, tool.name)
         self.killed = False
 
     def __call__(self) -> Any:
@@ -72,21 +77,22 @@ class WorkerCall:
         Raises:
             ProcessEnded: It was killed, or died.
         """
-        worker, begun = self._pool.take(self), False
+        worker = self._pool.take(self)
+        started = False
         try:
-            worker.get_ready()
+            worker.wait_until_ready()
             if self.killed:
                 raise EOFError
-            begun = True
-            told = worker.ask(self.order)
+            started = True
+            answer = worker.call(self.order)
         except (EOFError, OSError) as error:
-            how = self._pool.lose(worker)
-            raise ProcessEnded(
-                f"the process of {self.tool!r} {'was killed' if self.killed else how}", begun=begun
-            ) from error
+            end = self._pool.replace_worker(worker)
+            if self.killed:
+                end = "was killed"
+            raise ProcessEnded(f"the process of {self.tool!r} {end}", started=started) from error
         self._pool.give_back(self, worker)
-        returned, value = pickle.loads(told)
-        if not returned:
+        has_returned, value = pickle.loads(answer)
+        if not has_returned:
             raise value
         return value
 
@@ -100,10 +106,10 @@ class ProcessPool:
 
     def __init__(self, most: int = MOST_WORKERS) -> None:
         self._most = most
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `forks.Begun.begin`: the workers are the parent's, and answer it."""
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`: the workers belong to the parent, and answer it."""
         self._idle: list[Worker] = []
         self._busy: dict[WorkerCall, Worker] = {}
         self._size = 0
@@ -111,12 +117,12 @@ class ProcessPool:
         self._closed = False
 
     def take(self, call: WorkerCall) -> Worker:
-        """Return a worker that is this call's until it is given back."""
+        """Wait for a worker, and reserve it for a call until it is given back."""
         with self._change:
             while not (self._idle or self._size < self._most or call.killed):
                 self._change.wait()
             if call.killed:
-                raise ProcessEnded(f"{call.tool!r} was ended while it waited for a process", begun=False)
+                raise ProcessEnded(f"{call.tool!r} was ended while it waited for a process", started=False)
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive():
@@ -125,7 +131,7 @@ class ProcessPool:
                 worker.end()  # somebody killed it while it waited
                 self._size -= 1
             self._size += 1
-        worker = self._begun()
+        worker = self._start_worker()
         with self._change:
             self._busy[call] = worker
             if call.killed:  # meanwhile
@@ -133,7 +139,7 @@ class ProcessPool:
         return worker
 
     def give_back(self, call: WorkerCall, worker: Worker) -> None:
-        """The worker has answered and may take the next call."""
+        """Return a worker that has answered, so that it can take the next call."""
         with self._change:
             del self._busy[call]
             if self._closed or call.killed:  # in the moment between its answer and this
@@ -143,24 +149,26 @@ class ProcessPool:
                 self._idle.append(worker)
             self._change.notify()
 
-    def lose(self, worker: Worker) -> str:
-        """Bury a worker, and begin another in its place; return how it ended."""
-        how = worker.end()
+    def replace_worker(self, worker: Worker) -> str:
+        """End a worker and start another in its place; return how it ended."""
+        end = worker.end()
         with self._change:
             self._busy = {call: each for call, each in self._busy.items() if each is not worker}
             self._size -= 1
-            replace = not (self._closed or self._idle)
-            self._size += replace
+            needs_another = not (self._closed or self._idle)
+            if needs_another:
+                self._size += 1
             self._change.notify()
-        if replace:
-            Thread(target=self._replace, name="handrail-respawn", daemon=True).start()
-        return how
+        if needs_another:
+            Thread(target=self._add_worker, name="handrail-respawn", daemon=True).start()
+        return end
 
     def kill(self, call: WorkerCall) -> None:
-        """End a call: kill its worker, or let it no longer wait for one."""
+        """End a call: kill its worker, or end its wait for one."""
         with self._change:
             call.killed = True
-            if (worker := self._busy.get(call)) is not None:
+            worker = self._busy.get(call)
+            if worker is not None:
                 worker.kill()
             self._change.notify_all()
 
@@ -168,13 +176,14 @@ class ProcessPool:
         """End every worker: idle ones at once, busy ones with what they do."""
         with self._change:
             self._closed = True
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
             self._size -= len(idle)
         for worker in idle:
             worker.close()
 
-    def _replace(self) -> None:
-        worker = self._begun()
+    def _add_worker(self) -> None:
+        worker = self._start_worker()
         with self._change:
             if self._closed:
                 self._size -= 1
@@ -183,7 +192,7 @@ class ProcessPool:
                 self._idle.append(worker)
                 self._change.notify()
 
-    def _begun(self) -> Worker:
+    def _start_worker(self) -> Worker:
         try:
             return Worker()
         except BaseException:
@@ -200,31 +209,32 @@ class Worker:
     """One process, and the line to it."""
 
     def __init__(self) -> None:
-        self._line, theirs = connection.Pipe()
-        self._ready = False
+        self._line, worker_line = connection.Pipe()
+        self._is_ready = False
+        # The worker ends when our end of this pipe is closed, by whatever cause.
         life, self._life = os.pipe()
-        fds = (theirs.fileno(), life)
+        fds = (worker_line.fileno(), life)
         path = [str(Path(each or ".").resolve()) for each in sys.path]  # it looks for modules where we do
         program = f"import sys; sys.path[:0] = {path!r}; from handrail.workers.worker_main import main; main(*{fds!r})"
         command = [sys.executable, "-c", program]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True)
         finally:
-            theirs.close()
+            worker_line.close()
             os.close(life)
 
-    def get_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until the process can take a call.
 
         Raises:
             EOFError: It is gone.
         """
-        if not self._ready:
+        if not self._is_ready:
             self._line.recv_bytes()
-            self._ready = True
+            self._is_ready = True
 
-    def ask(self, order: bytes) -> bytes:
-        """Have a call carried out; return the pickle of whether it returned, and of what it returned or raised.
+    def call(self, order: bytes) -> bytes:
+        """Send a call; return the pickle of whether it returned, and of what it returned or raised.
 
         Raises:
             EOFError: The process is gone.
@@ -240,10 +250,10 @@ class Worker:
     def kill(self) -> None:
         """Kill the process and all its descendants.
 
-        Its group is killed in one act of the kernel's, which no fork outruns. Those that left the group are found by
-        their parents: each is stopped first, so that it begins no other while we look. Whoever loses its parent
-        meanwhile becomes a child of the worker, which is stopped and adopts it, so it is found at the next look. The
-        worker itself is killed when there is none left; a crowd that forks on is hunted in a thread of its own.
+        The kernel kills its group in one step, which no fork outruns. Processes that left the group are found by their
+        parents: each is stopped first, so that it starts no other meanwhile. One that loses its parent meanwhile
+        becomes a child of the stopped worker, which adopts it, so it is found at the next look. The worker itself is
+        killed when there is none left; processes that go on forking are hunted in a thread of its own.
         """
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGSTOP)
@@ -254,7 +264,7 @@ class Worker:
             self._kill_group()
 
     def _hunt(self, ended: set[int]) -> None:
-        until = monotonic() + LONGEST_HUNT_S
+        until = monotonic() + MAX_HUNT_S
         while _kill_below(self._process.pid, ended) and monotonic() < until:
             pass
         self._kill_group()
@@ -265,12 +275,14 @@ class Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> str:
-        """Make sure that the process is gone, and say how it went."""
+        """Make sure that the process has ended; return how it ended."""
         if self.is_alive():
             self.kill()
         code = self._process.wait()
         self._close_line()
-        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code < 0:
+            return f"was ended by signal {-code}"
+        return f"ended with exit code {code}"
 
     def close(self) -> None:
         """Let an idle process end."""
@@ -287,65 +299,68 @@ class Worker:
 
 
 def _kill_below(pid: int, ended: set[int]) -> bool:
-    """Kill every process below this one, which is stopped; return whether there was any change since the last look.
+    """Kill every process below this one, which is stopped; return whether any was found.
 
-    A list of children may miss one whose parent ends just then. That parent is new among those that have ended, which
-    stay in the list, for nobody asks for their end: only a look that finds none new has missed none.
+    A list of children may miss one whose parent ends just then. That parent is new among the ended ones, which stay in
+    the list, because nobody waits for them: only a look that finds no new process has missed none.
 
     Args:
-        ended: Those that are known to have ended, added to.
+        ended: Processes that have ended; those of this look are added.
     """
-    found = {*_descendants(pid, ended)}
-    for each in found:
+    pids = {*_descendants(pid, ended)}
+    for each in pids:
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
-        if not _runs(each):
+        if not _is_running(each):
             ended.add(each)
-    return bool(found)
+    return bool(pids)
 
 
 def _descendants(pid: int, ended: set[int]) -> Iterator[int]:
-    """Yield every process below this one but those that have ended, where the system tells (Linux)."""
+    """Stop and yield every process below this one but those that have ended (Linux; elsewhere none)."""
     try:
-        told = " ".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
+        children = " ".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
     except OSError:
         return
-    for child in {*map(int, told.split())} - ended:
+    for child in {*map(int, children.split())} - ended:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGSTOP)
         yield from _descendants(child, ended)
         yield child
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+def _is_running(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return False
+    return state not in "ZX"
 
 
-def place_of(tool: BaseTool) -> worker_main.Place | bytes:
-    """Return how another process finds a tool's function: by its import path, else by value where cloudpickle is.
+def locate_function(tool: BaseTool) -> worker_main.FunctionLocation | bytes:
+    """Return how another process finds a tool's function: by import path, or by value if cloudpickle is installed.
 
     Raises:
         ToolDefinitionError: It cannot be found; the message says what to do.
     """
-    return _placed(tool.run, tool.name)
+    return _locate(tool.run, tool.name)
 
 
 @lru_cache(maxsize=10_000)
-def _placed(function: Callable[..., Any], tool: str) -> worker_main.Place | bytes:
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if module and _is_there(module, name, function):
-        return worker_main.Place(module, getattr(sys.modules[module], "__file__", None) or "", name)
+def _locate(function: Callable[..., Any], tool: str) -> worker_main.FunctionLocation | bytes:
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", "")
+    if module and _can_import(module, name, function):
+        file = getattr(sys.modules[module], "__file__", None) or ""
+        return worker_main.FunctionLocation(module, file, name)
     try:
         import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
 
         by_value: bytes = cloudpickle.dumps(function)
         return by_value
     except ImportError:
-        what = "is made inside another function" if "<locals>" in name else "stands under no name of its module"
+        what = "is defined inside another function" if "<locals>" in name else "has no name in its module"
         raise ToolDefinitionError(
             f"Tool {tool!r} cannot run in a process of its own: its function {what}, so that the process cannot import "
             "it. Define it at the top of a module, or install cloudpickle."
@@ -354,23 +369,24 @@ def _placed(function: Callable[..., Any], tool: str) -> worker_main.Place | byte
         raise ToolDefinitionError(f"Tool {tool!r} cannot run in a process of its own: {error}") from error
 
 
-def _is_there(module: str, name: str, function: Callable[..., Any]) -> bool:
-    found: Any = sys.modules.get(module)
+def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
+    """Whether a function, or the tool that was made of it, has this name in its module."""
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is not None and (found is function or getattr(found, "fn", None) is function)
+        value = getattr(value, part, None)
+    return value is not None and (value is function or getattr(value, "fn", None) is function)
 
 
-def pickled(place: worker_main.Place | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
+def pickle_order(function: worker_main.FunctionLocation | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
     """Return a call as bytes.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
     try:
-        return worker_main.order_of(place, arguments)
+        return worker_main.pickle_call(function, arguments)
     except Exception as error:
         raise ToolDefinitionError(
-            f"Tool {tool!r} runs in a process of its own, and what it is given cannot go there: {error}. "
+            f"Tool {tool!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
             "Inject plain values (an address, a name), and let the tool open what it needs."
         ) from error

@@ -1,7 +1,7 @@
 """Whether this process is importing a tool's file in order to run it for another process.
 
-What stands at the top level of that file is run again by that. A call made there would be made once more by every
-worker, and each would begin a worker of its own.
+The import runs the top level of that file again. A call made there would be made once more by every worker, and each
+would start a worker of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _files: list[str] = []
 
 
 @contextmanager
-def of(file: str) -> Iterator[None]:
-    """Know meanwhile that this file is being imported."""
+def importing(file: str) -> Iterator[None]:
+    """Record that this file is being imported, for the time of a `with` block."""
     _files.append(file)
     try:
         yield
@@ -22,6 +22,6 @@ def of(file: str) -> Iterator[None]:
         _files.pop()
 
 
-def under_way() -> str:
+def current_file() -> str:
     """Return the file that is being imported; empty when none is."""
     return _files[-1] if _files else ""

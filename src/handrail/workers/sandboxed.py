@@ -1,13 +1,13 @@
-"""Tools in a sandbox: each call in a fresh one, which nobody was in before and nobody is in afterwards.
+"""Tools in a sandbox: each call in a fresh one, which is used once.
 
 What `processes` does with a warm worker for level `process` is done here with a `ports.Sandbox` for the levels above.
-The call goes in as a file; what became of it comes out as JSON on stdout, bounded, and is read as a stranger's text.
+The call goes in as a file; its outcome comes out as JSON on stdout, bounded, and is read as untrusted text.
 
-Inside, the tool finds the interpreter, installed packages, the package or file in which it stands, and what it declares
-as `mounts`, all read-only, and an empty folder that is gone afterwards. What it is given goes along: its arguments, and
-what the caller injects.
+Inside, the tool finds the interpreter, installed packages, the package or file that defines it, and what it declares as
+`mounts`, all read-only, and an empty folder that is deleted afterwards. Its arguments, and what the caller injects, go
+in with the call.
 
-Rule 1: nothing that comes out is unpickled, run or followed; of media the bytes are taken, and no address.
+Rule 1: nothing that comes out is unpickled, run or followed; media are taken as bytes, never by address.
 Rule 2: a call that did not reach its tool says so: it certainly had no effect.
 """
 
@@ -32,37 +32,38 @@ from handrail.errors import Code, NoEffect, TooLarge, ToolError
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
-from handrail.workers.processes import MOST_WORKERS, ProcessEnded, pickled, place_of
+from handrail.workers.processes import MOST_WORKERS, ProcessEnded, locate_function, pickle_order
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """Of what a tool returns, and of what it prints."""
 
 _LOOK_S = 0.05
 _BEYOND_S = 5.0
-"""A box ends itself so long after the call's time: whoever ends the call has ended it by then."""
+"""How long after the call's time a sandbox ends by itself; its caller has ended it by then."""
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838, section 4.2; without parameters."""
-_LONGEST_NAME = 255
+_MAX_NAME_CHARACTERS = 255
 _INSTALLED = ("site-packages", "dist-packages")
 _SEATS = BoundedSemaphore(MOST_WORKERS)
 
 
 class SandboxedCall:
-    """One call on its way to a sandbox, or in one; see `processes.WorkerCall`, which it stands beside."""
+    """One call on its way to a sandbox, or in one; see `processes.WorkerCall`, which has the same methods."""
 
     __slots__ = ("_cancelled", "_job", "tool")
 
     def __init__(self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float) -> None:
-        self.tool, self._cancelled = tool, Event()
-        path, mounts = visible_to(tool)
+        self.tool = tool
+        self._cancelled = Event()
+        path, mounts = find_visible_code(tool)
         program = (
             f"import sys; sys.path += {path!r}; "
             f"sys.version_info[:2] == {sys.version_info[:2]!r} or sys.exit('its Python is another version'); "
-            "from handrail.workers.worker_main import alone; alone('order')"
+            "from handrail.workers.worker_main import run_single_call; run_single_call('order')"
         )
         self._job = SandboxJob(
             ["-I", "-S", "-B", "-X", "utf8", "-c", program],
-            files={"order": pickled(place_of(tool), arguments, tool.name)},
+            files={"order": pickle_order(locate_function(tool), arguments, tool.name)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
             memory_bytes=tool.memory_bytes,
@@ -79,7 +80,7 @@ class SandboxedCall:
         """
         while not _SEATS.acquire(timeout=_LOOK_S):
             if self._cancelled.is_set():
-                raise ProcessEnded(f"{self.tool.name!r} was ended while it waited for a sandbox", begun=False)
+                raise ProcessEnded(f"{self.tool.name!r} was ended while it waited for a sandbox", started=False)
         try:
             return self._answer()
         finally:
@@ -97,115 +98,127 @@ class SandboxedCall:
         try:
             ended = sandbox.run(replace(self._job, argv=[sandbox.python, *self._job.argv]), self._cancelled)
         except OSError as error:
-            raise ProcessEnded(f"the sandbox of {self.tool.name!r} did not start: {error}", begun=False) from error
-        return self._believed(ended)
+            raise ProcessEnded(f"the sandbox of {self.tool.name!r} did not start: {error}", started=False) from error
+        return self._read_answer(ended)
 
-    def _believed(self, ended: JobEnded) -> Any:
-        """Read what came out.
+    def _read_answer(self, ended: JobEnded) -> Any:
+        """Return what the tool returned, or raise what it raised.
 
         Raises:
             ToolError, NoEffect: As the tool raised it.
             RuntimeError: It raised something else (`logs.RaisedElsewhere`), or its answer is none.
         """
-        begun = ended.stdout.startswith(b"\n")
+        started = ended.stdout.startswith(b"\n")
         if ended.stderr:
             logs.log.debug("%s printed in its sandbox: %r", self.tool.name, ended.stderr[:2000])
-        if ended.end != "exited" and (begun or ended.end == "cancelled"):
-            raise ProcessEnded(f"the sandbox of {self.tool.name!r} was ended: {ended.end}", begun=begun)
-        if not begun:
+        if ended.end != "exited" and (started or ended.end == "cancelled"):
+            raise ProcessEnded(f"the sandbox of {self.tool.name!r} was ended: {ended.end}", started=started)
+        if not started:
             logs.log.warning("the sandbox of %s could not be set up: %r", self.tool.name, ended.stderr[-500:])
             raise _not_isolated(
                 f"The sandbox of `{self.tool.name}` could not be set up on this machine; the log says why."
             )
         try:
-            told = json.loads(ended.stdout, parse_constant=_refused, parse_float=_number)
-            raised = _raised(told["raised"]) if "raised" in told else None
-            value = None if raised else self._value(told["returned"], told.get("media", ()))
+            answer = json.loads(ended.stdout, parse_constant=_refuse_constant, parse_float=_parse_number)
+            if "raised" in answer:
+                error_raised, value = _parse_error(answer["raised"]), None
+            else:
+                error_raised, value = None, self._put_media(answer["returned"], answer.get("media", ()))
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             what = "is too large" if len(ended.stdout) >= MOST_ANSWER_BYTES else f"is none (exit {ended.exit_code})"
             raise RuntimeError(f"the answer of {self.tool.name!r} from its sandbox {what}") from error
-        if raised:
-            raise raised
+        if error_raised:
+            raise error_raised
         return value
 
-    def _value(self, told: Any, media: Sequence[Sequence[Any]]) -> Any:
-        """Return a value with what is to be looked at put in its place; a place of None is the value itself.
+    def _put_media(self, value: Any, media: Sequence[Sequence[Any]]) -> Any:
+        """Return a value with its media put at their keys; the key None stands for the value itself.
 
         Raises:
-            ToolError: Of its media something is not taken. Somebody else would fetch an address, from where we are.
+            ToolError: Some of its media is refused. Somebody else would fetch an address, from our network.
         """
-        for place, kind, data, url, name in media:
-            if why := _not_taken(kind, url, name):
+        for key, kind, data, url, name in media:
+            if why := _why_refused(kind, url, name):
                 raise ToolError(
                     Code.TOOL_ERROR,
                     f"`{self.tool.name}` returned media {why}, which is not taken from a sandbox.",
                     suggestion="Go on without it, or tell the user that this part failed.",
                 )
             shown = Media(kind, b64decode(data, validate=True), name=name)
-            if place is None:
+            if key is None:
                 return shown
-            told[place] = shown
-        return told
+            value[key] = shown
+        return value
 
 
-def _not_taken(kind: Any, url: Any, name: Any) -> str:
-    """Say what of media is not taken, if anything: its name and its type go into requests, paths and logs."""
+def _why_refused(kind: Any, url: Any, name: Any) -> str:
+    """Return why media is refused, empty if it is not: its name and its type go into requests, paths and logs."""
     if url != "":
         return "with an address instead of its bytes"
     if not (isinstance(kind, str) and _MEDIA_TYPE.fullmatch(kind)):
         return "whose type has not the form type/subtype"
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or name in (".", "..") or set(name) & {"/", "\\"}:
+    if not isinstance(name, str) or len(name) > _MAX_NAME_CHARACTERS or name in (".", "..") or set(name) & {"/", "\\"}:
         return "whose name is not that of a file"
-    return "" if name.isprintable() else "whose name holds what nobody sees"
+    return "" if name.isprintable() else "whose name has invisible characters"
 
 
 def _not_isolated(message: str) -> NoEffect:
     return NoEffect(Code.NOT_ISOLATED, message, suggestion="Tell the user this, and go on without it.")
 
 
-def _refused(word: str) -> None:
+def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is no number of JSON")
 
 
-def _number(written: str) -> float:
-    if isfinite(number := float(written)):
-        return number
-    raise ValueError(f"{written[:20]} is too large")
+def _parse_number(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:20]} is too large")
+    return number
 
 
-def _raised(told: Mapping[str, Any]) -> Exception:
-    """Return what a tool raised: a failure that it worded, or any other exception by its words, which go to the log."""
-    if "text" in told:
-        return logs.RaisedElsewhere(*(str(told[part]) for part in ("text", "kind", "place")))
-    if told.get("too_large") is True:
+def _parse_error(described: Mapping[str, Any]) -> Exception:
+    """Return what a tool raised: a ToolError with its fields, or any other exception as text, which goes to the log."""
+    if "text" in described:
+        return logs.RaisedElsewhere(str(described["text"]), str(described["kind"]), str(described["place"]))
+    if described.get("too_large") is True:
         return TooLarge("more than may leave its sandbox")
-    kind, after_s = NoEffect if told["no_effect"] is True else ToolError, told["retry_after_s"]
-    if after_s is not None and not (type(after_s) in (int, float) and 0 <= after_s < inf):
+    retry_after_s = described["retry_after_s"]
+    if retry_after_s is not None and not (type(retry_after_s) in (int, float) and 0 <= retry_after_s < inf):
         raise ValueError("no time to wait")
+    kind = NoEffect if described["no_effect"] is True else ToolError
     return kind(
-        str(told["error_code"]), str(told["error_message"]), suggestion=str(told["suggestion"]),
-        retryable=told["retryable"] is True, retry_after_s=after_s,
-        details=[each for each in told["details"] if isinstance(each, dict)],
-    )  # fmt: skip
+        str(described["error_code"]),
+        str(described["error_message"]),
+        suggestion=str(described["suggestion"]),
+        retryable=described["retryable"] is True,
+        retry_after_s=retry_after_s,
+        details=[each for each in described["details"] if isinstance(each, dict)],
+    )
 
 
-def visible_to(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
-    """Return where Python looks for modules in the tool's sandbox, and what of ours is shown there, read-only.
+def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
+    """Return `sys.path` of the tool's sandbox, and which of our files and folders are mounted there, read-only.
 
-    Folders of installed packages are shown whole. Elsewhere, in a project's folder, there may lie `.env` or a database
-    beside the code: of those folders the tool sees its own package or file, and handrail.
+    Folders of installed packages are mounted whole. In other folders, such as a project's, `.env` or a database may lie
+    beside the code: of those the tool sees its own package or file, and handrail.
     """
-    ours = Path(sysconfig.get_path("stdlib")).resolve()
-    folders = [each for each in dict.fromkeys(Path(each or ".").resolve() for each in sys.path) if each.is_dir()]
-    path = [str(each) for each in folders if each not in (ours, ours / "lib-dynload")]  # of these it has its own
+    standard_library = Path(sysconfig.get_path("stdlib")).resolve()
+    inside_already = (standard_library, standard_library / "lib-dynload")
+    folders = dict.fromkeys(Path(each or ".").resolve() for each in sys.path)
+    path = [str(each) for each in folders if each.is_dir() and each not in inside_already]
     installed = [each for each in path if Path(each).name in _INSTALLED]
-    code = [_code_of("handrail"), _code_of(getattr(tool.run, "__module__", None) or "")]
-    mounts = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]
-    beside = [each for each in mounts if not any(Path(each).is_relative_to(folder) for folder in installed)]
-    return path, list(dict.fromkeys([*installed, *beside]))
+    code = [_code_path("handrail"), _code_path(getattr(tool.run, "__module__", None) or "")]
+    wanted = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]
+    mounts = [*installed, *(each for each in wanted if not _is_below_any(each, installed))]
+    return path, list(dict.fromkeys(mounts))
 
 
-def _code_of(module: str) -> str | None:
+def _is_below_any(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _code_path(module: str) -> str | None:
     """Return the folder of a module's outermost package, or its own file."""
     top = sys.modules.get(module.partition(".")[0])
     file = getattr(top, "__file__", None)

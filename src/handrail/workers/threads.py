@@ -1,7 +1,7 @@
 """Threads for tools that block.
 
 A thread cannot be stopped. So the threads are daemons, which do not hold the program's end, and their number is
-bounded; what waits for a free one can still be withdrawn, and then has certainly not begun.
+bounded; a task that waits for a free one can still be withdrawn, and then has certainly not started.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ class ThreadTask:
     __slots__ = ("_context", "_report", "_work", "started", "withdrawn")
 
     def __init__(self, work: Callable[[], Any], report: Report) -> None:
-        self.started = self.withdrawn = False
-        self._work, self._report = work, report
+        self.started = False
+        self.withdrawn = False
+        self._work = work
+        self._report = report
         self._context = contextvars.copy_context()
 
     def run(self) -> None:
         """Run in a worker thread; report exactly once."""
-        self._end(self._context.run(attempted, self._work))  # kept by no name: an error's traceback holds this frame
+        self._end(self._context.run(run_tool, self._work))  # bound to no name: a traceback holds this frame
 
     def _end(self, outcome: Returned | Raised) -> None:
         report = self._report
@@ -44,24 +46,23 @@ class ThreadTask:
         report(outcome)
 
     def forget(self) -> None:
-        """Let go of whom it would report to, who holds it: no circle outlives a call."""
+        """Drop the references to the caller, which refers to the task: no cycle outlives a call."""
         del self._work, self._report
 
 
-def attempted(work: Callable[[], Any]) -> Returned | Raised:
-    """Call, and say how it ended."""
+def run_tool(work: Callable[[], Any]) -> Returned | Raised:
+    """Call a tool and return how it ended."""
     try:
-        return returned(work())
+        return wrap_value(work())
     except BaseException as error:  # the one broad catch around a user's tool
-        return raised(error)
+        return wrap_error(error)
 
 
-def returned(value: Any) -> Returned | Raised:
+def wrap_value(value: Any) -> Returned | Raised:
     """Return the outcome of a tool's value: `Raised` with `TooLarge` if it is more than a result may hold.
 
-    Iterators in it are read to their end, into lists. One runs when it is read, so this is a part of the tool: what it
-    raises, the tool raises, and whoever looks at the result a second time (the ledger, the journal, a cut) finds what
-    the first one found.
+    Iterators in it are read to their end, into lists. An iterator runs when it is read, so this is a part of the tool:
+    what it raises, the tool raises, and later readers (the ledger, the journal, a cut) find what the first one found.
     """
     kind = type(value)
     if materialize.is_flat(value, kind):  # as nearly every result is
@@ -71,13 +72,13 @@ def returned(value: Any) -> Returned | Raised:
     try:
         return Returned(materialize.read(value))
     except BaseException as error:  # the tool's own, as far as it runs here
-        return raised(error)
+        return wrap_error(error)
 
 
-def raised(error: BaseException) -> Raised:
-    """Say that a tool raised. What is no `Exception` (`sys.exit`, a stray `GeneratorExit`) ends it, not the program.
+def wrap_error(error: BaseException) -> Raised:
+    """Return the outcome of a tool that raised. `sys.exit` or a stray `GeneratorExit` ends the tool, not the program.
 
-    An interrupt from the keyboard is no doing of the tool's, and passes. It comes in the main thread only.
+    An interrupt from the keyboard, which comes in the main thread only, is raised again.
     """
     if isinstance(error, Exception):
         return Raised(error)
@@ -91,55 +92,56 @@ class ThreadPool:
 
     def __init__(self, most: int = DEFAULT_THREADS) -> None:
         self._most = most
-        fork_safety.begin(self)
+        fork_safety.reset_after_fork(self)
 
-    def begin(self) -> None:
-        """See `forks.Begun.begin`."""
-        self._jobs: deque[ThreadTask] = deque()
+    def reset(self) -> None:
+        """See `fork_safety.ForkSafe.reset`."""
+        self._tasks: deque[ThreadTask] = deque()
         self._change = Condition()
-        self._idle = self._size = 0
+        self._idle = 0
+        self._size = 0
         self._closed = False
 
     def submit(self, work: Callable[[], Any], report: Report) -> ThreadTask:
         """Run `work` in a thread; `report` is called there with how it ended."""
-        job = ThreadTask(work, report)
+        task = ThreadTask(work, report)
         with self._change:
-            self._jobs.append(job)
-            if self._idle >= len(self._jobs):
+            self._tasks.append(task)
+            if self._idle >= len(self._tasks):
                 self._change.notify()
             elif self._size < self._most:
                 self._size += 1
                 Thread(target=self._work, name=f"handrail-{self._size}", daemon=True).start()
-        return job
+        return task
 
-    def withdraw(self, job: ThreadTask) -> bool:
-        """Take a job back; True when it had not begun, and now never will."""
+    def withdraw(self, task: ThreadTask) -> bool:
+        """Withdraw a task; True when it had not started, and now never will."""
         with self._change:
-            if job.started:
+            if task.started:
                 return False
-            job.withdrawn = True
-            job.forget()
+            task.withdrawn = True
+            task.forget()
             return True
 
     def close(self) -> None:
-        """Let idle threads go; those that run a tool end with it."""
+        """End idle threads; those that run a tool end with it."""
         with self._change:
             self._closed = True
             self._change.notify_all()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            job.run()
-            del job  # an idle thread keeps nothing of its last call alive
+        while (task := self._next()) is not None:
+            task.run()
+            del task  # an idle thread keeps nothing of its last call alive
 
     def _next(self) -> ThreadTask | None:
         with self._change:
             while True:
-                while self._jobs:
-                    job = self._jobs.popleft()
-                    if not job.withdrawn:
-                        job.started = True
-                        return job
+                while self._tasks:
+                    task = self._tasks.popleft()
+                    if not task.withdrawn:
+                        task.started = True
+                        return task
                 if self._closed:
                     self._size -= 1
                     return None
@@ -148,4 +150,4 @@ class ThreadPool:
                 self._idle -= 1
 
     def __repr__(self) -> str:
-        return f"<ThreadPool: {self._size} of {self._most}, {self._idle} idle, {len(self._jobs)} waiting>"
+        return f"<ThreadPool: {self._size} of {self._most}, {self._idle} idle, {len(self._tasks)} waiting>"

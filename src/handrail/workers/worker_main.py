@@ -9,7 +9,6 @@ Rule 2: what a tool prints goes to stderr; the parent's stdout is the parent's.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
 import json
@@ -29,14 +28,14 @@ from handrail.core import materialize
 from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
 from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
+from handrail.sandboxes.supervisor import adopt_orphans
 from handrail.workers import reimport
 
-_PR_SET_CHILD_SUBREAPER = 36
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is dear
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import
 
 
-class Place(NamedTuple):
-    """Where a function stands: its module, that module's file if it has one, and its name there."""
+class FunctionLocation(NamedTuple):
+    """How a function is found: its module, that module's file if it has one, and its name there."""
 
     module: str
     file: str
@@ -45,19 +44,21 @@ class Place(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def function_at(module: str, file: str, name: str) -> Callable[..., Any]:
-    """Import and return what stands at a place; of a tool that was made of a function, the function itself."""
-    found: Any = _module(module, file)
+    """Import and return a function; of a tool that was made of a function, the function itself."""
+    value: Any = _load_module(module, file)
     for part in name.split("."):
-        found = getattr(found, part)
-    return cast("Callable[..., Any]", getattr(found, "fn", found))
+        value = getattr(value, part)
+    return cast("Callable[..., Any]", getattr(value, "fn", value))
 
 
-def order_of(function: Place | bytes, arguments: Mapping[str, Any]) -> bytes:
-    """Return one call as bytes: a place, or a function that was pickled by value, and its arguments.
+def pickle_call(function: FunctionLocation | bytes, arguments: Mapping[str, Any]) -> bytes:
+    """Return one call as bytes: a location, or a function that was pickled by value, and its arguments.
 
     A bare tuple is pickled and read in a microsecond, a value of a class of ours in sixteen.
     """
-    return pickle.dumps((function if isinstance(function, bytes) else tuple(function), arguments))
+    if isinstance(function, bytes):
+        return pickle.dumps((function, arguments))
+    return pickle.dumps((tuple(function), arguments))
 
 
 def main(fd: int, life_fd: int) -> None:
@@ -67,7 +68,7 @@ def main(fd: int, life_fd: int) -> None:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
     """
-    import asyncio  # these two are dear to import, and `alone`, which begins anew for each call, can do without
+    import asyncio  # these two are slow to import, and `run_single_call`, a new process for each call, does without
     from multiprocessing.connection import Connection
 
     join_empty_key_ring()
@@ -75,27 +76,28 @@ def main(fd: int, life_fd: int) -> None:
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides what becomes of a call
-    _adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides about the call
+    adopt_orphans()
     _be_killed_with_parent(life_fd)
     Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
     with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
-        line.send_bytes(b"")  # ready: what comes before this has certainly not been begun
+        line.send_bytes(b"")  # ready: a call that comes before this has certainly not started
         while True:
-            outcome = _outcome(line.recv_bytes(), lambda value: runner.run(_awaited(value)))
-            line.send_bytes(_written(*outcome))
+            has_returned, value = _run_call(line.recv_bytes(), lambda value: runner.run(_await(value)))
+            line.send_bytes(_pickle_outcome(has_returned, value))
 
 
-def alone(order: str) -> None:
-    """Carry out the one call that lies in a file, and tell on stdout what became of it, as JSON after an empty line.
+def run_single_call(order: str) -> None:
+    """Run the one call in a file, and write its outcome to stdout, as JSON after an empty line.
 
-    That line says that the tool is about to be started. `boxes` reads the rest, as a stranger's text.
+    That line says that the tool is about to be started. `sandboxed` reads the rest, as untrusted text.
     """
-    told = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
-    os.write(told, b"\n")
-    with open(order, "rb") as given, open(told, "wb") as line:  # noqa: PTH123  # pathlib is dear too
-        line.write(_told(*_outcome(given.read(), _run)))
+    os.write(stdout, b"\n")
+    with open(order, "rb") as file, open(stdout, "wb") as line:  # noqa: PTH123  # pathlib is slow to import too
+        has_returned, value = _run_call(file.read(), _run)
+        line.write(_outcome_as_json(has_returned, value))
     with suppress(Exception):  # the tool may have closed them
         sys.stdout.flush()
         sys.stderr.flush()
@@ -105,14 +107,14 @@ def alone(order: str) -> None:
 def _run(value: Awaitable[Any]) -> Any:
     import asyncio
 
-    return asyncio.run(_awaited(value))
+    return asyncio.run(_await(value))
 
 
-def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
-    """Carry out one call; return whether it returned, and its value or what it raised."""
+def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
+    """Run one call; return whether it returned, and its value or what it raised."""
     try:
-        place, arguments = pickle.loads(order)
-        function = pickle.loads(place) if isinstance(place, bytes) else _found(*place)
+        location, arguments = pickle.loads(order)
+        function = pickle.loads(location) if isinstance(location, bytes) else _load_function(*location)
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = run(value)
@@ -121,73 +123,81 @@ def _outcome(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, 
         return False, error
 
 
-def _found(module: str, file: str, name: str) -> Callable[..., Any]:
-    """Return the function at a place; what its file does that it must not is told to the engineer, on stderr."""
+def _load_function(module: str, file: str, name: str) -> Callable[..., Any]:
+    """Return a function; if its file does at import what it must not, print that to stderr, for the engineer."""
     try:
         return function_at(module, file, name)
     except SetupError as error:
         print(f"handrail: {error}", file=sys.stderr, flush=True)
-        told = "The file of this tool cannot be imported where it is to run."
-        raise NoEffect(Code.INTERNAL_ERROR, told, suggestion="Go on without it, and tell the user.") from error
+        raise NoEffect(
+            Code.INTERNAL_ERROR,
+            "The file of this tool cannot be imported where it is to run.",
+            suggestion="Go on without it, and tell the user.",
+        ) from error
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
-def _written(returned: bool, value: Any) -> bytes:
-    """Return the answer as bytes that the parent can read: what has no pickle goes as JSON, or as its words."""
+def _pickle_outcome(has_returned: bool, value: Any) -> bytes:
+    """Return an outcome as bytes that the parent can read: what cannot be pickled goes as JSON, or as text."""
     with suppress(Exception):
-        told = pickle.dumps((returned, value))
-        if not returned:
-            pickle.loads(told)  # exceptions with constructors of their own pickle well and unpickle badly
-        return told
-    if not returned:
+        pickled = pickle.dumps((has_returned, value))
+        if not has_returned:
+            pickle.loads(pickled)  # exceptions with constructors of their own pickle well and unpickle badly
+        return pickled
+    if not has_returned:
         return pickle.dumps((False, RuntimeError(f"{type(value).__name__}: {value}")))
     try:
-        from pydantic_core import to_jsonable_python  # dear to import, and rarely needed
+        from pydantic_core import to_jsonable_python  # slow to import, and rarely needed
 
         return pickle.dumps((True, to_jsonable_python(value, fallback=repr)))
     except Exception as error:
         return pickle.dumps((False, RuntimeError(f"its result cannot leave the process: {error}")))
 
 
-def _told(returned: bool, value: Any) -> bytes:
-    """Return the answer of a call that was alone: plain JSON, since whoever reads it trusts no pickle from there."""
-    if not returned:
-        return json.dumps({"raised": _told_error(value)}).encode()
+def _outcome_as_json(has_returned: bool, value: Any) -> bytes:
+    """Return an outcome as plain JSON: the parent unpickles nothing that comes from a sandbox."""
+    if not has_returned:
+        return json.dumps({"raised": _error_as_json(value)}).encode()
     with suppress(TypeError, ValueError, RecursionError):  # most values are JSON as they are
         return json.dumps({"returned": value}, allow_nan=False).encode()
-    from handrail.calls import Media  # dear to import
+    from handrail.calls import Media  # slow to import
     from handrail.core.results import media_in, plain
 
     if not media_in(value):
         return json.dumps({"returned": plain(value)}).encode()
     if isinstance(value, Media):
-        return json.dumps({"returned": None, "media": [[None, *_told_media(value)]]}).encode()
-    places = list(value.items() if isinstance(value, dict) else enumerate(value))
-    media = [[place, *_told_media(each)] for place, each in places if isinstance(each, Media)]
-    rest = [None if isinstance(each, Media) else plain(each) for _, each in places]
-    told = dict(zip((place for place, _ in places), rest, strict=True)) if isinstance(value, dict) else rest
-    return json.dumps({"returned": told, "media": media}).encode()
+        return json.dumps({"returned": None, "media": [[None, *_media_as_json(value)]]}).encode()
+    items = list(value.items() if isinstance(value, dict) else enumerate(value))
+    media = [[key, *_media_as_json(each)] for key, each in items if isinstance(each, Media)]
+    rest = {key: None if isinstance(each, Media) else plain(each) for key, each in items}
+    returned = rest if isinstance(value, dict) else list(rest.values())
+    return json.dumps({"returned": returned, "media": media}).encode()
 
 
-def _told_media(media: Any) -> list[str]:
+def _media_as_json(media: Any) -> list[str]:
     return [media.media_type, media.base64, media.url, media.name]
 
 
-def _told_error(error: BaseException) -> dict[str, Any]:
+def _error_as_json(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ToolError):
-        failure = {**error.failure.as_json(), "details": list(error.failure.details)}
-        return {**failure, "retry_after_s": error.retry_after_s, "no_effect": isinstance(error, NoEffect),
-                "too_large": isinstance(error, TooLarge)}  # fmt: skip
+        return {
+            **error.failure.as_json(),
+            "details": list(error.failure.details),
+            "retry_after_s": error.retry_after_s,
+            "no_effect": isinstance(error, NoEffect),
+            "too_large": isinstance(error, TooLarge),
+        }
     kind = type(error).__name__
-    return {"text": f"{kind}: {error}", "kind": kind, "place": _place(error)}
+    return {"text": f"{kind}: {error}", "kind": kind, "place": _describe_origin(error)}
 
 
-def _place(error: BaseException) -> str:
-    """Say where in the tool's own file an exception came from: in the last step there, of whatever was called on."""
-    steps, trace = [], error.__traceback__
+def _describe_origin(error: BaseException) -> str:
+    """Return the last line in the tool's own file on the way to an exception."""
+    steps = []
+    trace = error.__traceback__
     while trace is not None:
         steps.append((trace.tb_frame.f_code, trace.tb_lineno))
         trace = trace.tb_next
@@ -201,16 +211,16 @@ def _place(error: BaseException) -> str:
     return f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"  # noqa: PTH119
 
 
-def _module(name: str, file: str) -> ModuleType:
-    """Return the module of that name; one that is no importable module, as a script or a file of tools, by its file."""
-    known = sys.modules.get(name)
-    if known is not None and (name != "__main__" or getattr(known, "__file__", "") == file):
-        return known
-    with reimport.of(file or name):
-        return _imported(name, file)
+def _load_module(name: str, file: str) -> ModuleType:
+    """Return the module of that name; a script or a file of tools, which cannot be imported by name, by its file."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and (name != "__main__" or getattr(loaded, "__file__", "") == file):
+        return loaded
+    with reimport.importing(file or name):
+        return _import_module(name, file)
 
 
-def _imported(name: str, file: str) -> ModuleType:
+def _import_module(name: str, file: str) -> ModuleType:
     if name != "__main__":
         with suppress(ImportError):
             module = importlib.import_module(name)
@@ -221,19 +231,14 @@ def _imported(name: str, file: str) -> ModuleType:
         raise ImportError(f"the module {name!r} cannot be imported again from {file!r}")
     module = module_from_spec(spec)
     # Before it is run: what it defines is pickled under this name, and looked for here.
-    sys.modules[name] = sys.modules[spec.name] = module
+    sys.modules[name] = module
+    sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:  # half of it is no module: the next call tries again
         del sys.modules[name], sys.modules[spec.name]
         raise
     return module
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of grandchildren whose own parent has ended, so that they are found when we are killed."""
-    with suppress(OSError, AttributeError):  # Linux only
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _be_killed_with_parent(life_fd: int) -> None:

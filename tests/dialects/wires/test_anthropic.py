@@ -572,7 +572,7 @@ def test_a_bare_message_counts_as_finished():
     ({}, "content is missing"), ([], "of type list"),
 ])  # fmt: skip
 def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(foreign, words):
-    with pytest.raises(ConfigError, match=f"no message of Anthropic's .*{words}.*dialects known are openai-chat"):
+    with pytest.raises(ConfigError, match=f"no message of Anthropic's .*{words}.*dialects are openai-chat"):
         DIALECT.decode_message(foreign)
 
 

@@ -314,7 +314,7 @@ def test_a_bare_message_counts_as_finished():
     ({"role": "user", "tool_calls": [{"id": "c1"}]}, "its role is 'user'"),
 ])  # fmt: skip
 def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(message, words):
-    with pytest.raises(ConfigError, match=f"no OpenAI chat message .*{words}.*dialects known are openai-chat"):
+    with pytest.raises(ConfigError, match=f"no OpenAI chat message .*{words}.*dialects are openai-chat"):
         DIALECT.decode_message(message)
 
 

@@ -625,7 +625,7 @@ def test_a_call_that_the_stream_passed_over_is_taken_from_the_last_event():
 def test_a_call_that_is_told_in_two_ways_is_an_error(events):
     _, outcome = read(DIALECT.stream(), sse(added(EMPTY), *events))
     assert isinstance(outcome, ModelError)
-    assert "told twice" in str(outcome)
+    assert "sent twice" in str(outcome)
 
 
 def test_a_part_number_that_counts_pieces_breaks_no_thought_apart():

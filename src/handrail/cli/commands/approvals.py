@@ -27,7 +27,7 @@ from handrail.cli.store_access import (
     whole_id,
 )
 from handrail.effects import ApprovalScope
-from handrail.engine.nested_runs import outer_of
+from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import name_in, scope_of
 from handrail.errors import ConfigError, Json
@@ -228,7 +228,7 @@ def _way_on(kept: object, question: ApprovalRequest, place: str) -> str:
 
 def _outermost(kept: RunStore, run_id: str) -> str:
     """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
-    outer = outer_of(run_id)
+    outer = outer_run(run_id)
     if outer and result_now(kept.load_run(outer)):
         return _outermost(kept, outer)
     return run_id

@@ -14,7 +14,7 @@ from handrail import plugins
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import completion, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
-from handrail.cli.demo.story import CAPTIONS, TEXTS, Language, Texts, script
+from handrail.cli.demo.story import TEXTS, Language, Texts, script
 from handrail.cli.printer import Printer, console
 from handrail.cli.store_access import command_line, opened
 from handrail.cli.timeline import Timeline
@@ -28,17 +28,9 @@ from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
 # Between two pieces of the scripted model's answer: slow enough to see that it streams.
 PAUSE_S = 0.04
 
-_FILES = {
-    "handrail/core/execution.py": "the life of one call, in the order that is its safety",
-    "handrail/effects.py": "what that life asks for, and what may be answered",
-    "handrail/core/batch.py": "the calls of one answer, carried on together",
-    "handrail/engine/executor.py": "who performs all this",
-    "handrail/cli/demo/cluster.py": "the tools of this demo",
-}
-
 
 @click.command("demo")
-@click.option("--lang", type=click.Choice(["zh", "en"]), default="zh", show_default=True, help="Language of the story.")
+@click.option("--lang", type=click.Choice(["zh", "en"]), default="en", show_default=True, help="Language of the story.")
 @click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
 @options.model(required=False)
 @click.option(
@@ -68,7 +60,7 @@ def command(
     \b
     Examples:
       handrail demo
-      handrail demo --lang en --wire
+      handrail demo --lang zh --wire
       handrail demo --wire anthropic         # the same story in another provider's own language
       handrail demo --model openai:NAME      # a real model, the same tools
     """
@@ -78,10 +70,10 @@ def command(
     texts = TEXTS[lang]
     cluster = Cluster()
     screen = console(sys.stderr if as_json else sys.stdout)
-    printer = Printer(Timeline(streams=True, wire=wire is not None), screen, captions={} if model else CAPTIONS)
+    printer = Printer(Timeline(streams=True, wire=wire is not None), screen, captions={} if model else texts.captions)
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
-    _introduce(printer, model, texts.question, asks)
+    _introduce(printer, texts, model, asks=asks)
     with _chosen(model, lang, spoken) as chosen, opened(store, create=True, writes=True) as kept:
         run = asyncio.run(_investigate(texts, chosen, cluster, terminal if asks else None, printer, kept))
         is_kept = isinstance(kept, RunStore)
@@ -89,9 +81,9 @@ def command(
     if as_json:
         click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
     else:
-        _conclude(printer, run, cluster)
+        _conclude(printer, texts, run, cluster)
         if is_kept:
-            printer.say(f"The run is kept; look at it: {command_line(f'runs show {run.id}', store)}")
+            printer.say(f"{texts.kept}{command_line(f'runs show {run.id}', store)}")
     return exits.of_run(run.status, options.failures_of(run))
 
 
@@ -129,7 +121,7 @@ async def _investigate(
     printer: Printer,
     store: Store,
 ) -> Run:
-    approver = terminal or ScriptedApprover([Approval(True, by="the demo itself, not a person")])
+    approver = terminal or ScriptedApprover([Approval(True, by=texts.approver)])
     here: dict[str, Any] = {"printer": printer, "terminal": terminal}
     async with Runtime(
         TOOLS,
@@ -147,20 +139,15 @@ async def _investigate(
         )
 
 
-def _introduce(printer: Printer, model: str | None, question: str, asks: bool) -> None:
-    if model:
-        printer.say(f"The model is {model}. The cluster is a stand-in in this process; nothing real is restarted.")
-    else:
-        printer.say(
-            "The model is a script behind a real HTTP server on this machine. Nothing leaves it; no key is needed.\n"
-            "The cluster is a stand-in in this process. Everything between the two is handrail, as in production."
-        )
+def _introduce(printer: Printer, texts: Texts, model: str | None, *, asks: bool) -> None:
+    printer.say(texts.real.format(model=model) if model else texts.scripted)
     if not asks:
-        printer.say("Nobody is asked here (no terminal, or --no-input): the demo approves the restart by itself.")
-    printer.question(question)
+        printer.say(texts.unattended)
+    printer.question(texts.question)
 
 
-def _conclude(printer: Printer, run: Run, cluster: Cluster) -> None:
+def _conclude(printer: Printer, texts: Texts, run: Run, cluster: Cluster) -> None:
     times = cluster.restarts.get("api-gateway", 0)
-    printer.say(f"{run!r}\nIn the stand-in cluster, api-gateway was restarted {times} time{'' if times == 1 else 's'}.")
-    printer.rows("Five files to read:", _FILES.items())
+    world = texts.restarted.format(times=times, s="" if times == 1 else "s")
+    printer.say(f"{run!r}\n{world}")
+    printer.rows(texts.to_read, texts.files.items())

@@ -33,7 +33,7 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.invisible import json_text
 from handrail.runtime import Runtime
 from handrail.sandboxes.levels import offered
-from handrail.stores.sqlite import file_of
+from handrail.stores.sqlite import path_from_url
 
 _KEYS = ("OPENAI_API_KEY",)
 _PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
@@ -152,7 +152,7 @@ def _tried(place: str) -> str:
         StoreUnavailable: It cannot be opened now.
     """
     kind, _, where = place.partition(":")
-    if kind == "sqlite" and not (file := file_of(where)).exists():
+    if kind == "sqlite" and not (file := path_from_url(where)).exists():
         try:
             with tempfile.TemporaryFile(dir=file.parent):
                 return "not there yet; it can be made"

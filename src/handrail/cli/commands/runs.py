@@ -33,7 +33,7 @@ from handrail.cli.store_access import (
     say,
 )
 from handrail.cli.timeline import shortened
-from handrail.engine.nested_runs import outer_of
+from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import kept_name, name_in, scope_of
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
@@ -365,10 +365,10 @@ class Wheel:
         unfinished = {record.run_id for record in runs if record.status in ("queued", "running", "waiting")}
         inside: dict[str, list[str]] = {}
         for record in runs:
-            outer = outer_of(record.run_id)
+            outer = outer_run(record.run_id)
             while outer:
                 inside.setdefault(outer, []).append(record.run_id)
-                outer = outer_of(outer)
+                outer = outer_run(outer)
         left_to_others = {name for outer in unfinished for name in inside.get(outer, ())}
         ready = [record for record in reversed(runs) if self._can_go_on(record, inside.get(record.run_id, ()))]
         return [record.run_id for record in ready if record.run_id not in left_to_others]

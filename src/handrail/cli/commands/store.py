@@ -58,7 +58,7 @@ def info(store: str, as_json: bool) -> int:
     Without STORE it is the one that every command uses: HANDRAIL_STORE, the settings, or handrail.db where it is there.
     """
     with closing(opened(store)) as durable:
-        found = maintenance.contents(durable)
+        found = maintenance.count_contents(durable)
     if as_json:
         click.echo(json_text({"v": 1, **asdict(found)}))
         return Exit.OK
@@ -91,7 +91,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
     audit log of TARGET takes what follows its end; where both have gone on by themselves, it stays as it is.
     """
     with closing(opened(source)) as old, closing(opened(target, create=True)) as new:
-        numbers = maintenance.copied(old, new)
+        numbers = maintenance.copy_store(old, new)
         if "audit" not in numbers:
             click.echo(
                 f"warning: no record of the audit log was copied: both stores have records of their own since the last "
@@ -118,7 +118,7 @@ def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
     """
     older_than_s = seconds(older_than)
     with closing(opened(store)) as durable:
-        return _told(maintenance.vacuumed(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
+        return _told(maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
 
 
 def opened(place: str, *, create: bool = False) -> DurableStore:

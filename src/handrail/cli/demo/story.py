@@ -24,21 +24,22 @@ from handrail.testing import Line, call
 
 Language: TypeAlias = Literal["zh", "en"]
 
-CAPTIONS: Mapping[int, str] = {
-    1: "Two calls in one answer run side by side. One hangs: its deadline ends it, and a read is tried again.",
-    2: "The model writes arguments that are not JSON. For a read they are mended, and each repair has a name.",
-    3: "A value that the tool does not know. The model is told what is allowed ...",
-    4: "... and corrects itself.",
-    5: "A restart is destructive, so its risk is high, so a person must agree.",
-    6: "Whatever was decided, the model is told, and goes on from there.",
-    7: "It has seen what came of it, and answers.",
-}
-"""What to watch for, by turn."""
-
 
 class Texts(Struct, frozen=True):
-    """Everything that is said in one language."""
+    """Everything that is said in one language.
 
+    Attributes:
+        captions: What to watch for, by turn.
+        failed: The answer after a restart that failed; `{why}` is the code.
+        restarted: How often the service was restarted; `{times}` is the number, `{s}` the ending of a plural.
+        files: What to read next, and what is in it.
+    """
+
+    scripted: str
+    real: str
+    unattended: str
+    approver: str
+    captions: Mapping[int, str]
     question: str
     system: str
     looking: str
@@ -46,10 +47,30 @@ class Texts(Struct, frozen=True):
     answer: str
     denied: str
     failed: str
+    restarted: str
+    kept: str
+    to_read: str
+    files: Mapping[str, str]
 
 
 TEXTS: Mapping[Language, Texts] = {
     "zh": Texts(
+        scripted=(
+            "模型是一份脚本，运行在本机一个真实的 HTTP 服务器后面。数据不会离开本机，也不需要密钥。\n"
+            "集群是本进程里的替身。两者之间的一切都是 handrail，与生产环境相同。"
+        ),
+        real="模型是 {model}。集群是本进程里的替身，不会真的重启任何服务。",
+        unattended="这里无人可问（没有终端，或使用了 --no-input）：演示程序会自行批准重启。",
+        approver="演示程序（不是真人）",
+        captions={
+            1: "一次回答里的两个调用并行执行。其中一个没有响应：到期即被终止；只读调用会重试。",
+            2: "模型写出的参数不是合法的 JSON。对只读调用，参数会被修复，并逐项注明做了哪些修复。",
+            3: "工具不认识这个取值。模型会得知允许哪些取值……",
+            4: "……并自行更正。",
+            5: "重启属于破坏性操作，风险高，必须由人批准。",
+            6: "无论批准与否，模型都会得知结果，并据此继续。",
+            7: "它看到了处理后的效果，给出回答。",
+        },
         question="api-gateway 很慢，为什么？",
         system=f"你是值班工程师的助手。先查日志和指标，再下结论。{SERVICE} 的 pod 是 {POD}。",
         looking="我先同时看日志和指标。",
@@ -70,32 +91,68 @@ TEXTS: Mapping[Language, Texts] = {
             "P99 延迟升到 2.81 秒。\n"
             "重启没有成功（{why}），服务仍然很慢。建议：修复重载配置时的连接泄漏。"
         ),
+        restarted="在替身集群里，api-gateway 被重启了 {times} 次。",
+        kept="这次运行已保存，可以这样查看：",
+        to_read="建议阅读的五个文件：",
+        files={
+            "handrail/core/execution.py": "一次调用的全过程，其顺序保证了安全",
+            "handrail/effects.py": "这一过程请求哪些操作，又可能得到哪些结果",
+            "handrail/core/batch.py": "同一次回答里的多个调用如何一起推进",
+            "handrail/engine/executor.py": "由谁来执行这一切",
+            "handrail/cli/demo/cluster.py": "本演示所用的工具",
+        },
     ),
     "en": Texts(
+        scripted=(
+            "The model is a script behind a real HTTP server on this machine. Nothing leaves it; no key is needed.\n"
+            "The cluster is a stand-in in this process. Everything between the two is handrail, as in production."
+        ),
+        real="The model is {model}. The cluster is a stand-in in this process; nothing real is restarted.",
+        unattended="Nobody is asked here (no terminal, or --no-input): the demo approves the restart by itself.",
+        approver="the demo itself, not a person",
+        captions={
+            1: "Two calls in one answer run side by side. One hangs: its deadline ends it, and a read is tried again.",
+            2: "The model writes arguments that are not JSON. For a read they are repaired; each repair has a name.",
+            3: "A value that the tool does not know. The model is told what is allowed ...",
+            4: "... and corrects itself.",
+            5: "A restart is destructive, so its risk is high, so a person must agree.",
+            6: "Whatever was decided, the model is told, and goes on from there.",
+            7: "It has seen what came of it, and answers.",
+        },
         question="api-gateway is slow. Why?",
         system=(
             "You assist the engineer on call. Look at logs and metrics before you conclude. "
             f"The pod of {SERVICE} is {POD}."
         ),
-        looking="I look at logs and metrics at once.",
+        looking="I am looking at the logs and the metrics together.",
         reason="connection pool leaks, P99 latency 2.81 s",
         answer=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
             "The pool ran full (512/512), requests queue, P99 latency is 2.81 s. CPU is at 31%: it is not too small.\n"
             "Done: api-gateway was restarted with approval; P99 latency is down to 0.09 s.\n"
-            "Next: mend the leak in the config reload, or this comes back."
+            "Next: fix the leak in the config reload, or this comes back."
         ),
         denied=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
             "The pool ran full (512/512), P99 latency is 2.81 s.\n"
             "The restart was not approved, so I did not restart it, and it is still slow. "
-            "Next: mend the leak in the config reload."
+            "Next: fix the leak in the config reload."
         ),
         failed=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
             "The pool ran full (512/512), P99 latency is 2.81 s.\n"
-            "The restart did not happen ({why}), and it is still slow. Next: mend the leak in the config reload."
+            "The restart did not happen ({why}), and it is still slow. Next: fix the leak in the config reload."
         ),
+        restarted="In the stand-in cluster, api-gateway was restarted {times} time{s}.",
+        kept="The run is kept; look at it: ",
+        to_read="Five files to read:",
+        files={
+            "handrail/core/execution.py": "the life of one call, in the order that is its safety",
+            "handrail/effects.py": "what that life asks for, and what may be answered",
+            "handrail/core/batch.py": "the calls of one answer, carried on together",
+            "handrail/engine/executor.py": "who performs all this",
+            "handrail/cli/demo/cluster.py": "the tools of this demo",
+        },
     ),
 }
 

@@ -378,76 +378,72 @@ class _PromptWriter:
     def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
         users = [place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)]
-        # of none, all answers are recent
-        if users:
-            first = users[0]
-            last = users[-1]
-        else:
-            first = -1
-            last = -1
+        first_user = users[0] if users else -1
+        last_user = users[-1] if users else -1  # without any, all answers are recent
         ids = self._dialect._ids(
             call for entry in entries if isinstance(entry, AnswerTurn) for call in entry.turn.calls
         )
-        in_last = head.in_last + (head.in_question if last == len(entries) - 1 else "")
+        in_last = head.in_last
+        if last_user == len(entries) - 1:
+            in_last += head.in_question
         if not users:  # what belongs in a question has to go somewhere
             lead = (head.in_first + in_last).rstrip()
-            yield head.before_last + (lead.join(template.user) if lead else "")
+            yield head.before_last
+            if lead:
+                yield lead.join(template.user)
         for place, entry in enumerate(entries):
             match entry:
                 case UserMessage():
-                    lead = (head.in_first if place == first else "") + (in_last if place == last else "")
-                    if place == last:
-                        before = head.before_last
-                    else:
-                        before = ""
-                    yield before + (lead + self._safe(user_text(entry))).join(template.user)
+                    lead = ""
+                    if place == first_user:
+                        lead += head.in_first
+                    if place == last_user:
+                        lead += in_last
+                        yield head.before_last
+                    yield (lead + self._safe(user_text(entry))).join(template.user)
                 case SystemMessage(text=text):
                     yield self._safe(text).join(template.system or template.user)
                 case AnswerTurn(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
-                    yield self._answer(turn, ids, recent=place > last, goes_on=goes_on)
+                    yield self._answer(turn, ids, recent=place > last_user, goes_on=goes_on)
                     yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
 
     def _answer(self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool) -> str:
         template = self._template
-        dialect = self._dialect
         if turn.calls and template.refuses:
-            raise ConfigError(f"{dialect.name} cannot write a model's calls: {template.refuses}")
-        is_told = not (turn.calls and template.calls_alone)
-        if is_told:
+            raise ConfigError(f"{self._dialect.name} cannot write a model's calls: {template.refuses}")
+        text = ""
+        if not (turn.calls and template.calls_alone):
             text = self._safe(turn.text or turn.refusal)
-        else:
-            text = ""
-        calls = [
-            ToolCall(
-                ids[call.id],
-                self._names.to_wire(call.name),
-                self._safe_json(writing.as_history(call.arguments)),
-            )
-            for call in turn.calls
-        ]
-        if recent and template.thinks and dialect.syntax.reasoning:
+        reasoning = ""
+        if recent and template.thinks and self._dialect.syntax.reasoning:
             reasoning = self._safe(turn.reasoning)
-        else:
-            reasoning = ""
-        if text and calls:
-            text += template.before_calls
-        if template.calls_bare:
-            parts = [Turn(text, reasoning), Turn(calls=calls)]
-        else:
-            parts = [Turn(text, reasoning, calls)]
-        if text:
-            lead = template.lead
-        else:
-            lead = template.calls_lead
         opens, closes = template.assistant
-        if calls and template.ends_calls is not None:
-            closes = template.ends_calls
+        lead = template.lead if text else template.calls_lead
         if goes_on and template.after_results is not None:
             opens = template.after_results
         elif not reasoning:
             lead = template.thoughtless + lead
-        return opens + lead + "".join(dialect.encode_answer(part, self._tools) for part in parts) + closes
+        if turn.calls and template.ends_calls is not None:
+            closes = template.ends_calls
+        body = self._answer_body(text, reasoning, self._safe_calls(turn.calls, ids))
+        return opens + lead + body + closes
+
+    def _answer_body(self, text: str, reasoning: str, calls: Sequence[ToolCall]) -> str:
+        if text and calls:
+            text += self._template.before_calls
+        if self._template.calls_bare:
+            turns = [Turn(text, reasoning), Turn(calls=calls)]
+        else:
+            turns = [Turn(text, reasoning, calls)]
+        return "".join(self._dialect.encode_answer(turn, self._tools) for turn in turns)
+
+    def _safe_calls(self, calls: Iterable[ToolCall], ids: Mapping[str, str]) -> list[ToolCall]:
+        safe: list[ToolCall] = []
+        for call in calls:
+            arguments = self._safe_json(writing.as_history(call.arguments))
+            safe.append(ToolCall(ids[call.id], self._names.to_wire(call.name), arguments))
+        return safe
 
     def _result(self, result: ToolResult, name: str, ids: Mapping[str, str]) -> str:
         opens, closes = self._template.result

@@ -227,15 +227,21 @@ class _Object:
         if call_format.exact and not self._has_begun and key not in {*call_format.name, *call_format.id, "type"}:
             return False
         value = yield from self._text()
-        if key in call_format.name and value not in ("", self._name):
+        if not self._take_value(key, value):
+            return False
+        return not (self._source.ended and self._source.at == len(self._source.text))
+
+    def _take_value(self, key: str, value: str) -> bool:
+        """Take the name or the id, if the key is of either. Return False for a second name."""
+        if key in self._format.name and value not in ("", self._name):
             if self._name:
                 return False
             self._name = value
-        elif key in call_format.id and not self._id:
+        elif key in self._format.id and not self._id:
             self._id = value
             if self._has_begun:
                 self._sink.identify(value)
-        return not (self._source.ended and self._source.at == len(self._source.text))
+        return True
 
     def _arguments(self, first: str) -> Step[bool]:
         if self._format.exact and first != "{":

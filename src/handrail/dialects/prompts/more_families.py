@@ -284,25 +284,27 @@ def _as_typescript(schema: Json) -> str:
     if not isinstance(schema, Mapping):
         return "any"
     if options := schema.get("enum"):
-        return " | ".join(as_json(option) for option in options)
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            return " | ".join(_as_typescript(each) for each in schema[key])
+        return " | ".join(map(as_json, options))
     kind = schema.get("type")
-    if isinstance(kind, list):
-        return " | ".join(_as_typescript({**schema, "type": each}) for each in kind)
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    if branches is None and isinstance(kind, list):
+        branches = [{**schema, "type": each} for each in kind]
+    if branches is not None:
+        return " | ".join(map(_as_typescript, branches))
     if kind == "array":
         inner = _as_typescript(schema.get("items"))
-        if " | " in inner:
-            return f"({inner})[]"
-        return f"{inner}[]"
+        return f"({inner})[]" if " | " in inner else f"{inner}[]"
     if kind == "object" and schema.get("properties"):
-        required = schema.get("required") or ()
-        members = "".join(_member(name, each, name in required) for name, each in schema["properties"].items())
-        return f"{{\n{members}}}"
+        return _as_object_type(schema)
     if isinstance(kind, str):
         return _TYPES.get(kind, "any")
     return "any"
+
+
+def _as_object_type(schema: Mapping[str, Json]) -> str:
+    required = schema.get("required") or ()
+    members = [_member(name, each, name in required) for name, each in schema["properties"].items()]
+    return "{\n" + "".join(members) + "}"
 
 
 _TYPES: Mapping[str, str] = {

@@ -234,13 +234,7 @@ class TextReader:
 
     def _section(self, start: str, first: str) -> Step[None]:
         """Read a section of calls. `start` is its mark, already read, or empty where `first` begins a bare call."""
-        if self._fenced and self._fenced.is_over:
-            self._release()
-        if self._fenced:
-            self._fenced.go_on()
-        elif not self._thinking and self._fences.open_in(self._text):
-            self._fenced = FencedCalls(self)
-        sink = self._fenced or self
+        self._prepare_fence()
         source = self._source
         source.back(start)
         source.mark()
@@ -249,18 +243,27 @@ class TextReader:
         formats = self._marks.formats[start or first]
         if formats[0].leads and start:
             yield from source.space()
-            first = yield from source.peek()
-            formats = [
-                call_format
-                for call_format in formats
-                if not call_format.leads or (first and first in call_format.leads)
-            ]
+            lead = yield from source.peek()
+            formats = [each for each in formats if not each.leads or (lead and lead in each.leads)]
         if formats:
-            yield from formats[0].read(source, sink, start)
+            yield from formats[0].read(source, self._fenced or self, start)
         left = source.unmark()
         raw = source.stop_recording()
         if start and source.ended and source.at == len(source.text):
             self._cut = left.strip(_SPACE) not in ("", start.strip(_SPACE))
+        self._finish_section(raw, left)
+
+    def _prepare_fence(self) -> None:
+        """Hold back the section that follows if it is in a code fence."""
+        if self._fenced and self._fenced.is_over:
+            self._release()
+        if self._fenced:
+            self._fenced.go_on()
+        elif not self._thinking and self._fences.open_in(self._text):
+            self._fenced = FencedCalls(self)
+
+    def _finish_section(self, raw: str, left: str) -> None:
+        """Report the text of a section that is no call, `left`; `raw` is all of the section."""
         if self._fenced:
             self._fenced.text(left)
             self._fenced.section(raw)

@@ -150,21 +150,28 @@ class MessageEnd(Struct, frozen=True):
         return cls(finish, why if isinstance(why, str) else "", _usage(usage), fields.get("container"))
 
 
-def build_turn(blocks: Sequence[ContentBlock], ending: MessageEnd, names: NameMap) -> Turn:
+def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) -> Turn:
     """Return the turn that the blocks of an answer make up."""
-    wire = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
-    ids = iter(wire)
-    content = [block.raw() | ({"id": next(ids).id} if block.is_call else {}) for block in blocks]
+    calls = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
+    waiting = iter(calls)
+    content: list[Block] = []
+    for block in blocks:
+        raw = block.raw()
+        if block.is_call:
+            raw["id"] = next(waiting).id
+        content.append(raw)
+    message: dict[str, Json] = {"type": "message", "role": "assistant", "content": content}
+    if isinstance(end.container, Mapping):
+        message["container"] = end.container
     return Turn(
-        "".join(block.text("text") for block in blocks),
-        "".join(block.text("thinking") for block in blocks),
-        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
-        ending.finish,
-        ending.usage,
-        ending.refusal,
-        {"type": "message", "role": "assistant", "content": content}
-        | ({"container": ending.container} if isinstance(ending.container, Mapping) else {}),
-        tuple(block for block in content if _is_server_side(block)),
+        text="".join(block.text("text") for block in blocks),
+        reasoning="".join(block.text("thinking") for block in blocks),
+        calls=tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
+        finish=end.finish,
+        usage=end.usage,
+        refusal=end.refusal,
+        raw=message,
+        server_side=tuple(block for block in content if _is_server_side(block)),
     )
 
 

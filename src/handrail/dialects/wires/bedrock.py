@@ -354,13 +354,10 @@ class ConverseStream(EventStream):
         block = self._open.get(index)
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
-        if kind == "contentBlockStart" or block is None:
-            if kind == "contentBlockStop":
-                return
-            block = self._open[index] = _StreamedBlock()
-            self._blocks.append(block)
-            block.begin(start, self._calls)
-            self._calls += block.is_call
+        if block is None and kind == "contentBlockStop":
+            return
+        if block is None or kind == "contentBlockStart":
+            block = self._begin_block(index, start)
         pieces = block.grow(json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"))
         if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
             pieces = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
@@ -369,6 +366,15 @@ class ConverseStream(EventStream):
                 deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
             elif field in _DELTAS:
                 deltas.append(_DELTAS[field](text))
+
+    def _begin_block(self, index: int, start: Mapping[str, Json]) -> _StreamedBlock:
+        block = _StreamedBlock()
+        block.begin(start, self._calls)
+        self._open[index] = block
+        self._blocks.append(block)
+        if block.is_call:
+            self._calls += 1
+        return block
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""

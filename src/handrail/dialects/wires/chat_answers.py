@@ -168,17 +168,15 @@ class ChatStream(EventStream):
         if self._details:
             raw["reasoning_details"] = _merge_details(self._details)
         if calls:
-            raw["tool_calls"] = [
-                _raw_call(call, streamed) for call, streamed in zip(calls, self._calls.calls, strict=True)
-            ]
+            raw["tool_calls"] = list(map(_raw_call, calls, self._calls.calls))
         return Turn(
-            text,
-            "".join(self._reasoning),
-            tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
-            self._finish or "error",
-            self._usage,
-            refusal,
-            raw,
+            text=text,
+            reasoning="".join(self._reasoning),
+            calls=tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            finish=self._finish or "error",
+            usage=self._usage,
+            refusal=refusal,
+            raw=raw,
         )
 
 
@@ -207,21 +205,23 @@ def foreign_in(message: Json) -> str:
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
     role = message.get("role")
-    content = message.get("content")
     if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
-        if role in ("assistant", "", None):
-            return ""
-        return f"its role is {role!r}"
-    if isinstance(content, list):
-        # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-        types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
-        if unknown := [each for each in types if each not in _PARTS]:
-            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
+        return "" if role in ("assistant", "", None) else f"its role is {role!r}"
+    unknown = _unknown_parts(message.get("content"))
+    if unknown:
+        return f"it has content blocks of type {', '.join(unknown)}"
     if role is None and not {"tool_calls", "function_call"} & message.keys():
         return "it has neither a role nor calls"
-    if role in ("assistant", None):
-        return ""
-    return f"its role is {role!r}"
+    return "" if role in ("assistant", None) else f"its role is {role!r}"
+
+
+def _unknown_parts(content: Json) -> list[str]:
+    """Return the types of the content's parts that this form does not have, each once."""
+    if not isinstance(content, list):
+        return []
+    # Bedrock's and Gemini's blocks have no type; their first key says what they are.
+    types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
+    return list(dict.fromkeys(each for each in types if each not in _PARTS))
 
 
 def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -267,18 +267,15 @@ def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
-    if wire:
-        names = chat_names(tools)
-    else:
-        names = chat_names(())
+    names = chat_names(tools if wire else ())
     return Turn(
-        text,
-        _reasoning(message, _details(message)) or thought,
-        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
-        finish,
-        usage,
-        json_bodies.string(message.get("refusal") or "", "`refusal`"),
-        _raw(message),
+        text=text,
+        reasoning=_reasoning(message, _details(message)) or thought,
+        calls=tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
+        finish=finish,
+        usage=usage,
+        refusal=json_bodies.string(message.get("refusal") or "", "`refusal`"),
+        raw=_raw(message),
     )
 
 

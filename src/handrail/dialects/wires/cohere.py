@@ -315,15 +315,12 @@ class CohereStream(EventStream):
             case "content-start" | "content-delta":
                 self._take_content(index, message.get("content"), deltas)
             case "tool-plan-delta":
-                self._think(
-                    self._plan,
-                    json_bodies.string(message.get("tool_plan") or "", "`tool_plan`"),
-                    deltas,
-                )
+                self._take_plan(message.get("tool_plan"), deltas)
             case "tool-call-start" | "tool-call-delta" | "tool-call-end":
                 self._take_call(kind, index, message.get("tool_calls") or {}, deltas)
-            case "citation-start" if received.is_sendable(message.get("citations")):
-                self._citations.append(message.get("citations"))
+            case "citation-start":
+                if received.is_sendable(message.get("citations")):
+                    self._citations.append(message.get("citations"))
             case "message-end":
                 self._end = delta
 
@@ -340,9 +337,10 @@ class CohereStream(EventStream):
                 self._thoughts.append(text)
             deltas.append(delta(text))
 
-    def _think(self, where: list[str], thought: str, deltas: list[Delta]) -> None:
+    def _take_plan(self, value: Json, deltas: list[Delta]) -> None:
+        thought = json_bodies.string(value or "", "`tool_plan`")
         if thought:
-            where.append(thought)
+            self._plan.append(thought)
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 

@@ -19,7 +19,6 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
 from typing import ClassVar
 from urllib.parse import quote, unquote
 
@@ -248,33 +247,35 @@ class Gemini(BaseWire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = _camel(body)
-        system = rest.pop("systemInstruction", None)
-        messages: list[Message] = [SystemMessage(text)] if (text := _join_text(_parse_parts(system))) else []
-        calls: list[ToolCall] = []
-        for content in json_bodies.items(rest.pop("contents", []), "`contents`"):
-            for message in _parse_content(json_bodies.mapping(content, "a content"), calls):
-                messages.append(message)
-                if isinstance(message, AssistantMessage):
-                    calls = [*message.turn.calls]
-                else:
-                    calls = calls
+        messages = _take_messages(rest)
         entries = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
-        declared = [each for tool in entries for each in tool.pop("functionDeclarations", None) or ()]
+        declarations: list[Json] = []
+        for entry in entries:
+            declarations += entry.pop("functionDeclarations", None) or ()
         config = _camel(rest.pop("generationConfig", None) or {})
         choices = _camel(rest.pop("toolConfig", None) or {})
         calling = _camel(choices.pop("functionCallingConfig", None) or {})
+        max_tokens = config.pop("maxOutputTokens", None)
+        temperature = config.pop("temperature", None)
+        output = _take_output(config)
+        model = str(rest.pop("model", ""))
+        stream = bool(rest.pop("stream", False))
+        if config:
+            rest["generationConfig"] = config
+        if choices:
+            rest["toolConfig"] = choices
         options = Options(
-            model=str(rest.pop("model", "")),
+            model=model,
             tool_choice=_parse_choice(calling),
             strict=calling.get("mode") == "VALIDATED",
-            max_tokens=config.pop("maxOutputTokens", None),
-            temperature=config.pop("temperature", None),
-            stream=bool(rest.pop("stream", False)),
-            output=_take_output(config),
-            provider_tools=tuple(tool for tool in entries if tool),
-            extra=rest | {key: value for key, value in zip(_SHARED_FIELDS, (config, choices), strict=True) if value},
+            max_tokens=max_tokens,
+            temperature=temperature,
+            stream=stream,
+            output=output,
+            provider_tools=tuple(filter(None, entries)),
+            extra=rest,
         )
-        return messages, [_parse_tool(_camel(each)) for each in declared], options
+        return messages, [_parse_tool(_camel(each)) for each in declarations], options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Gemini would send for a turn; it holds no time of creation."""
@@ -380,28 +381,29 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
     Args:
         messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
-    system = [message.text for message in messages if isinstance(message, SystemMessage)]
-    others = [message for message in messages if not isinstance(message, SystemMessage)]
+    system: list[str] = []
     contents: list[dict[str, Json]] = []
-    names_by_id: Mapping[str, str] = {}
-    for are_results, group in groupby(others, lambda message: isinstance(message, ToolMessage)):
-        if are_results:
-            results = [message.result for message in group if isinstance(message, ToolMessage)]
-            encoded = (_encode_result(each, names.to_wire(names_by_id[each.call_id])) for each in results)
-            contents.append({"role": "user", "parts": [*chain.from_iterable(encoded)]})
-            continue
-        for message in group:
-            match message:
-                case UserMessage(text, parts):
-                    if parts:
-                        content = [*map(_encode_part, parts)]
-                    else:
-                        content = [{"text": text}]
-                    contents.append({"role": "user", "parts": content})
-                case AssistantMessage(turn):
-                    names_by_id = {call.id: call.name for call in turn.calls}
-                    if content := [*_encode_turn(turn, names)]:  # a content without parts is refused
-                        contents.append({"role": "model", "parts": content})
+    names_by_id: dict[str, str] = {}
+    results: list[Part] = []  # of the last turn; in one content, which grows with each of them
+    for message in messages:
+        match message:
+            case SystemMessage(text):
+                system.append(text)
+                continue
+            case ToolMessage(result):
+                if not results:
+                    contents.append({"role": "user", "parts": results})
+                results += _encode_result(result, names.to_wire(names_by_id[result.call_id]))
+                continue
+            case UserMessage(text, parts):
+                content = [*map(_encode_part, parts)] if parts else [{"text": text}]
+                contents.append({"role": "user", "parts": content})
+            case AssistantMessage(turn):
+                names_by_id = {call.id: call.name for call in turn.calls}
+                content = [*_encode_turn(turn, names)]
+                if content:  # a content without parts is refused
+                    contents.append({"role": "model", "parts": content})
+        results = []
     return "\n\n".join(filter(None, system)), contents
 
 
@@ -546,6 +548,21 @@ def _foreign(message: Json) -> str:
 # -- the provider's side -----------------------------------------------------------------------------------------------
 
 
+def _take_messages(fields: dict[str, Json]) -> list[Message]:
+    """Take the conversation out of a request's fields."""
+    messages: list[Message] = []
+    system = _join_text(_parse_parts(fields.pop("systemInstruction", None)))
+    if system:
+        messages.append(SystemMessage(system))
+    calls: Sequence[ToolCall] = ()
+    for content in json_bodies.items(fields.pop("contents", []), "`contents`"):
+        for message in _parse_content(json_bodies.mapping(content, "a content"), calls):
+            messages.append(message)
+            if isinstance(message, AssistantMessage):
+                calls = message.turn.calls
+    return messages
+
+
 def _camel(fields: Json) -> dict[str, Json]:
     """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
     given = json_bodies.mapping(fields, "a part of the request")
@@ -555,8 +572,10 @@ def _camel(fields: Json) -> dict[str, Json]:
 def _parse_parts(content: Json) -> list[Part]:
     if not content:
         return []
-    parts = json_bodies.mapping(content, "a content").get("parts")
-    return [_camel(part) for part in (parts if isinstance(parts, list) else [parts] if parts else [])]
+    parts = json_bodies.mapping(content, "a content").get("parts") or []
+    if not isinstance(parts, list):
+        parts = [parts]
+    return [_camel(part) for part in parts]
 
 
 def _join_text(parts: Iterable[Part]) -> str:
@@ -607,30 +626,29 @@ def _media(part: Part) -> Media | None:
 
 
 def _result(fields: Mapping[str, Json], waiting: list[ToolCall]) -> ToolResult:
-    id = fields.get("id")
     name = str(fields.get("name") or "")
-    response = fields.get("response")
-    call = next((call for call in waiting if (call.id == id if id else call.name == name)), None)
-    if call is not None:
-        waiting.remove(call)
-    if isinstance(response, dict) and len(response) == 1:
-        key, value = next(iter(response.items()))
-    else:
-        key = ""
-        value = None
-    if key in ("output", "error"):
-        whole = value
-    else:
-        whole = response
-    if isinstance(whole, str):
-        text = whole
-    else:
-        text = json.dumps(whole, ensure_ascii=False)
-    if key == "error":
-        failure = Failure(Code.TOOL_ERROR, text)
-    else:
-        failure = None
-    return ToolResult(str(id or (call.id if call else "")), name, whole, failure, text)
+    call = _take_call(waiting, fields.get("id"), name)
+    value = fields.get("response")
+    is_error = False
+    if isinstance(value, dict) and len(value) == 1:
+        (key,) = value
+        is_error = key == "error"
+        if key in ("output", "error"):
+            value = value[key]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    call_id = fields.get("id") or (call.id if call else "")
+    failure = Failure(Code.TOOL_ERROR, text) if is_error else None
+    return ToolResult(str(call_id), name, value=value, failure=failure, text=text)
+
+
+def _take_call(waiting: list[ToolCall], id: Json, name: str) -> ToolCall | None:
+    """Take the call that a result answers out of those that wait: by its id, or the first of its name."""
+    for call in waiting:
+        is_answered = call.id == id if id else call.name == name
+        if is_answered:
+            waiting.remove(call)
+            return call
+    return None
 
 
 def _parse_tool(declaration: Mapping[str, Json]) -> Described:

@@ -81,19 +81,24 @@ class AnswerAssembler:
         if chunk.get("error") or (not candidates and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
         usage = chunk.get("usageMetadata")
-        feedback = chunk.get("promptFeedback")
         if isinstance(usage, Mapping):  # totals so far; not every chunk has all of them
             self._usage |= {key: value for key, value in usage.items() if value is not None}
-        if isinstance(feedback, Mapping) and feedback.get("blockReason"):
-            self._candidates_came = True
-            self._finish = "SAFETY"
-            self._why = _text(feedback, "blockReasonMessage") or _text(feedback, "blockReason")
+        feedback = chunk.get("promptFeedback")
+        if isinstance(feedback, Mapping):
+            self._take_feedback(feedback)
         self._id = self._id or _text(chunk, "responseId")
         for candidate in json_bodies.items(candidates or [], "`candidates`"):
             fields = json_bodies.mapping(candidate, "a candidate")
             if fields.get("index") in (0, None):
                 self._candidates_came = True
                 self._take_candidate(fields, deltas)
+
+    def _take_feedback(self, feedback: Mapping[str, Json]) -> None:
+        """Note why the prompt was blocked, if it was."""
+        if feedback.get("blockReason"):
+            self._candidates_came = True
+            self._finish = "SAFETY"
+            self._why = _text(feedback, "blockReasonMessage") or _text(feedback, "blockReason")
 
     def turn(self) -> Turn:
         """Return the turn of all chunks; `finish` is `error` where they did not say how it ended.
@@ -104,28 +109,41 @@ class AnswerAssembler:
         if not self._candidates_came:
             raise json_bodies.unreadable("it has no `candidates`")
         calls = with_ids([ToolCall(call.id, call.name, call.arguments) for call in self._calls], self._id)
-        if self._finish in _WORTH_ANOTHER_TRY and not (calls and self._finish in FINISHES):
-            raise ModelError(
-                f"the model wrote what its provider cannot read ({self._finish}): {self._why or 'no reason was given'}",
-                code=self._finish,
-                retryable=True,
-            )
+        self._raise_if_malformed(has_calls=bool(calls))
         finish = FINISHES.get(self._finish, "error")
+        refusal = ""
+        if finish == "refused":
+            refusal = self._why or self._finish
+        elif finish == "stop" and calls:
+            finish = "calls"
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        texts = [part for part in self._parts if isinstance(part, _TextPart)]
+        run_by_gemini = [part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)]
         return Turn(
-            "".join(piece for text in texts if not text.is_thought for piece in text.pieces),
-            "".join(piece for text in texts if text.is_thought for piece in text.pieces),
-            tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
-            "calls" if calls and finish == "stop" else finish,
-            _usage(self._usage),
-            (self._why or self._finish) if finish == "refused" else "",
-            {"role": "model", "parts": parts},
-            (
-                *(part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)),
-                *self._beside,
-            ),
+            text=self._join_texts(are_thoughts=False),
+            reasoning=self._join_texts(are_thoughts=True),
+            calls=tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            finish=finish,
+            usage=_usage(self._usage),
+            refusal=refusal,
+            raw={"role": "model", "parts": parts},
+            server_side=(*run_by_gemini, *self._beside),
         )
+
+    def _raise_if_malformed(self, *, has_calls: bool) -> None:
+        if self._finish not in _WORTH_ANOTHER_TRY or (has_calls and self._finish in FINISHES):
+            return
+        raise ModelError(
+            f"the model wrote what its provider cannot read ({self._finish}): {self._why or 'no reason was given'}",
+            code=self._finish,
+            retryable=True,
+        )
+
+    def _join_texts(self, *, are_thoughts: bool) -> str:
+        pieces: list[str] = []
+        for part in self._parts:
+            if isinstance(part, _TextPart) and part.is_thought == are_thoughts:
+                pieces += part.pieces
+        return "".join(pieces)
 
     def _take_candidate(self, candidate: Mapping[str, Json], deltas: list[Delta]) -> None:
         content = json_bodies.mapping(candidate.get("content") or {}, "the content of a candidate")

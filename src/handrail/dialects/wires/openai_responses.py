@@ -33,7 +33,7 @@ from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import SOUNDS, Attachment, data_url, describe_hidden, parse_attachment
 from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.responses_items import CALLS, OutputAssembler, TextPosition
+from handrail.dialects.wires.responses_items import CALLS, OutputAssembler, OutputItem, TextPosition
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
@@ -343,28 +343,40 @@ class ResponsesStream(EventStream):
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
         """Read one event; see `EventStream.take`."""
         payload = json_bodies.parse_object(event.data)
-        named = payload.get("type")
-        if isinstance(named, str):
-            name = named
-        else:
+        name = payload.get("type")
+        if not isinstance(name, str):
             name = event.type
         if name == "error" or (not name.startswith("response.") and provider_errors.error_in(payload)):
             raise provider_errors.classify(None, {}, payload)
         if self._end:
             return  # the last event holds the whole answer, so one that comes after it adds nothing
         index = payload.get("output_index")
-        if telling := _PIECES.get(name) or _WHOLES.get(name):
-            item = self._answer.find_item(telling.item, payload.get("item_id"), index)
-            text = json_bodies.string(payload.get(telling.field) or "", f"`{telling.field}` of an event")
-            part = payload.get("summary_index")
-            position = TextPosition(telling.kind, part if isinstance(part, int) else 0)
-            (self._answer.say if name in _PIECES else self._answer.whole)(item, position, text, deltas)
+        if name in _PIECES:
+            item, position, text = self._find_text(_PIECES[name], payload, index)
+            self._answer.say(item, position, text, deltas)
+        elif name in _WHOLES:
+            item, position, text = self._find_text(_WHOLES[name], payload, index)
+            self._answer.whole(item, position, text, deltas)
         elif name == "response.output_item.added":
             self._answer.announce(payload.get("item"), index)
         elif name == "response.output_item.done":
             self._answer.complete(payload.get("item"), index, deltas)
         elif name in _LAST_EVENTS:
             self._take_end(_LAST_EVENTS[name], payload, deltas)
+
+    def _find_text(
+        self,
+        event: _TextEvent,
+        payload: Mapping[str, Json],
+        index: Json,
+    ) -> tuple[OutputItem, TextPosition, str]:
+        """Return the item that an event's text belongs to, its position there, and the text."""
+        item = self._answer.find_item(event.item, payload.get("item_id"), index)
+        text = json_bodies.string(payload.get(event.field) or "", f"`{event.field}` of an event")
+        part = payload.get("summary_index")
+        if not isinstance(part, int):
+            part = 0
+        return item, TextPosition(event.kind, part), text
 
     def _take_end(self, status: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
         response = payload.get("response")
@@ -451,19 +463,16 @@ def _items(messages: Iterable[Message], names: NameMap, is_stored: bool) -> list
 
 def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
     output = (turn.raw or {}).get("output")
-    calls = iter(turn.calls)
-    items = []
     if not isinstance(output, list):  # it came over another wire
         output = [{"type": "message", "content": turn.text or turn.refusal}]
+    calls = iter(turn.calls)
+    items: list[dict[str, Json]] = []
     for item in output:
         if item["type"] in CALLS:
             items += [_encode_call(call, names, item) for call in islice(calls, 1)]
-        elif item["type"] == "message":
-            if is_stored and item.get("id"):
-                items += [item]
-            else:
-                items += _plain_message(item)
-        elif item["type"] != "reasoning" or is_stored or item.get("encrypted_content") or item.get("content"):
+        elif item["type"] == "message" and not (is_stored and item.get("id")):
+            items += _plain_message(item)
+        elif item["type"] != "reasoning" or is_stored or _is_readable(item):
             items.append(item)
     items += [_encode_call(call, names) for call in calls]
     if is_stored:
@@ -471,20 +480,30 @@ def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[
     return [_without_id(item) for item in items]
 
 
+def _is_readable(reasoning: Mapping[str, Json]) -> bool:
+    """Whether the provider can read reasoning that it has not stored."""
+    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
+
+
 def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return a message as text: an id that comes back is looked up, and parts may not come without one."""
     content = item.get("content")
     if not isinstance(content, str):
-        parts = [part for part in content or () if isinstance(part, Mapping)]
-        texts = (part.get(key) for part in parts for key in ("text", "refusal"))
-        content = "".join(text for text in texts if isinstance(text, str))
+        content = _join_parts(content or ())
+    if not content:
+        return []
+    message: dict[str, Json] = {"type": "message", "role": "assistant", "content": content}
     if item.get("phase"):
-        phase = {"phase": item["phase"]}
-    else:
-        phase = {}
-    if content:
-        return [{"type": "message", "role": "assistant", "content": content, **phase}]
-    return []
+        message["phase"] = item["phase"]
+    return [message]
+
+
+def _join_parts(parts: Iterable[Json]) -> str:
+    texts: list[Json] = []
+    for part in parts:
+        if isinstance(part, Mapping):
+            texts += (part.get("text"), part.get("refusal"))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _without_id(item: dict[str, Json]) -> dict[str, Json]:
@@ -493,14 +512,14 @@ def _without_id(item: dict[str, Json]) -> dict[str, Json]:
 
 
 def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    spelled = {
+    item: dict[str, Json] = {
         **(sent or {"type": "function_call"}),
         "call_id": call.id,
         "name": names.to_wire(call.name),
     }
-    if spelled["type"] == "function_call":
-        spelled["arguments"] = as_history(call.arguments)
-    return spelled
+    if item["type"] == "function_call":
+        item["arguments"] = as_history(call.arguments)
+    return item
 
 
 def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:
@@ -529,7 +548,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     """Return a part of a message. What neither we nor the chat form know is the provider's own, and passes."""
     seen = parse_attachment(part)
     if seen is not None:
-        return _encode_shown(seen, part)
+        return _encode_attachment(seen, part)
     if isinstance(part, Mapping):
         own = dict(part)
     else:
@@ -539,30 +558,29 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     return own
 
 
-def _encode_shown(seen: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
-    link = _link(seen)
-    kind = seen.media_type.partition("/")[0]
+def _encode_attachment(thing: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
+    link = _link(thing)
+    kind, _, form = thing.media_type.partition("/")
     if kind == "image":
-        if isinstance(part, Mapping):
-            image = part.get("image_url")
-        else:
-            image = None
-        if isinstance(image, Mapping):
-            detail = image.get("detail")
-        else:
-            detail = None
-        return {"type": "input_image", "image_url": link, "detail": detail or "auto"}
-    if kind == "audio" and seen.base64:
-        form = seen.media_type.partition("/")[2]
-        sound = {"data": seen.base64, "format": SOUNDS.get(form, form)}
+        return {"type": "input_image", "image_url": link, "detail": _image_detail(part)}
+    if kind == "audio" and thing.base64:
+        sound = {"data": thing.base64, "format": SOUNDS.get(form, form)}
         return {"type": "input_audio", "input_audio": sound}
-    if seen.file_id:
-        return {"type": "input_file", "file_id": seen.file_id}
-    if seen.url:
-        return {"type": "input_file", "file_url": seen.url}
+    if thing.file_id:
+        return {"type": "input_file", "file_id": thing.file_id}
+    if thing.url:
+        return {"type": "input_file", "file_url": thing.url}
     # The API infers the kind of a file from its name.
-    name = seen.name or f"file{guess_extension(seen.media_type) or ''}"
+    name = thing.name or f"file{guess_extension(thing.media_type) or ''}"
     return {"type": "input_file", "filename": name, "file_data": link}
+
+
+def _image_detail(part: Mapping[str, Json] | Media) -> Json:
+    """Return how closely the model is to look at an image, where the part says so."""
+    image = part.get("image_url") if isinstance(part, Mapping) else None
+    if isinstance(image, Mapping) and image.get("detail"):
+        return image["detail"]
+    return "auto"
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
@@ -635,12 +653,11 @@ def _messages(value: Json) -> list[Message]:
             model_items.append(entry)
             continue
         if model_items:
-            messages += [_told_back(model_items), message]
-        else:
-            messages += [message]
-        model_items = []
+            messages.append(_parse_turn(model_items))
+            model_items = []
+        messages.append(message)
     if model_items:
-        return [*messages, _told_back(model_items)]
+        messages.append(_parse_turn(model_items))
     return messages
 
 
@@ -701,7 +718,7 @@ def _link(seen: Attachment) -> str:
     return seen.url or data_url(seen.media_type, seen.base64)
 
 
-def _told_back(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
+def _parse_turn(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
     """Return the turn that a request spells as items; an assistant's message may be plain text there."""
     output = [{"type": "message", **item} for item in items]
     try:

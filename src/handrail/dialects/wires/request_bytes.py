@@ -49,6 +49,12 @@ class _EncodedRequest(Struct, frozen=True):
     history: bytes
     ids: frozenset[str]
 
+    def is_extended_by(self, messages: Sequence[Message], definitions: Json, options: Options) -> bool:
+        """Whether a request with these begins with the very messages of this one, tools and options being the same."""
+        if definitions is not self.tools or options != self.options:
+            return False
+        return _find_cut(messages) == len(self.messages) and all(map(operator.is_, self.messages, messages))
+
 
 class RequestEncoder:
     """Encodes requests for one wire. Thread-safe."""
@@ -56,9 +62,10 @@ class RequestEncoder:
     def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
         self._field = str(getattr(wire, "history", ""))  # empty: nothing is cached
-        self._tools: tuple[Json, bytes] = None, b""
+        self._tools: tuple[Json, bytes] = (None, b"")
         self._requests: OrderedDict[int, _EncodedRequest] = OrderedDict()
-        self._size, self._lock = 0, Lock()
+        self._size = 0
+        self._lock = Lock()
 
     def body(self, messages: Sequence[Message], tools: Any, options: Options) -> bytes:
         """Return a request as bytes.
@@ -69,10 +76,12 @@ class RequestEncoder:
         """
         if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "compute_once"):
             fields = self._wire.encode_request(messages, tools, options)
-            tools_too = self._take_tools(fields, options)
-            return b"".join((_frame(fields), tools_too))[:-1] + b"}"
-        defined: Json = self._wire.definitions(tools, strict=options.strict)
-        request = self._extend(messages, tools, defined, options) or self._whole(messages, tools, defined, options)
+            tools_bytes = self._take_tools(fields, options)
+            return b"".join((_frame(fields), tools_bytes))[:-1] + b"}"
+        definitions: Json = self._wire.definitions(tools, strict=options.strict)
+        request = self._extend(messages, tools, definitions, options)
+        if request is None:
+            request = self._whole(messages, tools, definitions, options)
         return b"".join(
             (
                 request.frame,
@@ -86,28 +95,23 @@ class RequestEncoder:
         )
 
     def _extend(
-        self, messages: Sequence[Message], tools: Any, defined: Json, options: Options
+        self,
+        messages: Sequence[Message],
+        tools: Any,
+        definitions: Json,
+        options: Options,
     ) -> _EncodedRequest | None:
         """Append what is new to a cached request; None if there is none to extend."""
-        cut = _cut(messages)
-        if cut:
-            previous = self._requests.get(id(messages[cut - 1]))
-        else:
-            previous = None
-        if (
-            previous is None
-            or previous.tools is not defined
-            or previous.options != options
-            or not _starts_with(messages, previous.messages)
-        ):
+        cut = _find_cut(messages)
+        if not cut:
+            return None
+        previous = self._requests.get(id(messages[cut - 1]))
+        if previous is None or not previous.is_extended_by(messages, definitions, options):
             return None
         new = messages[cut:]
         ids = _ids(new)
-        if (
-            not previous.ids.isdisjoint(ids)
-            or not _is_sound(new)
-            or any(isinstance(each, SystemMessage) for each in new)
-        ):
+        has_system = any(isinstance(each, SystemMessage) for each in new)
+        if has_system or not previous.ids.isdisjoint(ids) or not _is_sound(new):
             return None
         fields = self._wire.encode_request(new, tools, options)
         history = fields[self._field]
@@ -117,28 +121,28 @@ class RequestEncoder:
             return None  # this wire leaves the answer out, so that its neighbours may join
         self._forget(previous)
         extended = _EncodedRequest(
-            (*messages,),
-            defined,
-            options,
-            previous.frame,
-            previous.tools_bytes,
-            previous.history + b"," + _encode_history(history),
-            previous.ids | ids,
+            messages=(*messages,),
+            tools=definitions,
+            options=options,
+            frame=previous.frame,
+            tools_bytes=previous.tools_bytes,
+            history=previous.history + b"," + _encode_history(history),
+            ids=previous.ids | ids,
         )
         return self._remember(extended, history)
 
-    def _whole(self, messages: Sequence[Message], tools: Any, defined: Json, options: Options) -> _EncodedRequest:
+    def _whole(self, messages: Sequence[Message], tools: Any, definitions: Json, options: Options) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
-        tools_too = self._take_tools(fields, options)
+        tools_bytes = self._take_tools(fields, options)
         request = _EncodedRequest(
-            (*messages,),
-            defined,
-            options,
-            _frame(fields),
-            tools_too,
-            _encode_history(history),
-            _ids(messages),
+            messages=(*messages,),
+            tools=definitions,
+            options=options,
+            frame=_frame(fields),
+            tools_bytes=tools_bytes,
+            history=_encode_history(history),
+            ids=_ids(messages),
         )
         is_reusable = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
         if is_reusable:
@@ -147,12 +151,12 @@ class RequestEncoder:
 
     def _take_tools(self, fields: dict[str, Json], options: Options) -> bytes:
         """Take the tools out of a request's fields; return their bytes, which are one object for all runs."""
-        # read once: another thread may write it
         tools = fields.pop("tools", None)
-        encoded = self._tools
+        encoded = self._tools  # read once: another thread may write it
         try:
             if tools is not None and tools is not encoded[0]:
-                encoded = self._tools = tools, b'"tools":' + to_json(tools) + b","
+                encoded = (tools, b'"tools":' + to_json(tools) + b",")
+                self._tools = encoded
             to_json(dict(options.extra))
         except _UNWRITABLE as error:
             raise ConfigError(f"the request cannot be written as JSON: {error}") from error
@@ -179,16 +183,12 @@ def _frame(fields: Mapping[str, Json]) -> bytes:
     return _json(fields)[:-1] + (b"," if fields else b"")
 
 
-def _cut(messages: Sequence[Message]) -> int:
+def _find_cut(messages: Sequence[Message]) -> int:
     """Return where the last answer begins that follows a person or a result; 0 where there is none."""
     for place in range(len(messages) - 1, 0, -1):
         if isinstance(messages[place], AssistantMessage) and not isinstance(messages[place - 1], AssistantMessage):
             return place
     return 0
-
-
-def _starts_with(messages: Sequence[Message], beginning: Sequence[Message]) -> bool:
-    return _cut(messages) == len(beginning) and all(map(operator.is_, beginning, messages))
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:

@@ -119,11 +119,12 @@ class OutputItem:
         text = self.text_at(TextPosition("call"))
         if self.type != _FREE:
             return text
+        arguments = _within_json(text)
         if text or self.is_closed:
-            opened = _FREE_OPENS
-        else:
-            opened = ""
-        return f"{opened}{_within_json(text)}{_FREE_CLOSES if self.is_closed else ''}"
+            arguments = _FREE_OPENS + arguments
+        if self.is_closed:
+            arguments += _FREE_CLOSES
+        return arguments
 
     def raw(self) -> dict[str, Json]:
         """Return the item as the provider sent it; of one that broke off, as far as it came."""
@@ -179,40 +180,42 @@ class OutputAssembler:
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
         """Take the list of all items at the answer's end, if there is one, and report what only it holds."""
-        listed = [
-            json_bodies.mapping(entry, "an item of the answer")
-            for entry in (output if isinstance(output, list) else ())
-        ]
-        for fields, item in zip(listed, self._match_items(listed), strict=True):
+        entries: list[Mapping[str, Json]] = []
+        if isinstance(output, list):
+            entries = [json_bodies.mapping(entry, "an item of the answer") for entry in output]
+        for fields, item in zip(entries, self._match_items(entries), strict=True):
             if item is None or not item.is_whole:
                 self._complete(item or self._begin(_type(fields)), fields, None, deltas)
             elif item.type in CALLS:
                 self._say_rest(item, fields, deltas)
         for item in self.items:
-            for position, text in () if item.is_whole else _texts(item.fields, item.type):
-                if position not in item.pieces:  # else it was announced with its beginning
-                    self.say(item, position, text, deltas)
+            if not item.is_whole:
+                self._say_announced(item, deltas)
             self._close_free_text(item, deltas)
+
+    def _say_announced(self, item: OutputItem, deltas: list[Delta]) -> None:
+        """Report the texts of an item that came with its announcement only."""
+        for position, text in _texts(item.fields, item.type):
+            if position not in item.pieces:  # else it was announced with its beginning
+                self.say(item, position, text, deltas)
 
     def find_item(self, type: str, id: Json, index: Json) -> OutputItem:
         """Return the item that an event speaks of: by its id, else by its index, else the last one."""
         number = _number(index)
+        item = None
         if isinstance(id, str):
             item = self._by_id.get(id)
-        else:
-            item = None
         if item is None and number is not None:  # some gateways give an item another id in every event
             item = self._by_index.get(number)
             if item and item.is_whole:
                 item = None
-            else:
-                item = item
         if item is None and number is None and self.items:
             item = self.items[-1]
         if item is not None and item.type == type:
             return item
         started = self._begin(type)
-        self._update(started, {"id": id} if isinstance(id, str) and id else {}, index)
+        fields = {"id": id} if isinstance(id, str) and id else {}
+        self._update(started, fields, index)
         return started
 
     def say(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
@@ -255,29 +258,29 @@ class OutputAssembler:
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
         refusal = "".join(self._refusal)
+        waits_for = ""
         if finish == "stop":
             waits_for = self._waits_for()
-        else:
-            waits_for = ""
-        if finish == "stop":
             if self._calls or waits_for:
                 finish = "calls"
             elif refusal:
                 finish = "refused"
-            else:
-                finish = "stop"
-        output = [received.sendable_fields(item.raw()) for item in self.items]
-        head: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
+        raw: dict[str, Json] = {"id": id} if isinstance(id, str) else {}
+        raw["output"] = [received.sendable_fields(item.raw()) for item in self.items]
+        server_side: list[dict[str, Json]] = []
+        for item, entry in zip(self.items, raw["output"], strict=True):
+            if item.type not in _SAID_BY_MODEL:
+                server_side.append(entry)
         return Turn(
-            "".join(self._text),
-            "".join(self._thoughts),
-            tuple(with_ids([self._call(item) for item in self._calls])),
-            finish,
-            usage,
-            refusal,
-            {**head, "output": output},
-            tuple(each for each, item in zip(output, self.items, strict=True) if item.type not in _SAID_BY_MODEL),
-            waits_for,
+            text="".join(self._text),
+            reasoning="".join(self._thoughts),
+            calls=tuple(with_ids([self._call(item) for item in self._calls])),
+            finish=finish,
+            usage=usage,
+            refusal=refusal,
+            raw=raw,
+            server_side=tuple(server_side),
+            waits_for=waits_for,
         )
 
     def _waits_for(self) -> str:
@@ -356,13 +359,11 @@ class OutputAssembler:
         matches: list[OutputItem | None] = []
         for fields in listed:
             item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
-            if item in left and item.type == _type(fields):
-                item = item
-            else:
-                item = None
+            if item not in left or item.type != _type(fields):
+                matches.append(None)
+                continue
             matches.append(item)
-            if item is not None:
-                del left[item]
+            del left[item]
         rest: dict[str, deque[OutputItem]] = {}
         for item in left:
             rest.setdefault(item.type, deque()).append(item)
@@ -373,31 +374,33 @@ class OutputAssembler:
 
 
 def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition, str]]:
-    """Return all that an item says, and where."""
+    """Return all texts of an item, with their positions."""
     if field := CALLS.get(type):
-        yield (
-            TextPosition("call"),
-            json_bodies.json_text(fields.get(field), "what a tool is called with"),
-        )
-    texts_by_position: dict[TextPosition, list[str]] = {}
-    for field in ("summary", "content") if type in ("message", "reasoning") else ():
-        parts = fields.get(field) or []
-        if isinstance(parts, str):  # one text for the only part
-            parts = [
-                {
-                    "type": "output_text" if type == "message" else "reasoning_text",
-                    "text": parts,
-                }
-            ]
-        for number, part in enumerate(json_bodies.items(parts, f"`{field}` of the answer")):
-            fields_of_part = json_bodies.mapping(part, f"a part of `{field}`")
-            kind, key = _KINDS.get((type, field, str(fields_of_part.get("type"))), ("", ""))
-            if kind:
-                position = TextPosition(kind, number if kind == "summary" else 0)
-                texts_by_position.setdefault(position, []).append(
-                    json_bodies.string(fields_of_part.get(key) or "", f"a part of `{field}`")
-                )
-    yield from ((position, "".join(texts)) for position, texts in texts_by_position.items())
+        text = json_bodies.json_text(fields.get(field), "what a tool is called with")
+        yield TextPosition("call"), text
+    if type not in ("message", "reasoning"):
+        return
+    texts: dict[TextPosition, list[str]] = {}
+    for field in ("summary", "content"):
+        for number, part in enumerate(_parts(fields, field, type)):
+            kind, key = _KINDS.get((type, field, str(part.get("type"))), ("", ""))
+            if not kind:
+                continue
+            position = TextPosition(kind, number if kind == "summary" else 0)
+            text = json_bodies.string(part.get(key) or "", f"a part of `{field}`")
+            texts.setdefault(position, []).append(text)
+    for position, pieces in texts.items():
+        yield position, "".join(pieces)
+
+
+def _parts(fields: Mapping[str, Json], field: str, type: str) -> list[Mapping[str, Json]]:
+    """Return the parts in a field of an item; some servers send one text in place of them."""
+    parts = fields.get(field) or []
+    if isinstance(parts, str):
+        part_type = "output_text" if type == "message" else "reasoning_text"
+        return [{"type": part_type, "text": parts}]
+    items = json_bodies.items(parts, f"`{field}` of the answer")
+    return [json_bodies.mapping(part, f"a part of `{field}`") for part in items]
 
 
 def _within_json(text: str) -> str:

@@ -1,0 +1,262 @@
+"""A queue of requests, and the thread that carries them to a database in groups.
+
+A group is whatever was asked for while the last one was being committed: there is no timer, a lone caller waits for
+nobody, and a hundred callers share one wait for the disk. The thread reads the rows that the group names, lets a
+`Ledger` decide for one caller after another, writes back what changed, commits, and only then answers.
+
+Rule 1: nobody is answered before the commit; a caller that gets StoreUnavailable holds no claim.
+Rule 2: leases are counted by the database's clock, never by ours.
+Rule 3: everything of a connection happens in its thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from threading import Condition, Lock, Thread, current_thread
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from handrail.effects import Claim, LookUp, Renew, Settle
+from handrail.errors import HandrailError, StoreUnavailable
+from handrail.stores.database import Connection, Refused, RetryGroup, SavedResult
+from handrail.stores.ledger import Ledger
+from handrail.stores.requests import GroupOperation, StoreRequest, answer_request, takes_locks, write_name
+from handrail.stores.sql_values import row_from
+
+T = TypeVar("T")
+
+MAX_GROUP_REQUESTS = 512
+
+# A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
+MAX_DECISIONS = 100
+
+
+class _Queued(Struct, eq=False):
+    """A request, or a job that needs the connection for itself; and the future of its answer."""
+
+    request: StoreRequest | Callable[[Any], Any]
+    answer: Future[Any]
+    is_shared: bool = False
+
+    def start(self) -> bool:
+        """Return whether the answer is still wanted; from now on the caller cannot cancel it."""
+        return self.is_shared or self.answer.set_running_or_notify_cancel()
+
+
+class _SharedRequest(Struct, eq=False):
+    """One request for all who want the same thing done: their arguments, and the answer to all of them."""
+
+    arguments: list[Any]
+    answer: Future[Any]
+
+
+class Writer:
+    """The queue, and the thread behind it."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._queue: deque[_Queued] = deque()
+        self._shared: dict[Callable[..., Any], _SharedRequest] = {}
+        self._is_open = True
+        self._lock = Lock()
+        self._change = Condition(self._lock)
+        self._process = os.getpid()
+        self._thread = Thread(target=self._run, name=f"handrail store {name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: StoreRequest | Callable[[Any], T]) -> Future[Any]:
+        """Put a request in the queue, or a job that has the connection for itself.
+
+        Raises:
+            StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
+        """
+        self._check_process()
+        queued = _Queued(request, Future())
+        with self._lock:
+            self._enqueue(queued)
+        return queued.answer
+
+    def submit_shared(self, operation: Callable[..., Any], arguments: Iterable[Any]) -> Future[Any]:
+        """Have an operation done whose answer is the same for all who want it: one list, one future, one wake-up.
+
+        Nobody can cancel it: it is others' too.
+
+        Raises:
+            StoreUnavailable: As `submit`.
+        """
+        self._check_process()
+        with self._lock:
+            shared = self._shared.get(operation)
+            if shared is None:
+                answer: Future[Any] = Future()
+                answer.set_running_or_notify_cancel()
+                shared = _SharedRequest([], answer)
+                self._enqueue(_Queued(GroupOperation(operation, shared.arguments), answer, is_shared=True))
+                self._shared[operation] = shared
+            shared.arguments.extend(arguments)
+        return shared.answer
+
+    def _check_process(self) -> None:
+        # Before the lock is touched: whoever held it when the process was forked is not there to let it go.
+        if os.getpid() != self._process:
+            raise StoreUnavailable("the store was opened before this process was forked; open it again in the fork")
+
+    def _enqueue(self, queued: _Queued) -> None:
+        if not self._is_open:
+            raise StoreUnavailable("the store is closed")
+        if not self._queue:
+            self._change.notify()
+        self._queue.append(queued)
+
+    def close(self) -> None:
+        """Carry out the requests until now, then end. In a fork nothing is ours to close."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._is_open = False
+            self._change.notify()
+        if current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (first := self._wait_for_first()) is not None:
+            # Requests that arrive before BEGIN returns join this group.
+            begun = None if callable(first.request) else _begin(self._connection)
+            group = [each for each in self._take_group() if each.start()]
+            requests = [each for each in group if not callable(each.request)]
+            if requests:
+                _run_group(self._connection, requests, begun)
+            elif begun is not None:
+                self._connection.rollback()  # every caller has cancelled
+            for each in group:
+                if callable(each.request):
+                    _run_job(self._connection, each.request, each.answer)
+        self._connection.close()
+
+    def _wait_for_first(self) -> _Queued | None:
+        """Wait for a request and return it, still in the queue; None once the store is closed and the queue empty."""
+        with self._lock:
+            while not self._queue and self._is_open:
+                self._change.wait()
+            return self._queue[0] if self._queue else None
+
+    def _take_group(self) -> list[_Queued]:
+        with self._lock:
+            self._shared.clear()  # what is shared from now on belongs to the next group
+            count = min(len(self._queue), MAX_GROUP_REQUESTS)
+            return [self._queue.popleft() for _ in range(count)]
+
+
+# ---------------------------------------------------------------------- in the thread
+
+
+def _begin(connection: Connection) -> float | Exception:
+    """Begin a transaction; return its time, or the error, which is raised to the callers of the group."""
+    try:
+        return connection.begin()
+    except Exception as error:
+        return error
+
+
+def _run_group(connection: Connection, group: list[_Queued], begun: float | Exception | None = None) -> None:
+    """Carry out requests in one transaction, and answer them."""
+    try:
+        answers = _commit_group(connection, [each.request for each in group], begun)
+    except Refused as refused:
+        if len(group) == 1:
+            group[0].answer.set_exception(_error_for_caller(refused))
+        else:
+            for each in group:  # one of them is to blame, and the others shall not suffer for it
+                _run_group(connection, [each])
+    except Exception as error:  # whatever it is: nobody may wait for ever
+        for each in group:
+            each.answer.set_exception(_error_for_caller(error))
+    else:
+        for each, answer in zip(group, answers, strict=True):
+            if isinstance(answer, HandrailError):
+                each.answer.set_exception(answer)
+            else:
+                each.answer.set_result(answer)
+
+
+def _commit_group(connection: Connection, requests: Sequence[Any], begun: float | Exception | None) -> list[Any]:
+    """Decide and commit requests in one transaction; decide again while other processes are quicker.
+
+    Args:
+        begun: The time of a transaction that has begun, or the error of beginning it.
+    """
+    for _ in range(MAX_DECISIONS):
+        try:
+            if isinstance(begun, Exception):
+                raise begun
+            now = connection.begin() if begun is None else begun
+            begun = None  # only the first attempt uses it
+            return _decide_and_commit(connection, requests, now)
+        except RetryGroup:
+            begun = None
+            connection.rollback()
+        except BaseException:
+            connection.rollback()
+            raise
+    raise StoreUnavailable(f"other processes were quicker {MAX_DECISIONS} times; nothing was claimed")
+
+
+def _decide_and_commit(connection: Connection, requests: Sequence[Any], now: float) -> list[Any]:
+    """Answer requests within the transaction, and end it: by a commit where anything changed."""
+    names = [write_name(each) for each in requests if isinstance(each, (Claim, LookUp, Settle, Renew))]
+    results = [each for each in requests if isinstance(each, SavedResult)]
+    operations = _group_operations(requests)
+    ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
+    answers: list[Any] = [None] * len(requests)
+    for position, request in enumerate(requests):
+        if not isinstance(request, GroupOperation):
+            answers[position] = answer_request(request, ledger, connection, now)
+    for run, positions in operations.items():
+        arguments = [requests[position].argument for position in positions]
+        for position, answer in zip(positions, run(connection, now, arguments), strict=True):
+            answers[position] = answer
+    changed = [row for row in ledger.rows.values() if row.changed]
+    if changed or results or operations or any(map(takes_locks, requests)):
+        new = [row for row in changed if not row.stored]
+        old = [row for row in changed if row.stored]
+        connection.write(new, old, results)
+        connection.commit()
+    else:
+        connection.rollback()
+    return answers
+
+
+def _group_operations(requests: Sequence[StoreRequest]) -> dict[Callable[..., Any], list[int]]:
+    """Return the positions of the operations of each kind."""
+    kinds: dict[Callable[..., Any], list[int]] = {}
+    for position, request in enumerate(requests):
+        if isinstance(request, GroupOperation):
+            kinds.setdefault(request.run, []).append(position)
+    return kinds
+
+
+def _run_job(connection: Connection, job: Callable[[Any], Any], answer: Future[Any]) -> None:
+    try:
+        try:
+            result = job(connection)
+        except RetryGroup:  # on a new connection; a job may be run again
+            result = job(connection)
+    except Exception as error:
+        answer.set_exception(_error_for_caller(error))
+    else:
+        answer.set_result(result)
+
+
+def _error_for_caller(error: Exception) -> StoreUnavailable:
+    """Return an error of one caller's own: two callers that share one would write into each other's traceback."""
+    if isinstance(error, StoreUnavailable | Refused):
+        copy = StoreUnavailable(str(error))
+        copy.__cause__ = error.__cause__
+        return copy
+    wrapped = StoreUnavailable(f"the store failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

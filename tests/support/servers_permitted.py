@@ -1,0 +1,3 @@
+"""Whether the present test may start a database server: only one that is marked `server`."""
+
+now = False
