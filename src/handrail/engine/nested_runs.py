@@ -33,6 +33,7 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine, Verb, current_call
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
 from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
+from handrail.journal.cursor import working_time_s
 from handrail.messages import Message, conversation_of
 from handrail.ports import Model
 from handrail.records import StoredRun

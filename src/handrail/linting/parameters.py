@@ -15,7 +15,8 @@ from handrail.linting.texts import adds_nothing_to, content, listed_values, name
 from handrail.schemas.walk import Schema, walk
 from handrail.schemas.walk import split_words as table
 
-_TEXTS, _NUMBERS = frozenset({"string"}), frozenset({"integer", "number"})
+_TEXTS = frozenset({"string"})
+_NUMBERS = frozenset({"integer", "number"})
 
 
 def _undocumented(subject: Subject, _: Settings) -> Iterator[Noticed]:
@@ -190,7 +191,8 @@ def _contradicting(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _are_opposite(one: Sequence[str], other: Sequence[str]) -> bool:
-    here, there = set(one) - set(other), set(other) - set(one)
+    here = set(one) - set(other)
+    there = set(other) - set(one)
     if len(one) == len(other) and len(here) == len(there) == 1:
         pair = (here.pop(), there.pop())
         return pair in _OPPOSITES or pair[::-1] in _OPPOSITES
@@ -230,7 +232,8 @@ _SECRETS = table(
 def _caller_id(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.own_parameters:
         spelled = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", each.name).lower().replace("-", "_")
-        is_secret, subjects = spelled in _SECRETS, set(each.words) - {"id", "current"}
+        is_secret = spelled in _SECRETS
+        subjects = set(each.words) - {"id", "current"}
         # A user is the thing itself in `get_user`; in `refund` it is whoever asks, and a model can name anybody.
         if not is_secret and (spelled not in _OF_THE_CALLER or subjects & subject.words):
             continue
@@ -293,7 +296,8 @@ _IDENTIFIERS = table("id uuid key slug url name number identifier ip email ç¼–å
 
 
 def _required_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    schema, own = subject.schema, subject.own_parameters
+    schema = subject.schema
+    own = subject.own_parameters
     if schema.get("required") or schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref") or not own:
         return
     if not _ACTS_ON_ONE & set(words(subject.name)) or {"list", "search"} & set(words(subject.name)):
@@ -461,7 +465,7 @@ RULES = (
     ),
     Rule(
         "schema-foreign", "warning", "its schema is spelled as no provider reads it",
-        look=_foreign_schema, is_mended=True,
+        look=_foreign_schema, is_fixable=True,
         bad=[{"name": "get_order", "description": "Look an order up.",
               "parameters": {"type": "dict", "properties": {"order_id": {"type": "str", "description": _ID}}}}],
         good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],

@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True):
     look: Callable[[Subject, Settings], Iterable[Noticed]] | None = None
     look_at_all: Callable[[Sequence[Subject], Settings], Iterable[tuple[Subject | None, Noticed]]] | None = None
     needs: Mapping[str, Any] = field(default_factory=dict)
-    is_mended: bool = False
+    is_fixable: bool = False
 
 
 def list_names(names: Iterable[str], most: int = 4) -> str:

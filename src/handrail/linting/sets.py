@@ -72,7 +72,8 @@ def _look_alikes(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Sub
     names = [_canonical(frozenset(words(subject.name))) for subject in subjects]
     told = [content(subject.description) for subject in subjects]
     for one, other, likeness in alike([_canonical(each) for each in told]):
-        here, there = subjects[one], subjects[other]
+        here = subjects[one]
+        there = subjects[other]
         same_name = names[one] == names[other]
         same_text = bool(told[one]) and told[one] == told[other]
         held = likeness >= _ALIKE and (told[one] <= told[other] or told[other] <= told[one])

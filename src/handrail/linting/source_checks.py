@@ -72,7 +72,8 @@ def requests_in(function: Callable[..., Any]) -> list[int]:
 
 
 def _sends(called: Any) -> bool:
-    home, name = getattr(called, "__module__", None) or "", getattr(called, "__name__", "")
+    home = getattr(called, "__module__", None) or ""
+    name = getattr(called, "__name__", "")
     if home.partition(".")[0] in ("requests", "httpx", "httpx2"):
         return name in ("get", "options", "head", "post", "put", "patch", "delete", "request", "stream")
     return (home, name) == ("urllib.request", "urlopen")
@@ -116,7 +117,8 @@ def _nodes(function: Callable[..., Any]) -> Iterator[ast.AST]:
 def _dotted(node: ast.AST, function: Callable[..., Any]) -> str:
     """Return the full name that an expression has, whatever its module was imported as."""
     found = _resolve(node, function)
-    name, home = getattr(found, "__name__", ""), getattr(found, "__module__", "")
+    name = getattr(found, "__name__", "")
+    home = getattr(found, "__module__", "")
     spelled = f"{home}.{name}"
     return {"requests.api": f"requests.{name}", "posix": f"os.{name}", "nt": f"os.{name}"}.get(home, spelled)
 

@@ -159,7 +159,8 @@ def _never(**_: Json) -> None:
 
 def read_tool(tool: BaseTool) -> Subject:
     """Look at a tool of Python."""
-    fault, parameters = "", {}
+    fault = ""
+    parameters = {}
     try:
         parameters = tool.parameters
     except ToolDefinitionError as error:

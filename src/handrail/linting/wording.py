@@ -192,7 +192,7 @@ RULES = (
         good=[define("create_invoice", "Create an invoice for an order.")],
     ),
     Rule(
-        "text-untidy", "note", "its description carries indentation and blanks", look=_untidy, is_mended=True,
+        "text-untidy", "note", "its description carries indentation and blanks", look=_untidy, is_fixable=True,
         bad=[define("get_rate", "Get today's rate.\n\n        Use it for money.\n        Returns a number.   ")],
         good=[define("get_rate", "Get today's rate.\n\nUse it for money.\nReturns a number.")],
     ),

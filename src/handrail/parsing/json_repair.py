@@ -71,7 +71,8 @@ _NON_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 _FULL_WIDTH: Final[Mapping[str, str]] = dict(zip("：，｛｝［］", ":,{}[]", strict=True))
 _WITHIN_NUMBER: Final = re.compile(r"(?<=[0-9])，(?=[0-9])")  # `12，345` may be one number
-_DOUBLE, _SINGLE = "“”„‟＂", "‘’‚‛＇"
+_DOUBLE = "“”„‟＂"
+_SINGLE = "‘’‚‛＇"
 _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may close it, and the repair
     '"': ('"', ""),
     "'": ("'", "single_quotes"),
@@ -145,7 +146,8 @@ class _TolerantReader:
         self.skip_space()
         closing = self.skip_opening()
         self.skip_space()
-        begin, value = self.pos, self.read_value()
+        begin = self.pos
+        value = self.read_value()
         if closing and (end := closing.match(self.text, self.pos)):
             self.pos = end.end()
         if isinstance(value, str):
@@ -193,7 +195,8 @@ class _TolerantReader:
         return self.note("text_after")
 
     def check_repeats(self, value: Json) -> None:
-        first, begin = json.dumps(value, sort_keys=True), self.pos
+        first = json.dumps(value, sort_keys=True)
+        begin = self.pos
         while self.peek() == "{":
             if json.dumps(self.read_value(), sort_keys=True) != first:
                 raise NotJson("glued", "several objects stand in a row", begin)
@@ -251,7 +254,9 @@ class _TolerantReader:
 
     def each_item(self, closer: str, begin: int) -> Iterator[None]:
         """Stop before each item of an object or list that began at `begin`; the caller then reads it."""
-        before, filled = "", False  # `before`: the comma or item that was read last
+        # `before`: the comma or item that was read last
+        before = ""
+        filled = False
         while True:
             gap = self.skip_space()
             char = self.peek()
@@ -268,12 +273,14 @@ class _TolerantReader:
                 if not filled:
                     raise self.make_error("an item")
                 self.note("ellipsis")
-                before, self.pos = "item", dots.end()
+                before = "item"
+                self.pos = dots.end()
             else:
                 if before == "item":
                     self.missing_comma(gap, char, closer)
                 yield
-                before, filled = "item", True
+                before = "item"
+                filled = True
 
     def close(self, closer: str, *, after_comma: bool, filled: bool) -> None:
         if after_comma and not filled:
@@ -305,7 +312,8 @@ class _TolerantReader:
         self.note("missing_comma")
 
     def read_member(self, members: dict[str, Json]) -> None:
-        begin, quoted = self.pos, self.peek() in _QUOTES
+        begin = self.pos
+        quoted = self.peek() in _QUOTES
         name = self.read_string() if quoted else self.read_bare_name()
         # A raw line break at the edge of a name is dropped by some readers and kept by others.
         if quoted and min(self.text[begin + 1], self.text[self.pos - 2]) < " ":
@@ -334,7 +342,8 @@ class _TolerantReader:
     # Strings
 
     def read_string(self) -> str:
-        begin, opener = self.pos, self.text[self.pos]
+        begin = self.pos
+        opener = self.text[self.pos]
         closers, repair = _QUOTES[opener]
         if repair:
             self.note(repair)
@@ -388,7 +397,8 @@ class _TolerantReader:
 
     def read_bare_text(self) -> str:
         run = _match_text(_BARE, self.text, self.pos)
-        text, end = run.rstrip(), self.pos + len(run)
+        text = run.rstrip()
+        end = self.pos + len(run)
         if end == len(self.text):
             raise NotJson("open", "a value is still open", self.pos)
         # A quote right behind a word may be one half of a pair; behind white space it begins the next member.
@@ -401,7 +411,8 @@ class _TolerantReader:
 
     def read_number(self, word: str, loose: re.Match[str]) -> int | float:
         """Read a number as JSON has it, or in the forms `.5`, `5.`, `+5` and `5e`."""
-        begin, strict = self.pos, _NUMBER.fullmatch(word)
+        begin = self.pos
+        strict = _NUMBER.fullmatch(word)
         if not strict:
             minus, whole, fraction, power = (part or "" for part in loose.groups())
             word = minus + (whole or "0") + (f"{fraction}0" if fraction else "") + power

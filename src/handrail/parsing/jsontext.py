@@ -7,7 +7,7 @@ the text and suits every tool; a *lossy* one is a good guess, fit for reads only
 Rule 1: a call counts only after a clean end. A cut answer, or text in which something is still open, is never closed.
 Rule 2: where two readings are possible, the text is refused: NaN, duplicate keys, a quote that may or may not end a
         string, two objects in a row.
-Rule 3: nothing is mended silently: every deviation stands in `REPAIRS`, and in `Parsed.repairs` of the call.
+Rule 3: nothing is repaired silently: every deviation stands in `REPAIRS`, and in `Parsed.repairs` of the call.
 Rule 4: `parse` never raises; what is wrong with the text is told to the model.
 """
 
@@ -41,7 +41,8 @@ class Repair(Struct, frozen=True):
     what: str
 
 
-_LOSSLESS, _LOSSY = True, False
+_LOSSLESS = True
+_LOSSY = False
 REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
     {
         "empty_text": Repair(_LOSSLESS, "no text at all, which stands for no arguments"),
@@ -86,7 +87,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
 
 
 class Parsed(Struct):
-    """The arguments of a call, and the names of what was mended to read them, in the order of the text."""
+    """The arguments of a call, and the names of the repairs that reading them took, in the order of the text."""
 
     value: dict[str, Json]
     repairs: tuple[str, ...] = ()
@@ -117,13 +118,13 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
     if len(text) > json_repair.MAX_REPAIRED_CHARS:
         return _refuse(text, refused)
     try:
-        mended, found = json_repair.repair(text)
+        repaired, found = json_repair.repair(text)
     except NotJson as error:
         return _refuse(text, error)
     for name, offset in found.items():
         if not allow_repair or not (lossy or REPAIRS[name].lossless):
             return _refuse(text, NotJson("syntax", f"found {REPAIRS[name].what}", offset))
-    return Parsed(mended, tuple(found))
+    return Parsed(repaired, tuple(found))
 
 
 def split(text: str, finish: Finish = "calls") -> list[str] | None:
@@ -136,7 +137,8 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
     if finish not in CLEAN_ENDS or len(text) > json_repair.MAX_REPAIRED_CHARS:
         return None
     texts: dict[str, str] = {}
-    seen, end = 0, 0
+    seen = 0
+    end = 0
     while black := _NOT_SPACE.search(text, end):
         begin = black.start()
         try:
@@ -184,6 +186,7 @@ def _describe_location(text: str, offset: int | None) -> str:
     """Say where, as an editor counts and as a program counts, and what stands there."""
     if offset is None:
         return ""
-    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+    line = text.count("\n", 0, offset) + 1
+    column = offset - text.rfind("\n", 0, offset)
     found = quote_excerpt(text[offset : offset + 20]) if offset < len(text) else "the end"
     return f", at line {line}, column {column} (offset {offset}), where {found} stands"

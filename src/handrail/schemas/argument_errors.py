@@ -226,7 +226,8 @@ def _quote_validator(error: Violation) -> ArgumentError:
 
     The validator's message is used, cut short, since it contains names of the schema and of the call.
     """
-    place, said = name_path(error.place), _shorten(error.error.message)
+    place = name_path(error.place)
+    said = _shorten(error.error.message)
     message = f"The schema as a whole refuses {place}: {said}."
     return ArgumentError(
         format_path(error.place), error.kind.name, message, f"change {place} to what the schema allows"
@@ -239,7 +240,8 @@ def _shorten(said: str) -> str:
 
 def explain_too_many(first: TooManyErrors) -> list[ArgumentError]:
     """Return the only fault reported for a call with too many errors to examine."""
-    place, said = name_path(first.place), _shorten(first.words)
+    place = name_path(first.place)
+    said = _shorten(first.words)
     message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
     return [
         ArgumentError(
@@ -357,7 +359,8 @@ def _may_be(value: Json, schema: Json) -> bool:
 
 
 def _explain_misspelt(place: JsonPath, name: str, meant: str, *, needed: bool) -> ArgumentError:
-    wrong, right = name_path([*place, name]), name_path([*place, meant])
+    wrong = name_path([*place, name])
+    right = name_path([*place, meant])
     if needed:
         message = f"{wrong} is not a parameter, and {right} is required but missing: did you mean {right}?"
     else:
@@ -397,9 +400,12 @@ def _collect_properties(schema: Schema, schema_path: JsonPath) -> dict[str, Json
     for step in schema_path[:-1]:
         here = _get_part(here, step)
     found: dict[str, Json] = {}
-    waiting, budget = [here], 200  # a union of more branches than this is not worth spelling
+    # a union of more branches than this is not worth spelling
+    waiting = [here]
+    budget = 200
     while waiting and budget:
-        part, budget = waiting.pop(), budget - 1
+        part = waiting.pop()
+        budget -= 1
         if not isinstance(part, dict):
             continue
         described = part.get("properties")
@@ -442,7 +448,8 @@ def _explain_value(error: Violation) -> ArgumentError:
 
 def _explain_choice(path: JsonPath, options: Sequence[Json], was: Json) -> ArgumentError:
     """Word a value that is none of those allowed, and name the nearest."""
-    place, allowed = name_path(path), f"one of {list_values(options)}"
+    place = name_path(path)
+    allowed = f"one of {list_values(options)}"
     near = nearest(was, [value for value in options if isinstance(value, str)], most=1) if isinstance(was, str) else []
     hint = f" Did you mean {format_value(near[0])}?" if near else ""
     message = capitalize(f"{place} must be {allowed}; it was {format_value(was)}.{hint}")

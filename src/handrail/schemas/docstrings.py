@@ -72,7 +72,8 @@ def read_docstring(text: str | None) -> Docs:
     try:
         description, parsed = _parse(clean)
     except Exception:  # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
-        description, parsed = clean, docstring_parser.Docstring()
+        description = clean
+        parsed = docstring_parser.Docstring()
     return Docs(
         summary=_first_sentence(description),
         description=description,
@@ -143,9 +144,11 @@ def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
                 heading + ":",
                 *(_format_item(text) if heading in _WITH_ITEMS else _indent(text) for text in body),
             ]
-        heading, body = "", []
+        heading = ""
+        body = []
         if found and begins:
-            heading, body = _ENGLISH[found["name"]], [found["rest"]] if found["rest"] else []
+            heading = _ENGLISH[found["name"]]
+            body = [found["rest"]] if found["rest"] else []
         elif line is not _END:
             prose.append(line)
     return "\n".join(prose).strip(), "\n".join(sections)

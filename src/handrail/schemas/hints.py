@@ -278,7 +278,8 @@ def _modernize(hint: Any) -> Any:
                 for name, kind in fields.items()
             },
         )
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
         return hint
     modern = tuple(_modernize(part) for part in (parts[:1] if origin is Annotated else parts))
@@ -299,7 +300,8 @@ _AS_WRITTEN = frozenset((str, int, bool, type(None)))
 
 
 def _is_unchanged_by_binding(hint: Any) -> bool:
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is typing.Literal:
         return _AS_WRITTEN.issuperset(map(type, parts))
     if origin is Union or origin is UnionType:
@@ -330,9 +332,11 @@ def _explain_all(error: ValidationError, arguments: Json) -> list[ArgumentError]
 
 def _explain(details: dict[str, Any], arguments: Json) -> ArgumentError:
     """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
-    kind, said = str(details["type"]), str(details["msg"])
+    kind = str(details["type"])
+    said = str(details["msg"])
     path = _find_path(arguments, details["loc"], missing=kind == "missing")
-    field, place = argument_errors.format_path(path), argument_errors.name_path(path)
+    field = argument_errors.format_path(path)
+    place = argument_errors.name_path(path)
     if kind == "missing":
         return ArgumentError(field, "missing", f"{place} is required.", f"add {place}")
     opening = next((text for text in _OPENINGS if said.startswith(text)), "")

@@ -216,7 +216,8 @@ class _Reader(Struct):
             of_one: dict[tuple[str, str], dict[str, Any]] = {}
             for said in _list(told):
                 parameter = self._known(said, "a parameter")
-                where, name = str(parameter.get("in")), str(parameter.get("name"))
+                where = str(parameter.get("in"))
+                name = str(parameter.get("name"))
                 one = where, name.lower() if where == "header" else name
                 if one in of_one and of_one[one].get("name") != name:
                     raise _Fault(f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire")
@@ -225,7 +226,8 @@ class _Reader(Struct):
         return list(found.values())
 
     def _take(self, parameter: Mapping[str, Any]) -> None:
-        name, said = parameter.get("name"), parameter.get("in")
+        name = parameter.get("name")
+        said = parameter.get("in")
         if not isinstance(name, str) or not name or not isinstance(said, str) or said not in _STYLES:
             raise _Fault("one of its parameters has no name or no place")
         where = cast(Where, said)
@@ -335,7 +337,8 @@ class _Reader(Struct):
             content = _object(_object(followed(answer, self.document)).get("content"))
             held = next((_object(each) for kind, each in content.items() if _is_json(str(kind))), {})
             if str(status)[:1] == "2" and isinstance(held.get("schema"), dict):
-                others, self.definitions = self.definitions, {}
+                others = self.definitions
+                self.definitions = {}
                 try:
                     schema = self._schema(held["schema"])
                     return {**schema, "$defs": self.definitions} if self.definitions else schema

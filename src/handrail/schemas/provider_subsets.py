@@ -92,7 +92,8 @@ class Subset:
         if "anyOf" in plain:
             said["anyOf"] = [self.rewritten(branch, path) for branch in plain["anyOf"]]
         if told:
-            text, bounds = said.get("description", ""), "; ".join(told)
+            text = said.get("description", "")
+            bounds = "; ".join(told)
             said["description"] = f"{text} ({bounds})" if text else f"{bounds[:1].upper()}{bounds[1:]}."
         return said
 

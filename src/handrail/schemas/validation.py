@@ -184,7 +184,8 @@ class Checker:
             # A provider's strict mode has no optional parameters: the model writes null for "left out".
             without = portability.from_openai_strict(self.schema, arguments)
             if without != arguments:
-                arguments, errors = without, self._find_errors(without, budget)
+                arguments = without
+                errors = self._find_errors(without, budget)
                 repairs.append(NULLS_LEFT_OUT)
         for _ in range(MOST_ROUNDS if self.coerce else 0):
             changes = dict(_find_coercions(errors))

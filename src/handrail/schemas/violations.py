@@ -89,7 +89,8 @@ def find_violations(validator: Validator, value: Json, budget: EvaluationBudget)
 
 def count_values(value: Json, most: int) -> int:
     """Count a value and those within it, up to a little more than `most`."""
-    count, waiting = 1, [value] if isinstance(value, dict | list) else []
+    count = 1
+    waiting = [value] if isinstance(value, dict | list) else []
     while waiting and count <= most:
         here = waiting.pop()
         parts = here.values() if isinstance(here, dict) else here

@@ -94,7 +94,10 @@ class Gathering:
     """
 
     def __init__(self, offset: int, to_skip: int, room_bytes: int, most_rows: int | None = None) -> None:
-        self.offset, self.to_skip, self.room_bytes, self.most_rows = offset, to_skip, room_bytes, most_rows
+        self.offset = offset
+        self.to_skip = to_skip
+        self.room_bytes = room_bytes
+        self.most_rows = most_rows
         self.rows: list[Any] = []
         self.has_more = False
 

@@ -81,7 +81,8 @@ class Breaker(Struct):
 
     def failed(self, most: int, now: float) -> None:
         """One more attempt has failed."""
-        self.failures, self.trying = self.failures + 1, False
+        self.failures += 1
+        self.trying = False
         if self.failures >= most:
             self.until = now + REST_S
 
