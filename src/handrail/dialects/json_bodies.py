@@ -20,7 +20,10 @@ OBJECT = (dict, Mapping)
 
 def unreadable(what: str) -> ModelError:
     """Return the error of an answer that is none of the provider's; `what` says why, within one sentence."""
-    return ModelError(f"the model's provider sent an answer that cannot be read: {what}", code="unreadable")
+    return ModelError(
+        f"the model's provider sent an answer that cannot be read: {what}",
+        code="unreadable",
+    )
 
 
 def parse_object(body: Json | bytes) -> Mapping[str, Json]:

@@ -133,7 +133,12 @@ def _text(fields: Mapping[str, Json], key: str) -> str:
     return value
 
 
-SOUNDS: Mapping[str, str] = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+SOUNDS: Mapping[str, str] = {
+    "mpeg": "mp3",
+    "x-wav": "wav",
+    "wave": "wav",
+    "vnd.wave": "wav",
+}
 """What OpenAI calls a sound's format, where its media type says otherwise."""
 
 _READERS = {"image_url": _image, "input_audio": _sound, "file": _file}

@@ -33,7 +33,13 @@ LONGEST_WAIT_S = 60.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _MOST_SHOWN_BYTES = 1024 * 1024
 """Of a stream, for whoever watches the exchange."""
-_OPEN_HEADERS = {"content-type", "accept", "user-agent", "content-length", "anthropic-version"}
+_OPEN_HEADERS = {
+    "content-type",
+    "accept",
+    "user-agent",
+    "content-length",
+    "anthropic-version",
+}
 """Shown as they are. Every other one may hold a key: gateways and companies have headers of their own."""
 _OPEN_QUERIES = {"api-version"}
 _LEAST_SECRET_CHARS = 8
@@ -251,7 +257,10 @@ class HttpModel:
     def _wait_s(self, error: ModelError, attempt: int, request: Request) -> float | None:
         if not error.retryable:
             return None
-        wait_s = max(self._backoff.before(attempt + 1, random.random()), error.retry_after_s or 0.0)
+        wait_s = max(
+            self._backoff.before(attempt + 1, random.random()),
+            error.retry_after_s or 0.0,
+        )
         # Beyond the run's own time the provider's reason is worth more than "no answer in time".
         if wait_s < min(LONGEST_WAIT_S, request.timeout_s):
             return wait_s
@@ -318,7 +327,10 @@ def _all_of_it() -> Generator[Read, bytes, bytes]:
 
 def _check_size(size_bytes: int) -> None:
     if size_bytes > _MOST_ANSWER_BYTES:
-        raise ModelError(f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB", code="unreadable")
+        raise ModelError(
+            f"the answer is longer than {_MOST_ANSWER_BYTES >> 20} MB",
+            code="unreadable",
+        )
 
 
 class _DeltaListener(Struct):
@@ -380,7 +392,11 @@ def _find_secrets(address: str, headers: Mapping[str, str]) -> list[str]:
         for value in (url.password, *query_values, *header_values)
         for word in (value, *_BETWEEN_WORDS.split(value))
     }
-    return sorted((word for word in words if len(word) >= _LEAST_SECRET_CHARS), key=len, reverse=True)
+    return sorted(
+        (word for word in words if len(word) >= _LEAST_SECRET_CHARS),
+        key=len,
+        reverse=True,
+    )
 
 
 def _visible_part(url: str) -> str:

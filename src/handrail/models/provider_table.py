@@ -129,6 +129,9 @@ ROWS: Mapping[str, ProviderRow] = {
 
 MODELS: Mapping[str, str] = {
     **dict.fromkeys(ROWS, "handrail.models.providers:PROVIDERS"),
-    **dict.fromkeys((name for name in plugins.PROMPTS if name not in ROWS), "handrail.models.completion:COMPLETIONS"),
+    **dict.fromkeys(
+        (name for name in plugins.PROMPTS if name not in ROWS),
+        "handrail.models.completion:COMPLETIONS",
+    ),
 }
 """What makes the models of each name. A provider precedes a prompt dialect of its name: `mistral:NAME` asks Mistral."""

@@ -55,5 +55,8 @@ class Endpoint:
         except httpx2.HTTPError as error:
             raise ModelError(f"{where} gave no answer: {type(error).__name__}", code="embeddings") from error
         except (ValueError, TypeError, LookupError) as error:
-            raise ModelError(f"{where} answered with something that holds no embeddings", code="embeddings") from error
+            raise ModelError(
+                f"{where} answered with something that holds no embeddings",
+                code="embeddings",
+            ) from error
         return vectors

@@ -307,7 +307,10 @@ def group_by_tag(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
 
 def _question(messages: Sequence[Message]) -> str:
     """Return what the person asked last. What came before it has left its tools: they were called."""
-    return next((message.text for message in reversed(messages) if isinstance(message, UserMessage)), "")
+    return next(
+        (message.text for message in reversed(messages) if isinstance(message, UserMessage)),
+        "",
+    )
 
 
 def _calls(messages: Sequence[Message]) -> Iterator[ToolCall]:

@@ -35,4 +35,7 @@ class VectorFile:
     def put(self, vectors: Mapping[str, array[float]]) -> None:
         """See `VectorCache.put`."""
         with closing(self._open()) as file, file:
-            file.executemany(_STATEMENTS["put"], [(key, vector.tobytes()) for key, vector in vectors.items()])
+            file.executemany(
+                _STATEMENTS["put"],
+                [(key, vector.tobytes()) for key, vector in vectors.items()],
+            )

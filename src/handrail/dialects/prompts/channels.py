@@ -11,8 +11,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
-from handrail.dialects.prompts.call_format import AnswerSink, CallFormat, Schemas, is_name
+from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
+from handrail.dialects.prompts.call_format import (
+    AnswerSink,
+    CallFormat,
+    Schemas,
+    is_name,
+)
 
 _MOST_HEADER_CHARS = 512
 
@@ -64,32 +69,40 @@ class Channels(Struct, frozen=True):
 
     def read(self, source: TextBuffer, sink: AnswerSink) -> Step[None]:
         """Read messages until the text ends."""
-        follows = marks(self.starts, self.channel, *self.ends)
-        begins = marks(self.starts, self.channel, self.recipient)
         while True:
             source.mark()
-            opening = yield from source.read_mark(begins)
-            if opening and opening != self.starts:
-                source.back(opening)
-            header = ""
-            mark = ""
-            if opening:
-                header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
-            if not mark:
+            has_opening, header = yield from self._header(source)
+            if header is None:
                 rest = source.unmark()
-                if not (self.channel and opening and source.ended and source.at == len(source.text)):
-                    sink.text(rest)  # else the answer ended within a header, which nobody needs
-                closed = yield from source.flow(follows, sink.text)
+                is_cut_header = self.channel and has_opening and source.ended and source.at == len(source.text)
+                if not is_cut_header:  # a header in which the answer ended says nothing
+                    sink.text(rest)
+                closed = yield from source.flow(self._follows, sink.text)
             else:
                 closed = yield from self._message(source, sink, header)
-            if closed and closed in (self.starts, self.channel):
-                source.back(closed)
             if not closed:
                 return
+            if closed in (self.starts, self.channel):
+                source.back(closed)
+
+    def _header(self, source: TextBuffer) -> Step[tuple[bool, str | None]]:
+        """Read a header. Return whether one begins here, and its text; None if it is not whole."""
+        opening = yield from source.read_mark(marks(self.starts, self.channel, self.recipient))
+        if not opening:
+            return False, None
+        if opening != self.starts:
+            source.back(opening)
+        header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
+        return True, header if mark else None
+
+    @property
+    def _follows(self) -> Marks:
+        """The marks that end a body."""
+        return marks(self.starts, self.channel, *self.ends)
 
     def _message(self, source: TextBuffer, sink: AnswerSink, header: str) -> Step[str]:
         """Read one body, and return the mark that closed it."""
-        follows = marks(self.starts, self.channel, *self.ends)
+        follows = self._follows
         recipient, channel = self._parse_header(header)
         if recipient and recipient not in (*self.speaks, *self.thinks):
             yield from self._call(source, sink, recipient)
@@ -135,7 +148,10 @@ class Channels(Struct, frozen=True):
 
     def encode(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
         """Return the messages of an answer."""
-        sections = [(self.reasoning, reasoning), ((calls and self.preamble) or self.text, text)]
+        sections = [
+            (self.reasoning, reasoning),
+            ((calls and self.preamble) or self.text, text),
+        ]
         messages = [f"{header}{self.body}{body}" for header, body in sections if body and header]
         for call in calls:
             if self.inside:

@@ -124,7 +124,13 @@ class Template(Struct, frozen=True):
     @property
     def marks(self) -> tuple[str, ...]:
         """Every token in what the template writes around a turn."""
-        wraps = (self.user, self.assistant, self.result, self.results, self.system or ())
+        wraps = (
+            self.user,
+            self.assistant,
+            self.result,
+            self.results,
+            self.system or (),
+        )
         written = "".join(mark for wrap in wraps for mark in wrap) + self.bos + (self.answer or "")
         return (*self.tokens, *_TOKEN.findall(written))
 

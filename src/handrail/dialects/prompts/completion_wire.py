@@ -143,7 +143,10 @@ class Completions(Struct, frozen=True):
             "preserved_tokens": list(self.prompt.tokens) or None,  # llama.cpp's
         }
         if guide is not None:
-            form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": guide}}
+            form = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": guide},
+            }
             fields |= {"response_format": form, "json_schema": guide}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -164,7 +167,13 @@ class Completions(Struct, frozen=True):
             _tokens(usage) if usage else None,
         )
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> Turn:
+    def decode(
+        self,
+        body: Json | bytes,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        opened: str = "",
+    ) -> Turn:
         """Return the turn of a whole answer; `opened` is what the prompt already held of it.
 
         Raises:
@@ -260,7 +269,14 @@ class Completions(Struct, frozen=True):
             "object": "text_completion",
             "created": envelope.created,
             "model": envelope.model,
-            "choices": [{"index": 0, "text": chunk.text, "logprobs": None, "finish_reason": finish}],
+            "choices": [
+                {
+                    "index": 0,
+                    "text": chunk.text,
+                    "logprobs": None,
+                    "finish_reason": finish,
+                }
+            ],
         }
         if chunk.usage:
             tokens = chunk.usage.input_tokens, chunk.usage.output_tokens
@@ -304,7 +320,10 @@ class Generate(Completions, frozen=True):
         text = json_bodies.string(body.get("response") or "", "`response`")
         if not body.get("done"):
             return CompletionChunk(text)
-        usage = Usage(json_bodies.count(body, "prompt_eval_count"), json_bodies.count(body, "eval_count"))
+        usage = Usage(
+            json_bodies.count(body, "prompt_eval_count"),
+            json_bodies.count(body, "eval_count"),
+        )
         return CompletionChunk(text, _finish(body.get("done_reason")) or "stop", usage)
 
     def is_answer(self, body: Mapping[str, Json]) -> bool:
@@ -342,7 +361,11 @@ class Generate(Completions, frozen=True):
         """Return an answer, or a line of a stream, that says this; see `piece`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}
-        fields: dict[str, Json] = {**head, "response": chunk.text, "done": bool(chunk.finish)}
+        fields: dict[str, Json] = {
+            **head,
+            "response": chunk.text,
+            "done": bool(chunk.finish),
+        }
         if chunk.finish:
             fields["done_reason"] = _WORDS[chunk.finish]
         if chunk.usage:
@@ -358,7 +381,10 @@ def _line(body: Json) -> str:
 
 
 def _tokens(usage: Mapping[str, Json]) -> Usage:
-    return Usage(json_bodies.count(usage, "prompt_tokens"), json_bodies.count(usage, "completion_tokens"))
+    return Usage(
+        json_bodies.count(usage, "prompt_tokens"),
+        json_bodies.count(usage, "completion_tokens"),
+    )
 
 
 def _finish(word: Json) -> Finish | None:

@@ -22,7 +22,14 @@ from msgspec.structs import replace
 
 from handrail._lazy import cached_property
 from handrail.calls import ToolCall, ToolResult
-from handrail.dialects import Conversation, ToolLike, compute_once, json_bodies, received, writing
+from handrail.dialects import (
+    Conversation,
+    ToolLike,
+    compute_once,
+    json_bodies,
+    received,
+    writing,
+)
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.prompts import reader as texts
 from handrail.dialects.prompts.chat_template import (
@@ -196,7 +203,13 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             count += prompt.count(result) - sum(prompt.count(template.result[1] + other) for other in others)
         return count - 1
 
-    def answer(self, turn: Turn, tools: Iterable[ToolLike] | None = None, *, opened: str | None = None) -> str:
+    def answer(
+        self,
+        turn: Turn,
+        tools: Iterable[ToolLike] | None = None,
+        *,
+        opened: str | None = None,
+    ) -> str:
         """Return the text with which a model of this family goes on after a prompt, with the mark that ends it.
 
         What the prompt has opened is not written again, and reasoning that it has opened is closed.
@@ -267,7 +280,10 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         else:
             offered = writing.as_collection(tools)
         names = writing.name_map(offered, self.names)
-        return PromptStream(texts.make_reader(self.syntax, self._describe_tools(offered, names), opened=opened), names)
+        return PromptStream(
+            texts.make_reader(self.syntax, self._describe_tools(offered, names), opened=opened),
+            names,
+        )
 
 
 class PromptStream:
@@ -340,7 +356,10 @@ class _PromptWriter:
         self._dialect = dialect
         self._template = dialect.template
         self._names = names
-        self._own_tools, self._tools = tools, dialect._describe_tools(tools, names) or ()
+        self._own_tools, self._tools = (
+            tools,
+            dialect._describe_tools(tools, names) or (),
+        )
 
     def opening(self, messages: Sequence[Message], options: Options) -> list[str]:
         """Return the texts of a whole prompt but for its first token, with what opens the answer."""
@@ -355,7 +374,11 @@ class _PromptWriter:
         entries = group_turns(rest, self._template)
         if self._template.forgets_calls:
             entries = without_old_calls(entries)
-        return [head.text, *self._turns(entries, head), self._answer_mark(entries, options)]
+        return [
+            head.text,
+            *self._turns(entries, head),
+            self._answer_mark(entries, options),
+        ]
 
     def results(
         self,

@@ -28,7 +28,10 @@ _NAME = re.compile(r"[^\W\d][\w\-]*(?:\.[^\W\d][\w\-]*)*")
 _WORD = re.compile(r"[^\W\d][\w\-]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _SPACE = re.compile(r"[ \t\r\n]*")
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))",
+    re.DOTALL,
+)
 _ESCAPED = dict(
     zip(
         "ntrabfv\\'\"\n",
@@ -276,7 +279,10 @@ class _Literals:
 
     def _value(self, equals: str) -> Json:
         self._space()
-        if quote := next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), ""):
+        if quote := next(
+            (quote for quote in self._quotes if self._text.startswith(quote, self._at)),
+            "",
+        ):
             return self._string(quote)
         character = self._text[self._at : self._at + 1]
         if character in _CLOSES:
@@ -332,7 +338,10 @@ class _Literals:
             if not comma:
                 raise ValueError("no comma")
             self._space()
-            quote = next((quote for quote in self._quotes if self._text.startswith(quote, self._at)), "")
+            quote = next(
+                (quote for quote in self._quotes if self._text.startswith(quote, self._at)),
+                "",
+            )
             if quote:
                 key = self._string(quote)
             else:

@@ -55,7 +55,20 @@ def _system(opening: Opening, text: str) -> str:
     return (environment + dates + text).join(_turn("system"))
 
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = (
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+)
 
 # ---------------------------------------------------------------------- calls as JSON
 
@@ -228,7 +241,11 @@ _JSON = SYNTAXES["llama3"]
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
     **{name: PromptDialect(name, _JSON, META) for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")},
     "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, format_result=_as_output)),
-    "llama3.2-vllm": PromptDialect("llama3.2-vllm", _JSON, replace(META, head=_vllm_small, format_result=_as_output)),
+    "llama3.2-vllm": PromptDialect(
+        "llama3.2-vllm",
+        _JSON,
+        replace(META, head=_vllm_small, format_result=_as_output),
+    ),
     "llama3-pythonic": PromptDialect(
         "llama3-pythonic",
         SYNTAXES["llama3-pythonic"],

@@ -255,7 +255,10 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
         _list_syntax(" ", ids=False),
         replace(
             _SPACED,
-            result=('[TOOL_RESULTS] [{"name": "{name}", "content": ', "}][/TOOL_RESULTS]"),
+            result=(
+                '[TOOL_RESULTS] [{"name": "{name}", "content": ',
+                "}][/TOOL_RESULTS]",
+            ),
             ids=_without,
             single=True,
             calls_alone=True,

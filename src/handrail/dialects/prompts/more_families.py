@@ -88,7 +88,12 @@ def _as_elements(tool: Described) -> str:
         "<parameters>",
     ]
     for name, schema in properties.items():
-        lines += ["<parameter>", f"<name>{name}</name>", *_as_tags(schema), "</parameter>"]
+        lines += [
+            "<parameter>",
+            f"<name>{name}</name>",
+            *_as_tags(schema),
+            "</parameter>",
+        ]
     return "\n".join([*lines, *_as_tags(parameters), "</parameters>", "</function>"])
 
 
@@ -530,7 +535,10 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         _harmony,
         ("<|start|>user<|message|>", "<|end|>"),
         ("<|start|>assistant", "<|end|>"),
-        ("<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>", "<|end|>"),
+        (
+            "<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>",
+            "<|end|>",
+        ),
         system=("<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"),
         format_result=as_json,
         single=True,

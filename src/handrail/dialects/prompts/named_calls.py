@@ -9,7 +9,12 @@ from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.prompts.buffer import Step, TextBuffer, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
+from handrail.dialects.prompts.call_format import (
+    MOST_NAME_CHARS,
+    AnswerSink,
+    Schemas,
+    is_name,
+)
 
 _COUNTED = re.compile(r"(?:functions\.)?(?P<name>.+):[0-9]+", re.DOTALL)
 

@@ -18,7 +18,12 @@ from msgspec import Struct
 
 from handrail.calls import ToolCall
 from handrail.dialects.prompts.buffer import Marks, Step, TextBuffer, marks
-from handrail.dialects.prompts.call_format import MOST_NAME_CHARS, AnswerSink, Schemas, is_name
+from handrail.dialects.prompts.call_format import (
+    MOST_NAME_CHARS,
+    AnswerSink,
+    Schemas,
+    is_name,
+)
 from handrail.errors import Json
 from handrail.parsing import strictjson
 from handrail.schemas.validation import coerce_text

@@ -24,7 +24,12 @@ from msgspec.structs import replace
 
 from handrail.dialects import ToolLike, writing
 from handrail.dialects.prompts import hermes, reader
-from handrail.dialects.prompts.chat_template import Opening, PromptHead, Template, as_json
+from handrail.dialects.prompts.chat_template import (
+    Opening,
+    PromptHead,
+    Template,
+    as_json,
+)
 from handrail.dialects.prompts.dialect import PromptDialect, PromptStream
 from handrail.dialects.prompts.named_calls import NamedCalls
 from handrail.dialects.prompts.reader import Reasoning, Syntax
@@ -58,7 +63,13 @@ def _head(opening: Opening) -> PromptHead:
 
 SYNTAX: Final = Syntax(
     formats=(NamedCalls("Action:", ("\nAction Input:",)),),
-    reasoning=Reasoning("Thought:", "Final Answer:", ended_by=("Action:",), after=" ", layout=(" ", "\n")),
+    reasoning=Reasoning(
+        "Thought:",
+        "Final Answer:",
+        ended_by=("Action:",),
+        after=" ",
+        layout=(" ", "\n"),
+    ),
     ends=("Observation:", "<|im_end|>", "<|endoftext|>"),
     others=("<|im_start|>",),
 )
@@ -93,7 +104,10 @@ class ReAct(PromptDialect, frozen=True):
     def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
         """Return a reader for one answer; see `PromptDialect.stream`."""
         names = writing.name_map(tools, self.names)
-        return _ReActStream(reader.make_reader(self.syntax, writing.as_collection(tools), opened=opened), names)
+        return _ReActStream(
+            reader.make_reader(self.syntax, writing.as_collection(tools), opened=opened),
+            names,
+        )
 
 
 class _ReActStream(PromptStream):

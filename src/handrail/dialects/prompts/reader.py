@@ -26,7 +26,14 @@ from handrail.dialects.prompts.call_format import CallFormat, Schemas
 from handrail.dialects.prompts.channels import Channels
 from handrail.dialects.prompts.quoted import FencedCalls, Fences
 from handrail.errors import ConfigError, Json
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+)
 
 _SPACE = " \t\r\n"
 _MOST_SILENT_CHARS = 64
@@ -82,7 +89,17 @@ class Syntax(Struct, frozen=True):
             channels = self.channels.tokens
         else:
             channels = ()
-        every = {token.strip() for token in (*formats, *thinking, *channels, *silent, *self.ends, *self.others)}
+        every = {
+            token.strip()
+            for token in (
+                *formats,
+                *thinking,
+                *channels,
+                *silent,
+                *self.ends,
+                *self.others,
+            )
+        }
         return tuple(
             sorted(
                 (each for each in every if _is_control(each)),
@@ -151,7 +168,12 @@ class TextReader:
             self._text += self._space
             self._space = []
         calls = call_assembly.with_ids([ToolCall(call.id, call.name, "".join(call.pieces)) for call in self._calls])
-        return Turn("".join(self._text), "".join(self._reasoning), tuple(calls), self._finish(finish))
+        return Turn(
+            "".join(self._text),
+            "".join(self._reasoning),
+            tuple(calls),
+            self._finish(finish),
+        )
 
     def _finish(self, stated: Finish | None) -> Finish:
         if stated not in (None, "stop", "calls"):
@@ -496,7 +518,10 @@ def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = 
     parts = [turn.text]
     if turn.reasoning and syntax.reasoning:
         form = syntax.reasoning
-        parts.insert(0, turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after)
+        parts.insert(
+            0,
+            turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after,
+        )
     if calls:
         parts.append(_format_for(syntax, turn.text).encode(calls, schemas))
     return "".join(parts)

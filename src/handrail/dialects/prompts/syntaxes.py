@@ -23,11 +23,22 @@ from handrail.dialects.prompts.reader import Reasoning, Syntax
 
 _CHATML = Syntax(
     ends=("<|im_end|>", "<|endoftext|>"),
-    others=("<|im_start|>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"),
+    others=(
+        "<|im_start|>",
+        "<tool_response>",
+        "</tool_response>",
+        "<tools>",
+        "</tools>",
+    ),
 )
 _LLAMA = Syntax(
     ends=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-    others=("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"),
+    others=(
+        "<|begin_of_text|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|python_tag|>",
+    ),
 )
 _LLAMA4 = Syntax(
     ends=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
@@ -37,57 +48,61 @@ _MISTRAL = Syntax(
     reasoning=Reasoning("[THINK]", "[/THINK]", layout=("", ""), after=""),
     ends=("</s>",),
     others=(
-        *(
-            "<s>",
-            "[INST]",
-            "[/INST]",
-            "[AVAILABLE_TOOLS]",
-            "[/AVAILABLE_TOOLS]",
-            "[TOOL_RESULTS]",
-            "[/TOOL_RESULTS]",
-        ),
-        *(
-            "[TOOL_CONTENT]",
-            "[SYSTEM_PROMPT]",
-            "[/SYSTEM_PROMPT]",
-            "[ARGS]",
-            "[CALL_ID]",
-            "[IMG]",
-        ),
+        "<s>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]",
+        "[/TOOL_RESULTS]",
+        "[TOOL_CONTENT]",
+        "[SYSTEM_PROMPT]",
+        "[/SYSTEM_PROMPT]",
+        "[ARGS]",
+        "[CALL_ID]",
+        "[IMG]",
     ),
 )
 _DEEPSEEK = Syntax(
     ends=("<｜end▁of▁sentence｜>",),
     others=(
-        *(
-            "<｜begin▁of▁sentence｜>",
-            "<｜User｜>",
-            "<｜Assistant｜>",
-            "<｜tool▁output▁begin｜>",
-            "<｜tool▁output▁end｜>",
-        ),
-        *("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
+        "<｜begin▁of▁sentence｜>",
+        "<｜User｜>",
+        "<｜Assistant｜>",
+        "<｜tool▁output▁begin｜>",
+        "<｜tool▁output▁end｜>",
+        "<｜tool▁outputs▁begin｜>",
+        "<｜tool▁outputs▁end｜>",
     ),
 )
 _COHERE = Syntax(
     ends=("<|END_OF_TURN_TOKEN|>",),
     silent=(
-        *(
-            "<|START_OF_TURN_TOKEN|>",
-            "<|CHATBOT_TOKEN|>",
-        ),  # a model that opens its turn once more
-        *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+        "<|START_OF_TURN_TOKEN|>",
+        "<|CHATBOT_TOKEN|>",  # a model that opens its turn once more
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
         *("<co>", ("</co: ", ">")),  # citations
     ),
     others=(
-        *("<|USER_TOKEN|>", "<|SYSTEM_TOKEN|>"),
-        *("<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
+        "<|USER_TOKEN|>",
+        "<|SYSTEM_TOKEN|>",
+        "<|START_TOOL_RESULT|>",
+        "<|END_TOOL_RESULT|>",
     ),
 )
 _GRANITE = Syntax(ends=("<|end_of_text|>",), others=("<|start_of_role|>", "<|end_of_role|>"))
 _KIMI = Syntax(
     ends=("<|im_end|>", "[EOS]"),
-    others=("<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "[BOS]"),
+    others=(
+        "<|im_user|>",
+        "<|im_assistant|>",
+        "<|im_system|>",
+        "<|im_middle|>",
+        "[BOS]",
+    ),
 )
 _GLM = Syntax(
     ends=("<|endoftext|>", "<|user|>", "<|observation|>"),
@@ -154,7 +169,13 @@ def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
     )
 
 
-_CODER = ParameterCalls(_FUNCTION, _PARAMETER, (("<tool_call>", "</tool_call>"),), padding="\n", gathered=False)
+_CODER = ParameterCalls(
+    _FUNCTION,
+    _PARAMETER,
+    (("<tool_call>", "</tool_call>"),),
+    padding="\n",
+    gathered=False,
+)
 _GLM_CALLS = ParameterCalls(Element("<tool_call>", "", closes="</tool_call>"), _ARGUMENT)
 _MISTRAL_LIST = JsonCalls(("[TOOL_CALLS]",), listed=_LIST, layout=(" ", ""), ids="last")
 _MISTRAL_NAMED = NamedCalls("[TOOL_CALLS]", ("[ARGS]",), id_mark="[CALL_ID]")
@@ -199,7 +220,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "llama4": replace(_LLAMA4, formats=_PYTHON_LISTS),
     "mistral": replace(_MISTRAL, formats=(_MISTRAL_LIST, _MISTRAL_NAMED)),
     "mistral-v11": replace(_MISTRAL, formats=(_MISTRAL_NAMED, _MISTRAL_LIST)),
-    "qwen3-coder": replace(_CHATML, formats=(_CODER,), reasoning=Reasoning(ended_by=("<tool_call>", "<function="))),
+    "qwen3-coder": replace(
+        _CHATML,
+        formats=(_CODER,),
+        reasoning=Reasoning(ended_by=("<tool_call>", "<function=")),
+    ),
     "harmony": Syntax(
         channels=Channels(
             "<|start|>assistant",
@@ -237,10 +262,23 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=("<role>", "</role>", "<tool_response>", "</tool_response>"),
     ),
     "spark": Syntax(
-        formats=(replace(_GLM_CALLS, parameter=replace(_ARGUMENT, attributes=""), layout="", between=""),),
+        formats=(
+            replace(
+                _GLM_CALLS,
+                parameter=replace(_ARGUMENT, attributes=""),
+                layout="",
+                between="",
+            ),
+        ),
         reasoning=_TIGHT,
         ends=("<｜end▁of▁sentence｜>",),
-        others=("<｜start▁of▁sentence｜>", "<|Bot|>", "<|User|>", "<|System|>", "<|Tool|>"),
+        others=(
+            "<｜start▁of▁sentence｜>",
+            "<|Bot|>",
+            "<|User|>",
+            "<|System|>",
+            "<|Tool|>",
+        ),
     ),
     "kimi-k2": replace(
         _KIMI,
@@ -424,7 +462,13 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "apriel": Syntax(
         formats=(_TOOL_CALLS,),
-        reasoning=Reasoning("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]", (), "\n", ("", "\n")),
+        reasoning=Reasoning(
+            "Here are my reasoning steps:\n",
+            "[BEGIN FINAL RESPONSE]",
+            (),
+            "\n",
+            ("", "\n"),
+        ),
         silent=("[END FINAL RESPONSE]",),
         ends=("<|end|>",),
         others=(

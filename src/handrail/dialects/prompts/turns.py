@@ -97,12 +97,17 @@ def _in_call_order(entry: Entry, template: Template) -> list[Entry]:
     """Return an answer with its results in the order of its calls, for some families as one answer for each call."""
     if not isinstance(entry, AnswerTurn) or not entry.turn.calls:
         return [entry]
-    places = {call.id: place for place, call in enumerate(entry.turn.calls)}
+    calls = entry.turn.calls
+    places = {call.id: place for place, call in enumerate(calls)}
     results = sorted(entry.results, key=lambda result: places.get(result.call_id, len(places)))
-    if not template.single or len(entry.turn.calls) == 1:
+    if not template.single or len(calls) == 1:
         return [AnswerTurn(entry.turn, results)]
-    first, *others = entry.turn.calls
-    turns = [replace(entry.turn, calls=[first]), *(Turn(calls=[call]) for call in others)]
-    apart = [AnswerTurn(turn, [result for result in results if result.call_id == turn.calls[0].id]) for turn in turns]
-    apart[-1].results.extend(result for result in results if result.call_id not in places)
-    return list(apart)
+    answers: list[Entry] = []
+    for place, call in enumerate(calls):
+        is_last = place == len(calls) - 1
+        turn = replace(entry.turn, calls=[call]) if place == 0 else Turn(calls=[call])
+        own = [result for result in results if result.call_id == call.id]
+        if is_last:
+            own += (result for result in results if result.call_id not in places)
+        answers.append(AnswerTurn(turn, own))
+    return answers

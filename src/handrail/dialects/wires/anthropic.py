@@ -155,7 +155,10 @@ class Anthropic(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        definitions = [*self.definitions(tools, strict=options.strict), *options.provider_tools]
+        definitions = [
+            *self.definitions(tools, strict=options.strict),
+            *options.provider_tools,
+        ]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
     def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
@@ -232,10 +235,16 @@ class Anthropic(BaseWire):
         rest = dict(body)
         contents = json_bodies.items(rest.pop("messages", []), "`messages`")
         messages = [*_parse_message({"role": "system", "content": rest.pop("system", None)})]
-        messages += (message for each in contents for message in _parse_message(json_bodies.mapping(each, "a message")))
-        listed = json_bodies.items(rest.pop("tools", None) or [], "`tools`")
-        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_parse_tool(tool) for tool in entries if _is_ours(tool)]
+        for content in contents:
+            messages += _parse_message(json_bodies.mapping(content, "a message"))
+        own_tools: list[Described] = []
+        provider_tools: list[Mapping[str, Json]] = []
+        for entry in json_bodies.items(rest.pop("tools", None) or [], "`tools`"):
+            tool = json_bodies.mapping(entry, "a tool")
+            if _is_ours(tool):
+                own_tools.append(_parse_tool(tool))
+            else:
+                provider_tools.append(tool)
         choice = json_bodies.mapping(rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`")
         alone = choice.get("disable_parallel_tool_use")
         output = _take_output(rest.pop("output_config", None), rest)
@@ -243,15 +252,15 @@ class Anthropic(BaseWire):
             model=str(rest.pop("model", "")),
             tool_choice=str(choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")),
             parallel=None if alone is None else not alone,
-            strict=any(tool.strict_parameters is not None for tool in tools),
+            strict=any(tool.strict_parameters is not None for tool in own_tools),
             max_tokens=rest.pop("max_tokens", None),
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=output,
-            provider_tools=tuple(tool for tool in entries if not _is_ours(tool)),
+            provider_tools=tuple(provider_tools),
             extra=rest,
         )
-        return messages, tools, options
+        return messages, own_tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Anthropic would send for a turn; it holds no time of creation."""
@@ -446,7 +455,10 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
         fields: dict[str, Json] = {"type": _CHOICES[choice]}
     else:
         is_provided = any(tool.get("name") == choice for tool in options.provider_tools)
-        fields = {"type": "tool", "name": choice if is_provided else names.to_wire(choice)}
+        fields = {
+            "type": "tool",
+            "name": choice if is_provided else names.to_wire(choice),
+        }
     if options.parallel is None or choice == "none":
         return fields
     return {**fields, "disable_parallel_tool_use": not options.parallel}
@@ -542,17 +554,21 @@ def _encode_turn(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Itera
     """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
-        unsigned: Tell reasoning that has no signature too, as we do when we are the provider.
+        unsigned: Include reasoning that has no signature too, as we do when we are the provider.
     """
     sent = _own_blocks(turn)
     if sent is not None:
         calls = iter(turn.calls)
         for block in sent:
-            yield (_encode_call(next(calls), names, block) if block.get("type") == "tool_use" else (dict(block), ""))
+            if block.get("type") == "tool_use":
+                yield _encode_call(next(calls), names, block)
+            else:
+                yield dict(block), ""
         return
     if unsigned and turn.reasoning:
         yield {"type": "thinking", "thinking": turn.reasoning, "signature": ""}, ""
-    if text := turn.text or ("" if unsigned else turn.refusal):
+    text = turn.text if unsigned else turn.text or turn.refusal
+    if text:
         yield {"type": "text", "text": text}, ""
     for call in turn.calls:
         yield _encode_call(call, names, {})
@@ -601,7 +617,11 @@ def _encode_attachment(thing: Attachment) -> Block | None:
     elif thing.url and (is_image or thing.media_type == "application/pdf"):
         source = {"type": "url", "url": thing.url}
     elif thing.base64 and (is_image or thing.media_type == "application/pdf"):
-        source = {"type": "base64", "media_type": thing.media_type, "data": thing.base64}
+        source = {
+            "type": "base64",
+            "media_type": thing.media_type,
+            "data": thing.base64,
+        }
     elif thing.base64 and thing.is_text:
         source = {"type": "text", "media_type": "text/plain", "data": thing.text}
     else:
@@ -670,16 +690,19 @@ def _foreign(message: Json) -> str:
     if message.get("role", "assistant") != "assistant":
         return f"its role is {message.get('role')!r}"
     content = message.get("content")
-    if isinstance(content, list):
-        # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-        types = [str(block.get("type") or next(iter(block), "")) for block in content if isinstance(block, Mapping)]
-        unknown = [each for each in types if each in _BLOCKS_OF_OTHERS or not each]
-        if unknown:
-            return f"it has content blocks of type {', '.join(dict.fromkeys(unknown))}"
-        return ""
     if isinstance(content, str):
         return ""
-    return f"its content is {json_bodies.kind(content)}"
+    if not isinstance(content, list):
+        return f"its content is {json_bodies.kind(content)}"
+    unknown = _blocks_of_others(content)
+    return f"it has content blocks of type {', '.join(unknown)}" if unknown else ""
+
+
+def _blocks_of_others(content: Sequence[Json]) -> list[str]:
+    """Return the types of the blocks that only other providers have, each once."""
+    # Bedrock's and Gemini's blocks have no type; their first key says what they are.
+    types = [str(block.get("type") or next(iter(block), "")) for block in content if isinstance(block, Mapping)]
+    return list(dict.fromkeys(each for each in types if each in _BLOCKS_OF_OTHERS or not each))
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -723,15 +746,23 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
         case "assistant":
             yield AssistantMessage(DIALECT.decode_message({"role": role, "content": blocks}))
         case "user":
-            contents = [block for block in blocks if block.get("type") != "tool_result"]
-            yield from (ToolMessage(_result(block)) for block in blocks if block.get("type") == "tool_result")
-            if contents or not blocks:
-                parts: tuple[Mapping[str, Json] | Media, ...] = ()
-                if [*map(set, contents)] != [{"type", "text"}]:
-                    parts = tuple(map(_part, contents))
-                yield UserMessage(_join_text(contents), parts)
+            yield from _parse_user_blocks(blocks)
         case _:
             raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
+
+
+def _parse_user_blocks(blocks: Sequence[Block]) -> Iterator[Message]:
+    contents: list[Block] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield ToolMessage(_result(block))
+        else:
+            contents.append(block)
+    if contents or not blocks:
+        parts: tuple[Mapping[str, Json] | Media, ...] = ()
+        if [*map(set, contents)] != [{"type", "text"}]:
+            parts = tuple(map(_part, contents))
+        yield UserMessage(_join_text(contents), parts)
 
 
 def _join_text(blocks: Iterable[Block]) -> str:
@@ -792,7 +823,12 @@ def _result(block: Block) -> ToolResult:
 
 
 def _head(envelope: Envelope) -> dict[str, Json]:
-    return {"id": envelope.id, "type": "message", "role": "assistant", "model": envelope.model}
+    return {
+        "id": envelope.id,
+        "type": "message",
+        "role": "assistant",
+        "model": envelope.model,
+    }
 
 
 def _end(turn: Turn) -> dict[str, Json]:

@@ -46,7 +46,10 @@ _GROWTH: Mapping[str, Mapping[str, str]] = {
     "thinking_delta": {"thinking": "thinking"},
     "signature_delta": {"signature": "signature"},
     "input_json_delta": {"partial_json": "input"},
-    "compaction_delta": {"content": "content", "encrypted_content": "encrypted_content"},
+    "compaction_delta": {
+        "content": "content",
+        "encrypted_content": "encrypted_content",
+    },
 }
 """Which texts a delta brings, by its type, and the fields of the block that they belong to."""
 
@@ -108,7 +111,12 @@ class ContentBlock:
     def text(self, name: str) -> str:
         """Return a field's text, whole."""
         beginning = self.fields.get(name)
-        return "".join((beginning if isinstance(beginning, str) else "", *self.pieces.get(name, ())))
+        return "".join(
+            (
+                beginning if isinstance(beginning, str) else "",
+                *self.pieces.get(name, ()),
+            )
+        )
 
     def raw(self) -> Block:
         """Return the block as it goes back."""
@@ -147,7 +155,12 @@ class MessageEnd(Struct, frozen=True):
             finish = FINISHES.get(word, "error")
         else:
             finish = "error"
-        return cls(finish, why if isinstance(why, str) else "", _usage(usage), fields.get("container"))
+        return cls(
+            finish,
+            why if isinstance(why, str) else "",
+            _usage(usage),
+            fields.get("container"),
+        )
 
 
 def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) -> Turn:
@@ -160,7 +173,11 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
         if block.is_call:
             raw["id"] = next(waiting).id
         content.append(raw)
-    message: dict[str, Json] = {"type": "message", "role": "assistant", "content": content}
+    message: dict[str, Json] = {
+        "type": "message",
+        "role": "assistant",
+        "content": content,
+    }
     if isinstance(end.container, Mapping):
         message["container"] = end.container
     return Turn(

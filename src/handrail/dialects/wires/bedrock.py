@@ -99,7 +99,12 @@ _EXCEPTIONS: Mapping[str, int] = {
 }
 """Events of a stream that are errors, and the status that they have elsewhere."""
 
-_PICTURES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_PICTURES = {
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+}
 _DOCUMENTS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -158,7 +163,11 @@ class Bedrock(BaseWire):
         return {"messages": conversation} | {key: value for key, value in fields.items() if value} | dict(options.extra)
 
     def _tool_config(
-        self, tools: Collection[ToolLike], names: NameMap, options: Options, has_calls: bool
+        self,
+        tools: Collection[ToolLike],
+        names: NameMap,
+        options: Options,
+        has_calls: bool,
     ) -> dict[str, Json] | None:
         choice = options.tool_choice
         check_choice(choice, tools, options.provider_tools)
@@ -207,7 +216,12 @@ class Bedrock(BaseWire):
             raise provider_errors.classify(None, {}, answer)
         output = json_bodies.mapping(answer.get("output"), "`output`")
         content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
-        turn = _turn(_parse_blocks(content), answer.get("stopReason"), answer.get("usage"), _name_map(tools))
+        turn = _turn(
+            _parse_blocks(content),
+            answer.get("stopReason"),
+            answer.get("usage"),
+            _name_map(tools),
+        )
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -254,27 +268,36 @@ class Bedrock(BaseWire):
             ModelError: As above: what both sides write is read by the same functions.
         """
         rest = dict(body)
-        system = _join_text(_blocks(rest.pop("system", None)))
-        messages: list[Message] = [SystemMessage(system)] if system else []
-        for message in json_bodies.items(rest.pop("messages", []), "`messages`"):
-            messages += _parse_message(json_bodies.mapping(message, "a message"))
+        messages = _take_messages(rest)
         config = json_bodies.mapping(rest.pop("toolConfig", None) or {}, "`toolConfig`")
-        listed = json_bodies.items(config.get("tools") or [], "`tools`")
-        entries = [json_bodies.mapping(tool, "a tool") for tool in listed]
-        tools = [_parse_tool(tool["toolSpec"]) for tool in entries if "toolSpec" in tool]
+        own_tools: list[Described] = []
+        provider_tools: list[Mapping[str, Json]] = []
+        for entry in json_bodies.items(config.get("tools") or [], "`tools`"):
+            tool = json_bodies.mapping(entry, "a tool")
+            if "toolSpec" in tool:
+                own_tools.append(_parse_tool(tool["toolSpec"]))
+            else:
+                provider_tools.append(tool)
         settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
+        max_tokens = settings.pop("maxTokens", None)
+        temperature = settings.pop("temperature", None)
+        model = str(rest.pop("model", ""))
+        stream = bool(rest.pop("stream", False))
+        output = _take_output(rest)
+        if settings:
+            rest["inferenceConfig"] = settings
         options = Options(
-            model=str(rest.pop("model", "")),
+            model=model,
             tool_choice=_parse_choice(config.get("toolChoice")),
-            strict=any(tool.strict_parameters is not None for tool in tools),
-            max_tokens=settings.pop("maxTokens", None),
-            temperature=settings.pop("temperature", None),
-            stream=bool(rest.pop("stream", False)),
-            output=_take_output(rest),
-            provider_tools=tuple(tool for tool in entries if "toolSpec" not in tool),
-            extra=rest | ({"inferenceConfig": settings} if settings else {}),
+            strict=any(tool.strict_parameters is not None for tool in own_tools),
+            max_tokens=max_tokens,
+            temperature=temperature,
+            stream=stream,
+            output=output,
+            provider_tools=tuple(provider_tools),
+            extra=rest,
         )
-        return messages, tools, options
+        return messages, own_tools, options
 
     def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
         """Return the body that Bedrock would send for a turn; it holds neither its model nor a time."""
@@ -312,7 +335,14 @@ class Bedrock(BaseWire):
             yield event({"contentBlockStop": at})
         if turn.finish != "error":
             yield event({"messageStop": {"stopReason": _FINISH_WORDS[turn.finish]}})
-            yield event({"metadata": {"usage": _encode_usage(turn.usage), "metrics": {"latencyMs": 1}}})
+            yield event(
+                {
+                    "metadata": {
+                        "usage": _encode_usage(turn.usage),
+                        "metrics": {"latencyMs": 1},
+                    }
+                }
+            )
 
 
 DIALECT = Bedrock()
@@ -464,8 +494,19 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     else:
         lossless = None
     if lossless is not None:
-        return {"toolSpec": {**definition, "inputSchema": {"json": lossless}, "strict": True}}
-    return {"toolSpec": {**definition, "inputSchema": {"json": {"type": "object", **tool.parameters}}}}
+        return {
+            "toolSpec": {
+                **definition,
+                "inputSchema": {"json": lossless},
+                "strict": True,
+            }
+        }
+    return {
+        "toolSpec": {
+            **definition,
+            "inputSchema": {"json": {"type": "object", **tool.parameters}},
+        }
+    }
 
 
 def _format(output: Output) -> dict[str, Json]:
@@ -493,7 +534,12 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
     ]
     conversation: list[dict[str, Json]] = []
     for role, group in groupby((each for each in encoded if each[1]), lambda each: each[0]):
-        conversation.append({"role": role, "content": [*chain.from_iterable(blocks for _, blocks in group)]})
+        conversation.append(
+            {
+                "role": role,
+                "content": [*chain.from_iterable(blocks for _, blocks in group)],
+            }
+        )
     return "\n\n".join(filter(None, system)), conversation
 
 
@@ -523,13 +569,18 @@ def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[t
     sent = _own_blocks(turn)
     if sent is not None:
         for block in sent:
-            yield (_encode_call(next(calls), names, block) if _is_call(block) else (dict(block), ""))
+            if _is_call(block):
+                yield _encode_call(next(calls), names, block)
+            else:
+                yield dict(block), ""
         return
     if own and turn.reasoning:
         yield {"reasoningContent": {"reasoningText": {"text": turn.reasoning}}}, ""
-    if text := turn.text or ("" if own else turn.refusal):
+    text = turn.text if own else turn.text or turn.refusal
+    if text:
         yield {"text": text}, ""
-    yield from (_encode_call(call, names, {}) for call in calls)
+    for call in calls:
+        yield _encode_call(call, names, {})
 
 
 def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
@@ -654,7 +705,11 @@ def _arguments(block: Block) -> str:
 
 def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
     if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
-        raise ModelError(f"the model wrote what its provider cannot read ({stop})", code=stop, retryable=True)
+        raise ModelError(
+            f"the model wrote what its provider cannot read ({stop})",
+            code=stop,
+            retryable=True,
+        )
     calls_on_wire: list[ToolCall] = []
     content: list[Block] = []
     for block, arguments in answered:
@@ -690,7 +745,12 @@ def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
     cached, written = (json_bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write"))
     read = json_bodies.count(usage, "inputTokens") + cached + written
-    return Usage(read, json_bodies.count(usage, "outputTokens"), cached, cache_written_tokens=written)
+    return Usage(
+        read,
+        json_bodies.count(usage, "outputTokens"),
+        cached,
+        cache_written_tokens=written,
+    )
 
 
 def _foreign(message: Json) -> str:
@@ -753,7 +813,23 @@ def _parse_tool(spec: Json) -> Described:
         strict = parameters
     else:
         strict = None
-    return Described(str(definition["name"]), str(definition.get("description") or ""), parameters, strict)
+    return Described(
+        str(definition["name"]),
+        str(definition.get("description") or ""),
+        parameters,
+        strict,
+    )
+
+
+def _take_messages(fields: dict[str, Json]) -> list[Message]:
+    """Take the conversation out of a request's fields."""
+    messages: list[Message] = []
+    system = _join_text(_blocks(fields.pop("system", None)))
+    if system:
+        messages.append(SystemMessage(system))
+    for message in json_bodies.items(fields.pop("messages", []), "`messages`"):
+        messages += _parse_message(json_bodies.mapping(message, "a message"))
+    return messages
 
 
 def _parse_choice(choice: Json) -> str:
@@ -806,7 +882,11 @@ def _media(block: Mapping[str, Json]) -> Media | None:
     location = source.get("s3Location")
     if isinstance(location, Mapping):
         return Media(media_type, url=str(location.get("uri")), name=name)
-    return Media(media_type, Attachment(media_type, str(source.get("bytes") or "")).bytes, name=name)
+    return Media(
+        media_type,
+        Attachment(media_type, str(source.get("bytes") or "")).bytes,
+        name=name,
+    )
 
 
 def _result(fields: Json) -> ToolResult:
@@ -821,7 +901,13 @@ def _result(fields: Json) -> ToolResult:
     else:
         failure = None
     media = tuple(filter(None, map(_media, blocks)))
-    return ToolResult(str(fields.get("toolUseId") or ""), value=text, failure=failure, text=text, media=media)
+    return ToolResult(
+        str(fields.get("toolUseId") or ""),
+        value=text,
+        failure=failure,
+        text=text,
+        media=media,
+    )
 
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:

@@ -192,7 +192,12 @@ def parse_turn(body: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Tu
     if choice.get("error"):
         raise provider_errors.classify(None, {}, {"error": choice["error"]})
     message = _whole_message(choice, body)
-    return build_turn(message, _parse_finish(choice.get("finish_reason")), _parse_usage(body.get("usage")), tools)
+    return build_turn(
+        message,
+        _parse_finish(choice.get("finish_reason")),
+        _parse_usage(body.get("usage")),
+        tools,
+    )
 
 
 def chat_names(tools: Iterable[ToolLike] | None) -> NameMap:
@@ -263,7 +268,12 @@ def _parse_finish(word: Json) -> Finish:
     return "error"
 
 
-def build_turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
+def build_turn(
+    message: Mapping[str, Json],
+    finish: Finish,
+    usage: Usage,
+    tools: Iterable[ToolLike] | None,
+) -> Turn:
     """Return the turn that a message is."""
     text, thought = _content(message.get("content"))
     wire = _calls(message)
@@ -316,7 +326,10 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
     name = function.get("name")
     value = function.get("arguments")
     if value is None:
-        value = next((function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None), None)
+        value = next(
+            (function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None),
+            None,
+        )
     arguments = json_bodies.json_text(value, "what a tool is called with")
     if isinstance(id, str | int | float):
         call_id = str(id)

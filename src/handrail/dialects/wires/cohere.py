@@ -79,7 +79,11 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
     "error": None,
 }
 
-_CHOICES: Mapping[str, str | None] = {"auto": None, "required": "REQUIRED", "none": "NONE"}
+_CHOICES: Mapping[str, str | None] = {
+    "auto": None,
+    "required": "REQUIRED",
+    "none": "NONE",
+}
 _CHOICES_BACK: Mapping[Json, str] = {word: choice for choice, word in _CHOICES.items()}
 
 _BLOCKS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
@@ -173,7 +177,12 @@ class Cohere(BaseWire):
         if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
             raise provider_errors.classify(None, {}, answer)
         message = json_bodies.mapping(answer.get("message"), "`message`")
-        turn = _turn(message, _finish(answer.get("finish_reason")), _usage(answer.get("usage")), tools)
+        turn = _turn(
+            message,
+            _finish(answer.get("finish_reason")),
+            _usage(answer.get("usage")),
+            tools,
+        )
         return received.whole_turn(turn)
 
     def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
@@ -273,7 +282,11 @@ class Cohere(BaseWire):
                 tool_calls={**call, "function": {**function, "arguments": ""}},
             )
             for piece in pieces(function["arguments"], piece_chars):
-                yield _event("tool-call-delta", index, tool_calls={"function": {"arguments": piece}})
+                yield _event(
+                    "tool-call-delta",
+                    index,
+                    tool_calls={"function": {"arguments": piece}},
+                )
             yield _event("tool-call-end", index)
         if turn.finish != "error":
             end = {
@@ -344,28 +357,32 @@ class CohereStream(EventStream):
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def _take_call(self, kind: str, index: Json, fields: Json, deltas: list[Delta]) -> None:
-        fields = json_bodies.mapping(fields, "a call of the stream")
+    def _take_call(self, kind: str, index: Json, value: Json, deltas: list[Delta]) -> None:
+        fields = json_bodies.mapping(value, "a call of the stream")
         function = json_bodies.mapping(fields.get("function") or {}, "the function of a call")
         call = self._open.get(index)
-        if kind == "tool-call-start" or call is None:
-            if kind == "tool-call-end":
-                return
+        if call is None and kind == "tool-call-end":
+            return
+        if call is None or kind == "tool-call-start":
             id = json_bodies.string(fields.get("id") or "", "a call's id")
             if call is not None and id and id == call.id:
                 return  # gateways repeat events, and one call must not become two
-            call = _StreamedCall(
-                len(self._calls),
+            call = self._begin_call(
+                index,
                 id,
                 json_bodies.string(function.get("name") or "", "a tool's name"),
             )
-            self._calls.append(call)
-            self._open[index] = call
         text = call.grow(json_bodies.string(function.get("arguments") or "", "the arguments of a call"))
         if kind == "tool-call-end":
             text = call.end()
         if text:
             deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
+
+    def _begin_call(self, index: Json, id: str, name: str) -> _StreamedCall:
+        call = _StreamedCall(len(self._calls), id, name)
+        self._calls.append(call)
+        self._open[index] = call
+        return call
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -480,7 +497,10 @@ def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
         "tool_calls": _CHAT.encode_message(AssistantMessage(turn), names).get("tool_calls"),
         "citations": raw.get("citations"),
     }
-    return {"role": "assistant", **{name: value for name, value in fields.items() if value}}
+    return {
+        "role": "assistant",
+        **{name: value for name, value in fields.items() if value},
+    }
 
 
 def _is_own(content: Json) -> bool:
@@ -522,7 +542,12 @@ def _arguments(text: str) -> str:
     return "{}" if text == _NONE else text
 
 
-def _turn(message: Mapping[str, Json], finish: Finish, usage: Usage, tools: Iterable[ToolLike] | None) -> Turn:
+def _turn(
+    message: Mapping[str, Json],
+    finish: Finish,
+    usage: Usage,
+    tools: Iterable[ToolLike] | None,
+) -> Turn:
     content = message.get("content") or []
     text = [{"type": "text", "text": content}]
     if isinstance(content, str):
@@ -613,7 +638,11 @@ def _encode_calls(turn: Turn, names: NameMap) -> list[dict[str, Json]]:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    return {"billed_units": tokens, "tokens": tokens, "cached_tokens": usage.cached_tokens}
+    return {
+        "billed_units": tokens,
+        "tokens": tokens,
+        "cached_tokens": usage.cached_tokens,
+    }
 
 
 def _event(type: str, index: int, **message: Json) -> str:

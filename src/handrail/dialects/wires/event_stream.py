@@ -60,7 +60,11 @@ class EventStream(ABC):
             elif strays := "\n".join(self._splitter.strays):
                 self._turn = self.decode_plain(strays)
             else:
-                raise ModelError("the stream ended before its first event", code="unreadable", retryable=True)
+                raise ModelError(
+                    "the stream ended before its first event",
+                    code="unreadable",
+                    retryable=True,
+                )
         if self._error:
             raise self._error
         return self._turn
@@ -69,7 +73,10 @@ class EventStream(ABC):
         deltas: list[Delta] = []
         for event in events:
             self._has_events = True
-            if event.data.strip() in ("[DONE]", ""):  # an empty one keeps the connection open
+            if event.data.strip() in (
+                "[DONE]",
+                "",
+            ):  # an empty one keeps the connection open
                 continue
             try:
                 self.take(event, deltas)

@@ -353,7 +353,10 @@ def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
 
 
 def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
-    declaration: dict[str, Json] = {"name": names.to_wire(tool.name), "description": tool.description}
+    declaration: dict[str, Json] = {
+        "name": names.to_wire(tool.name),
+        "description": tool.description,
+    }
     schema = dict(tool.parameters)
     if not any(value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING):
         return declaration  # Gemini refuses an object without properties
@@ -417,14 +420,20 @@ def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[P
     if sent is not None:
         calls = iter(turn.calls)
         for part in sent:
-            yield (_encode_call(next(calls), names, part, own) if "functionCall" in part else dict(part))
+            if "functionCall" in part:
+                yield _encode_call(next(calls), names, part, own)
+            else:
+                yield dict(part)
         return
     if own and turn.reasoning:
         yield {"text": turn.reasoning, "thought": True}
-    if text := turn.text or ("" if own else turn.refusal):
+    text = turn.text if own else turn.text or turn.refusal
+    if text:
         yield {"text": text}
-    for place, call in enumerate(turn.calls):
-        yield _encode_call(call, names, {} if own or place else {"thoughtSignature": _UNSIGNED}, own)
+    signature: Part = {} if own else {"thoughtSignature": _UNSIGNED}
+    for call in turn.calls:
+        yield _encode_call(call, names, signature, own)
+        signature = {}  # the first call alone has one
 
 
 def _own_parts(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
@@ -460,7 +469,13 @@ def _id(id: str) -> dict[str, Json]:
 
 def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
     """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
-    yield {"functionResponse": {**_id(result.call_id), "name": name, "response": _response(result)}}
+    yield {
+        "functionResponse": {
+            **_id(result.call_id),
+            "name": name,
+            "response": _response(result),
+        }
+    }
     yield from (_encode_attachment(thing) for thing in filter(None, map(parse_attachment, result.media)))
 
 

@@ -51,7 +51,11 @@ FINISHES: Mapping[str, Finish] = {
 }
 """Reasons to finish. Others, and those yet to be invented, are no good end."""
 
-_WORTH_ANOTHER_TRY = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"}
+_WORTH_ANOTHER_TRY = {
+    "MALFORMED_FUNCTION_CALL",
+    "UNEXPECTED_TOOL_CALL",
+    "MALFORMED_RESPONSE",
+}
 """The model wrote what Gemini's own parser refused, and the answer holds none of it: mostly the next one is good."""
 
 _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
@@ -108,7 +112,10 @@ class AnswerAssembler:
         """
         if not self._candidates_came:
             raise json_bodies.unreadable("it has no `candidates`")
-        calls = with_ids([ToolCall(call.id, call.name, call.arguments) for call in self._calls], self._id)
+        calls = with_ids(
+            [ToolCall(call.id, call.name, call.arguments) for call in self._calls],
+            self._id,
+        )
         self._raise_if_malformed(has_calls=bool(calls))
         finish = FINISHES.get(self._finish, "error")
         refusal = ""
@@ -156,7 +163,11 @@ class AnswerAssembler:
 
     def _take_part(self, part: Mapping[str, Json], deltas: list[Delta]) -> None:
         if part.get("functionCall") is not None:
-            self._take_call(part, json_bodies.mapping(part["functionCall"], "a `functionCall`"), deltas)
+            self._take_call(
+                part,
+                json_bodies.mapping(part["functionCall"], "a `functionCall`"),
+                deltas,
+            )
         elif part.get("text") is not None:
             self._take_text(_TextPart(part), deltas)
         elif fields := received.sendable_fields(part):

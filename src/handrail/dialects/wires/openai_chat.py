@@ -137,7 +137,10 @@ class OpenAIChat(BaseWire):
             case SystemMessage(text):
                 return {"role": "system", "content": text}
             case UserMessage(text, parts):
-                return {"role": "user", "content": list(map(_part, parts)) if parts else text}
+                return {
+                    "role": "user",
+                    "content": list(map(_part, parts)) if parts else text,
+                }
             case ToolMessage(result):
                 return _encode_result(result)
             case AssistantMessage(turn):
@@ -276,7 +279,12 @@ class OpenAIChat(BaseWire):
             "refusal": None,
         }
         for delta in (opening, *_encode_deltas(turn, names, piece_chars)):
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+            choice = {
+                "index": 0,
+                "delta": delta,
+                "logprobs": None,
+                "finish_reason": None,
+            }
             yield event({**head, "choices": [choice], **spare})
         if turn.finish == "error":
             return
@@ -322,7 +330,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     else:
         lossless = None
     if lossless is None:
-        return {"type": "function", "function": {**function, "parameters": tool.parameters}}
+        return {
+            "type": "function",
+            "function": {**function, "parameters": tool.parameters},
+        }
     return {
         "type": "function",
         "function": {**function, "parameters": lossless, "strict": True},
@@ -377,7 +388,10 @@ def _part(part: Mapping[str, Json] | Media) -> Mapping[str, Json]:
             "type": "input_audio",
             "input_audio": {"data": part.base64, "format": SOUNDS.get(form, form)},
         }
-    return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.link}}
+    return {
+        "type": "file",
+        "file": {"filename": part.name or "file", "file_data": part.link},
+    }
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
@@ -391,17 +405,21 @@ def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     if turn.refusal:
         message["refusal"] = turn.refusal
     if turn.calls:
-        sent = raw.get("tool_calls")
-        if isinstance(sent, list) and len(sent) == len(turn.calls):
-            extras = sent
-        else:
-            extras = [{}] * len(turn.calls)
-        message["tool_calls"] = [
-            _encode_call(call, names, as_history(call.arguments))
-            | {key: extra[key] for key in CALL_GOES_BACK if isinstance(extra, Mapping) and extra.get(key)}
-            for call, extra in zip(turn.calls, extras, strict=True)
-        ]
+        message["tool_calls"] = _encode_calls(turn.calls, names, raw.get("tool_calls"))
     return message
+
+
+def _encode_calls(calls: Sequence[ToolCall], names: NameMap, sent: Json) -> list[dict[str, Json]]:
+    """Return the calls of a history, with those fields of the provider's calls `sent` that have to go back."""
+    if not isinstance(sent, list) or len(sent) != len(calls):
+        sent = [{}] * len(calls)
+    encoded: list[dict[str, Json]] = []
+    for call, original in zip(calls, sent, strict=True):
+        fields = _encode_call(call, names, as_history(call.arguments))
+        if isinstance(original, Mapping):
+            fields |= {key: original[key] for key in CALL_GOES_BACK if original.get(key)}
+        encoded.append(fields)
+    return encoded
 
 
 def _encode_call(call: ToolCall, names: NameMap, arguments: str) -> dict[str, Json]:
@@ -413,7 +431,11 @@ def _encode_call(call: ToolCall, names: NameMap, arguments: str) -> dict[str, Js
 
 
 def _encode_result(result: ToolResult) -> dict[str, Json]:
-    return {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)}
+    return {
+        "role": "tool",
+        "tool_call_id": result.call_id,
+        "content": result_text(result),
+    }
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -449,7 +471,12 @@ def _parse_tool(tool: Json) -> Described:
         strict = parameters
     else:
         strict = None
-    return Described(str(function["name"]), str(function.get("description") or ""), parameters, strict)
+    return Described(
+        str(function["name"]),
+        str(function.get("description") or ""),
+        parameters,
+        strict,
+    )
 
 
 def _parse_choice(choice: Json) -> str:

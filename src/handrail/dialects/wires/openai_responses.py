@@ -30,10 +30,21 @@ from handrail.dialects import (
     received,
 )
 from handrail.dialects.names import NameMap, NameRule
-from handrail.dialects.parts import SOUNDS, Attachment, data_url, describe_hidden, parse_attachment
+from handrail.dialects.parts import (
+    SOUNDS,
+    Attachment,
+    data_url,
+    describe_hidden,
+    parse_attachment,
+)
 from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
-from handrail.dialects.wires.responses_items import CALLS, OutputAssembler, OutputItem, TextPosition
+from handrail.dialects.wires.responses_items import (
+    CALLS,
+    OutputAssembler,
+    OutputItem,
+    TextPosition,
+)
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
@@ -66,7 +77,10 @@ from handrail.schemas.portability import NotPortable, for_openai_strict
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
 
-_STATELESS: Mapping[str, Json] = {"store": False, "include": ["reasoning.encrypted_content"]}
+_STATELESS: Mapping[str, Json] = {
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+}
 """Said in every request: keep nothing, and give us the reasoning in a form that can come back."""
 
 _FINISHES: Mapping[str, Finish] = {
@@ -167,7 +181,10 @@ class OpenAIResponses(BaseWire):
             "stream": options.stream or None,
         }
         is_stored = bool(options.extra.get("store"))
-        body: dict[str, Json] = {"input": _items(history, names, is_stored), **_STATELESS}
+        body: dict[str, Json] = {
+            "input": _items(history, names, is_stored),
+            **_STATELESS,
+        }
         body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
@@ -492,7 +509,11 @@ def _plain_message(item: Mapping[str, Json]) -> list[dict[str, Json]]:
         content = _join_parts(content or ())
     if not content:
         return []
-    message: dict[str, Json] = {"type": "message", "role": "assistant", "content": content}
+    message: dict[str, Json] = {
+        "type": "message",
+        "role": "assistant",
+        "content": content,
+    }
     if item.get("phase"):
         message["phase"] = item["phase"]
     return [message]
@@ -730,7 +751,12 @@ def _parse_turn(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
 def _parse_tool(tool: Mapping[str, Json]) -> Described:
     if not tool.get("name"):
         raise ConfigError("the request has a function without a name")
-    parameters = dict(_require_object(tool.get("parameters") or {"type": "object", "properties": {}}, "`parameters`"))
+    parameters = dict(
+        _require_object(
+            tool.get("parameters") or {"type": "object", "properties": {}},
+            "`parameters`",
+        )
+    )
     if tool.get("strict"):
         strict = parameters
     else:
@@ -748,7 +774,11 @@ def _take_output(rest: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of what a request says of its text."""
     match rest.get("text"):
         case {
-            "format": {"type": "json_schema", "name": str(name), "schema": dict(schema)},
+            "format": {
+                "type": "json_schema",
+                "name": str(name),
+                "schema": dict(schema),
+            },
             **others,
         }:
             rest.pop("text")
@@ -846,7 +876,13 @@ _PART_EVENTS: Mapping[str, tuple[str, str, str]] = {
 def _part_events(part: dict[str, Json], place: dict[str, Json], piece_chars: int) -> Iterator[dict[str, Json]]:
     frame, name, key = _PART_EVENTS[part["type"]]
     yield {"type": f"response.{frame}.added", **place, "part": {**part, key: ""}}
-    yield from _text_events(name, key, part[key], place | ({"logprobs": []} if key == "text" else {}), piece_chars)
+    yield from _text_events(
+        name,
+        key,
+        part[key],
+        place | ({"logprobs": []} if key == "text" else {}),
+        piece_chars,
+    )
     yield {"type": f"response.{frame}.done", **place, "part": part}
 
 

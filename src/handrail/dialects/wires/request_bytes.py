@@ -131,7 +131,13 @@ class RequestEncoder:
         )
         return self._remember(extended, history)
 
-    def _whole(self, messages: Sequence[Message], tools: Any, definitions: Json, options: Options) -> _EncodedRequest:
+    def _whole(
+        self,
+        messages: Sequence[Message],
+        tools: Any,
+        definitions: Json,
+        options: Options,
+    ) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
         tools_bytes = self._take_tools(fields, options)

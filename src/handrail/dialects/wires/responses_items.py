@@ -84,7 +84,10 @@ _PARTS: Mapping[str, _Part] = {
 }
 _KINDS: Mapping[tuple[str, str, str], tuple[str, str]] = {
     (item, part.field, part.type): (kind, part.text)
-    for item, kinds in (("reasoning", ("summary", "thought")), ("message", ("text", "refusal")))
+    for item, kinds in (
+        ("reasoning", ("summary", "thought")),
+        ("message", ("text", "refusal")),
+    )
     for kind in kinds
     for part in (_PARTS[kind],)
 }
@@ -131,7 +134,11 @@ class OutputItem:
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
         if field := CALLS.get(self.type):
-            return {**self.fields, "type": self.type, field: self.text_at(TextPosition("call"))}
+            return {
+                **self.fields,
+                "type": self.type,
+                field: self.text_at(TextPosition("call")),
+            }
         parts: dict[str, list[Json]] = {}
         for position in self.pieces:
             part = _PARTS[position.kind]
@@ -319,7 +326,13 @@ class OutputAssembler:
         if (number := _number(index)) is not None:
             self._by_index[number] = item
 
-    def _complete(self, item: OutputItem, fields: Mapping[str, Json], index: Json, deltas: list[Delta]) -> None:
+    def _complete(
+        self,
+        item: OutputItem,
+        fields: Mapping[str, Json],
+        index: Json,
+        deltas: list[Delta],
+    ) -> None:
         self._update(item, fields, index)
         self._say_rest(item, fields, deltas)
         self._close_free_text(item, deltas)
@@ -348,7 +361,10 @@ class OutputAssembler:
             self._by_index.get(-1 if index is None else index),
             self._by_call_id.get(_text(fields, "call_id")),
         )
-        return next((each for each in others if each and each.type == type and not each.is_whole), None)
+        return next(
+            (each for each in others if each and each.type == type and not each.is_whole),
+            None,
+        )
 
     def _match_items(self, listed: list[Mapping[str, Json]]) -> list[OutputItem | None]:
         """Return the item that each entry of the list at the answer's end repeats, or None if it is a new one.
