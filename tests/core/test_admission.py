@@ -58,10 +58,10 @@ CONTAINER = levels.IsolationLevels([levels.LevelOffer("container", "")])
 def unknown_machine():
     """Nobody has looked for sandboxes: whoever asks for one starts processes."""
     levels.offered.cache_clear()
-    bubblewrap._tried.cache_clear()
+    bubblewrap._probe.cache_clear()
     yield
     levels.offered.cache_clear()
-    bubblewrap._tried.cache_clear()
+    bubblewrap._probe.cache_clear()
 
 
 @pytest.mark.parametrize("isolation", levels.LEVELS)

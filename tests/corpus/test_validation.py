@@ -5,7 +5,7 @@ import json
 import pytest
 
 from handrail.errors import Failure
-from handrail.schemas.hints import imported
+from handrail.schemas.hints import import_schema
 from handrail.schemas.validation import Checked, Checker, coerce_text
 from tests.support.corpus import rows
 
@@ -18,13 +18,13 @@ MISPLACED_IN_GOLD = {"parallel_multiple_26"}
 
 
 def checkers(row):
-    return {tool["name"]: Checker(imported(tool["parameters"])) for tool in row["tools"]}
+    return {tool["name"]: Checker(import_schema(tool["parameters"])) for tool in row["tools"]}
 
 
 @pytest.mark.parametrize("coerce", [True, False])
 def test_every_broken_call_is_refused_by_the_name_of_its_parameter(coerce):
     for row in MUTATED:
-        verdict = Checker(imported(row["tool"]["parameters"]), coerce=coerce).check(row["arguments"])
+        verdict = Checker(import_schema(row["tool"]["parameters"]), coerce=coerce).check(row["arguments"])
         if row["kind"] == "number_as_string" and coerce:
             assert isinstance(verdict, Checked), row["id"]
             assert verdict.arguments == row["intended_arguments"], row["id"]
@@ -46,14 +46,14 @@ WORDS = {
 @pytest.mark.parametrize("kind", WORDS)
 def test_the_wording_differs_by_the_kind_of_mistake(kind):
     for row in (row for row in MUTATED if row["kind"] == kind):
-        told = Checker(imported(row["tool"]["parameters"])).check(row["arguments"]).message
+        told = Checker(import_schema(row["tool"]["parameters"])).check(row["arguments"]).message
         assert any(words in told for words in WORDS[kind]), (row["id"], told)
 
 
 def test_bfcls_own_types_are_imported_as_json_schema():
     for row in BFCL:
         for raw, tool in zip(row["tools_raw"], row["tools"], strict=True):
-            assert imported(raw["parameters"]) == tool["parameters"], row["id"]
+            assert import_schema(raw["parameters"]) == tool["parameters"], row["id"]
 
 
 @pytest.mark.parametrize("corpus", [BFCL, ACEBENCH], ids=["bfcl", "acebench"])
@@ -76,8 +76,8 @@ def test_all_calls_over_many_turns_fit_but_those_known_not_to():
     docs = rows("bfcl/multi_turn_api_docs.json")
     known = {(kind, doc["name"]): doc for kind, functions in docs.items() for doc in functions}
     for doc in known.values():
-        assert imported(doc["raw"]["parameters"]) == doc["parameters"]
-    compiled = {name: Checker(imported(doc["parameters"])) for name, doc in known.items()}
+        assert import_schema(doc["raw"]["parameters"]) == doc["parameters"]
+    compiled = {name: Checker(import_schema(doc["parameters"])) for name, doc in known.items()}
     calls = [call for row in rows("bfcl/multi_turn.jsonl.gz") for turn in row["gold_turns"] for call in turn]
     for call in calls:
         fits = isinstance(compiled[call["class"], call["name"]].check(call["arguments"]), Checked)
@@ -93,11 +93,11 @@ def test_text_is_coerced_as_the_corpus_has_it():
 def test_a_list_written_as_text_is_repaired_by_its_schema():
     for row in rows("malformed/arguments.jsonl"):
         if row["policy"] == "repair_by_schema":
-            verdict = Checker(imported(row["schema"])).check(json.loads(row["raw"]))
+            verdict = Checker(import_schema(row["schema"])).check(json.loads(row["raw"]))
             assert (verdict.arguments, bool(verdict.repairs)) == (row["intended"], True)
 
 
 def test_every_real_mcp_tool_is_imported():
     for tool in rows("mcp_tools/tools.jsonl"):
         schema = tool.get("parameters") or tool.get("inputSchema") or tool.get("input_schema")
-        assert imported(schema)["type"] == "object", tool["name"]
+        assert import_schema(schema)["type"] == "object", tool["name"]

@@ -13,7 +13,7 @@ from handrail import linting
 from handrail.dialects import dialect
 from handrail.errors import ConfigError
 from handrail.linting import RULES, Settings, fixes, sarif, texts
-from handrail.linting.sets import tokens_in
+from handrail.linting.sets import count_tokens
 from handrail.linting.subjects import WIRES
 from tests.support import lint_page
 
@@ -277,7 +277,7 @@ UNTIDY = {
 
 
 def test_what_is_set_right_takes_the_same_arguments_and_says_the_same_words():
-    changed, done = fixes.fixed({"tools": [UNTIDY]})
+    changed, done = fixes.fix_document({"tools": [UNTIDY]})
     tool = changed["tools"][0]
     assert [(each.tool, each.rules) for each in done] == [("find", ["schema-foreign", "text-untidy"])]
     assert tool["inputSchema"] == {
@@ -290,8 +290,8 @@ def test_what_is_set_right_takes_the_same_arguments_and_says_the_same_words():
 
 
 def test_a_second_time_nothing_is_left_to_set_right():
-    changed, _ = fixes.fixed([UNTIDY])
-    assert fixes.fixed(changed) == (changed, [])
+    changed, _ = fixes.fix_document([UNTIDY])
+    assert fixes.fix_document(changed) == (changed, [])
 
 
 def test_what_has_no_single_meaning_is_left_as_it_is():
@@ -300,12 +300,12 @@ def test_what_has_no_single_meaning_is_left_as_it_is():
         "description": "Find an order.",
         "parameters": {"type": "object", "properties": {"n": {"type": "wish"}}},
     }
-    assert fixes.fixed([odd]) == ([odd], [])
+    assert fixes.fix_document([odd]) == ([odd], [])
 
 
 def test_an_openapi_document_is_not_set_right():
     with pytest.raises(ConfigError, match="change it there"):
-        fixes.fixed(OPENAPI)
+        fixes.fix_document(OPENAPI)
 
 
 # ---------------------------------------------------------------------- telling
@@ -322,9 +322,9 @@ def test_a_report_fails_for_errors_and_strictly_for_warnings():
 
 def test_sarif_names_rule_level_place_and_reason():
     settings = Settings(ignore={"find": {"parameter-name-empty": "Everybody says q."}})
-    subject = replace(linting.subjects_of([{"name": "find", "description": "", "parameters": SCHEMA}])[0],
+    subject = replace(linting.read_subjects([{"name": "find", "description": "", "parameters": SCHEMA}])[0],
                       place=linting.Place("tools.json", 7))  # fmt: skip
-    log = sarif.log_of(linting.look_at([subject], settings), RULES)
+    log = sarif.encode_log(linting.check_subjects([subject], settings), RULES)
     run = log["runs"][0]
     by_rule = {result["ruleId"]: result for result in run["results"]}
     assert log["version"] == "2.1.0"
@@ -356,7 +356,7 @@ def test_a_definition_costs_more_the_more_it_says():
     ("", 0, 0),
 ])  # fmt: skip
 def test_tokens_are_estimated_by_the_classes_of_characters(text, least, most):
-    assert least <= tokens_in(text) <= most
+    assert least <= count_tokens(text) <= most
 
 
 @pytest.mark.parametrize("name", ["get_order", "orders.get", "查询", "a" * 65, "9lives"])

@@ -96,7 +96,7 @@ def test_a_dict_that_is_nested_too_deep_is_one_clear_error(drive):
 
 def test_a_copy_of_json_shares_nothing_that_can_be_changed():
     value = {"a": [{"b": [1]}], "c": "x"}
-    copy = strictjson.copied(value)
+    copy = strictjson.copy(value)
     copy["a"][0]["b"].append(2)
     assert value == {"a": [{"b": [1]}], "c": "x"}
 

@@ -245,7 +245,7 @@ def test_a_refusal_says_what_is_wrong_and_where(text, told):
 
 
 def test_long_text_is_read_strictly_or_not_at_all():
-    long = "x" * json_repair.MAX_MENDED_CHARS
+    long = "x" * json_repair.MAX_REPAIRED_CHARS
     assert read(json.dumps({"a": long})).value == {"a": long}
     assert refused(json.dumps({"a": long})[:-1] + ",}").code == Code.BAD_JSON
     assert refused('{"a": "' + "x" * strictjson.MAX_CHARS + '"}').code == Code.BAD_JSON

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.schemas.docstrings import Docs, read
+from handrail.schemas.docstrings import Docs, read_docstring
 
 GOOGLE = """Get the current weather of a city. Use it for today only.
 
@@ -78,7 +78,7 @@ CHINESE_NUMPY = """两数相加。
 
 
 def test_a_google_docstring_is_taken_apart():
-    docs = read(GOOGLE)
+    docs = read_docstring(GOOGLE)
     assert docs.summary == "Get the current weather of a city."
     assert docs.parameters == {
         "city": 'City name such as "北京" or "Paris": never a code.',
@@ -90,21 +90,21 @@ def test_a_google_docstring_is_taken_apart():
 
 
 def test_prose_below_a_section_joins_the_description():
-    description = read(GOOGLE).description
+    description = read_docstring(GOOGLE).description
     assert description.startswith("Get the current weather of a city. Use it for today only.")
     assert "nearest station" in description
     assert description.endswith("Note:\n    Not for forecasts.")
 
 
 def test_a_numpy_docstring_is_taken_apart():
-    docs = read(NUMPY)
+    docs = read_docstring(NUMPY)
     assert docs.description == "Add two numbers."
     assert docs.parameters == {"a": "The numbers.", "b": "The numbers."}
     assert docs.returns == "The sum."
 
 
 def test_a_sphinx_docstring_is_taken_apart():
-    docs = read(SPHINX)
+    docs = read_docstring(SPHINX)
     assert docs.description == "Add two numbers."
     assert docs.parameters == {"a": "The first.", "b": "The second."}
     assert docs.returns == "The sum."
@@ -112,7 +112,7 @@ def test_a_sphinx_docstring_is_taken_apart():
 
 
 def test_chinese_headings_and_full_width_colons_are_read():
-    docs = read(CHINESE)
+    docs = read_docstring(CHINESE)
     assert docs.summary == "查询城市的当前天气。"
     assert docs.description == "查询城市的当前天气。只用于今天。"
     assert docs.parameters == {"city": "城市名，例如“北京”", "unit": "温度单位，默认：celsius"}
@@ -122,7 +122,7 @@ def test_chinese_headings_and_full_width_colons_are_read():
 
 
 def test_chinese_headings_are_read_in_numpy_style():
-    docs = read(CHINESE_NUMPY)
+    docs = read_docstring(CHINESE_NUMPY)
     assert (docs.description, docs.parameters, docs.returns) == ("两数相加。", {"a": "第一个数"}, "和")
 
 
@@ -132,14 +132,14 @@ def test_chinese_headings_are_read_in_numpy_style():
 )
 def test_items_are_read_however_they_are_marked(heading, item):
     colon = heading.endswith((":", "："))
-    docs = read(f"查询。\n\n{heading}\n{item}\n" if colon else f"查询。\n\n{heading}：\n{item}\n")
+    docs = read_docstring(f"查询。\n\n{heading}\n{item}\n" if colon else f"查询。\n\n{heading}：\n{item}\n")
     assert docs.parameters == {"city": "城市名"}
     assert docs.description == "查询。"
 
 
 @pytest.mark.parametrize("said", ["返回：天气", "返回值: 天气", "Returns: 天气"])
 def test_what_is_returned_may_stand_on_the_line_of_its_heading(said):
-    assert read(f"查询。\n\n{said}").returns == "天气"
+    assert read_docstring(f"查询。\n\n{said}").returns == "天气"
 
 
 @pytest.mark.parametrize(
@@ -155,21 +155,21 @@ def test_what_is_returned_may_stand_on_the_line_of_its_heading(said):
     ],
 )
 def test_the_summary_is_the_first_sentence(text, summary):
-    assert read(text).summary == summary
+    assert read_docstring(text).summary == summary
 
 
 @pytest.mark.parametrize("text", ["Just text.", "Ends with :rocket: here", "See https://example.org/a:b", "a: b\nc: d"])
 def test_a_docstring_without_sections_is_all_description(text):
-    assert read(text) == Docs(summary=read(text).summary, description=text)
+    assert read_docstring(text) == Docs(summary=read_docstring(text).summary, description=text)
 
 
 def test_a_line_after_a_blank_one_ends_a_section_that_is_not_indented():
-    docs = read("查询。\n\n参数：\ncity：城市名\n\n注意：只用于今天。")
+    docs = read_docstring("查询。\n\n参数：\ncity：城市名\n\n注意：只用于今天。")
     assert (docs.parameters, docs.description) == ({"city": "城市名"}, "查询。\n\n注意：只用于今天。")
 
 
 def test_a_broken_section_is_kept_as_description():
-    assert read("Do it.\n\nArgs:\nthis is no item").description == "Do it.\n\nthis is no item"
+    assert read_docstring("Do it.\n\nArgs:\nthis is no item").description == "Do it.\n\nthis is no item"
 
 
 @given(
@@ -179,7 +179,7 @@ def test_a_broken_section_is_kept_as_description():
     )
 )
 def test_no_prose_is_lost_among_sections(lines):
-    docs = read("\n".join(lines))
+    docs = read_docstring("\n".join(lines))
     everything = " ".join(
         [docs.description, docs.returns, *docs.parameters.values(), *docs.raises.values(), *docs.examples]
     )
@@ -188,8 +188,8 @@ def test_no_prose_is_lost_among_sections(lines):
 
 @given(st.text())
 def test_no_text_raises(text):
-    assert isinstance(read(text), Docs)
+    assert isinstance(read_docstring(text), Docs)
 
 
 def test_no_docstring_is_an_empty_one():
-    assert read(None) == Docs()
+    assert read_docstring(None) == Docs()

@@ -16,8 +16,8 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from handrail.errors import Failure, ToolDefinitionError
-from handrail.schemas.docstrings import Docs, read
-from handrail.schemas.hints import imported, of_function, parameters_of
+from handrail.schemas.docstrings import Docs, read_docstring
+from handrail.schemas.hints import check_parameters, describe_function, import_schema
 from handrail.schemas.validation import Checked, Checker
 from handrail.schemas.walk import MOST_BYTES, MOST_DEPTH, MOST_SUBSCHEMAS
 
@@ -77,7 +77,7 @@ class Point:
 
 
 def schema_of(fn, docs=NO_DOCS):
-    return of_function(fn, docs).schema
+    return describe_function(fn, docs).schema
 
 
 def property_of(hint, default=...):
@@ -105,7 +105,7 @@ def test_the_schema_is_what_a_person_would_write():
             days: How many days.
         """
 
-    assert schema_of(get_weather, read(get_weather.__doc__)) == {
+    assert schema_of(get_weather, read_docstring(get_weather.__doc__)) == {
         "type": "object",
         "properties": {
             "city": {"type": "string", "description": 'City name such as "Paris".'},
@@ -208,7 +208,7 @@ def test_a_text_of_field_comes_before_the_docstring():
             b: By docstring.
         """
 
-    properties = schema_of(fn, read(fn.__doc__))["properties"]
+    properties = schema_of(fn, read_docstring(fn.__doc__))["properties"]
     assert [properties[name]["description"] for name in "ab"] == ["By Field.", "By docstring."]
 
 
@@ -220,7 +220,7 @@ def test_a_null_default_is_not_told_where_null_is_not_allowed():
 def test_hidden_parameters_are_in_no_schema():
     def fn(tenant: Annotated[str, "hidden"], city: str) -> None: ...
 
-    signature = of_function(fn, NO_DOCS, lambda hint: "hidden" in getattr(hint, "__metadata__", ()))
+    signature = describe_function(fn, NO_DOCS, lambda hint: "hidden" in getattr(hint, "__metadata__", ()))
     assert list(signature.schema["properties"]) == ["city"]
     assert (signature.names, list(signature.hidden)) == (("city",), ["tenant"])
 
@@ -229,7 +229,7 @@ def test_a_function_without_parameters_takes_an_empty_object():
     def fn() -> None: ...
 
     assert schema_of(fn) == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert of_function(fn, NO_DOCS).bind({}) == {}
+    assert describe_function(fn, NO_DOCS).bind({}) == {}
 
 
 # ---------------------------------------------------------------------- one model as the whole input
@@ -238,7 +238,7 @@ def test_a_function_without_parameters_takes_an_empty_object():
 def test_one_model_is_the_whole_input_and_the_function_gets_an_instance():
     def fn(range_: Range) -> None: ...
 
-    signature = of_function(fn, NO_DOCS)
+    signature = describe_function(fn, NO_DOCS)
     assert signature.model is Range
     assert list(signature.schema["properties"]) == ["first", "last"]
     assert signature.bind({"first": 1}) == {"range_": Range(first=1)}
@@ -247,7 +247,7 @@ def test_one_model_is_the_whole_input_and_the_function_gets_an_instance():
 def test_a_model_that_names_itself_is_an_object_at_the_top():
     def fn(root: Node) -> None: ...
 
-    signature = of_function(fn, NO_DOCS)
+    signature = describe_function(fn, NO_DOCS)
     assert signature.schema["type"] == "object"
     assert signature.bind({"title": "a", "children": [{"title": "b"}]})["root"].children[0].title == "b"
 
@@ -255,7 +255,7 @@ def test_a_model_that_names_itself_is_an_object_at_the_top():
 def test_an_error_within_a_model_names_its_path():
     def fn(root: Node) -> None: ...
 
-    failure = of_function(fn, NO_DOCS).bind({"title": "a", "children": [{"title": "b"}, {}]})
+    failure = describe_function(fn, NO_DOCS).bind({"title": "a", "children": [{"title": "b"}, {}]})
     assert isinstance(failure, Failure)
     assert failure.message == "`children[1].title` is required."
 
@@ -266,7 +266,7 @@ def test_an_error_within_a_model_names_its_path():
 def test_json_becomes_the_types_of_the_hints():
     def fn(day: dt.date, colour: Colour, point: Point, where: Path, price: decimal.Decimal, data: bytes) -> None: ...
 
-    bound = of_function(fn, NO_DOCS).bind(
+    bound = describe_function(fn, NO_DOCS).bind(
         {
             "day": "2026-11-21",
             "colour": "red",
@@ -289,7 +289,7 @@ def test_json_becomes_the_types_of_the_hints():
 def test_defaults_are_filled_in_and_not_shared():
     def fn(names: list[str] = [], limit: Annotated[int, Field(ge=1)] = Field(5, description="Most.")) -> None: ...  # noqa: B006
 
-    signature = of_function(fn, NO_DOCS)
+    signature = describe_function(fn, NO_DOCS)
     first = signature.bind({})
     first["names"].append("x")
     assert signature.bind({}) == {"names": [], "limit": 5}
@@ -303,7 +303,7 @@ def test_an_alias_is_what_the_model_sees_and_the_name_what_the_function_gets():
             from_: The sender.
         """
 
-    signature = of_function(fn, read(fn.__doc__))
+    signature = describe_function(fn, read_docstring(fn.__doc__))
     assert signature.schema["properties"]["from"] == {"type": "string", "description": "The sender."}
     assert signature.bind({"from": "a", "to": "b"}) == {"from_": "a", "to": "b"}
 
@@ -311,14 +311,14 @@ def test_an_alias_is_what_the_model_sees_and_the_name_what_the_function_gets():
 def test_a_model_in_strict_mode_reads_dates_from_text():
     def fn(stock: Stock, note: str = "") -> None: ...
 
-    bound = of_function(fn, NO_DOCS).bind({"stock": {"amount": 1, "day": "2026-11-21"}})
+    bound = describe_function(fn, NO_DOCS).bind({"stock": {"amount": 1, "day": "2026-11-21"}})
     assert bound["stock"].day == dt.date(2026, 11, 21)
 
 
 def test_what_only_python_knows_is_told_with_its_path():
     def fn(stock: Stock, when: dt.datetime, shape: Annotated[Circle | Square, Field(discriminator="kind")]) -> None: ...
 
-    failure = of_function(fn, NO_DOCS).bind(
+    failure = describe_function(fn, NO_DOCS).bind(
         {"stock": {"amount": 9, "day": "2026-11-21"}, "when": "2026-13-01", "shape": {"kind": "circle", "radius": "x"}}
     )
     assert isinstance(failure, Failure)
@@ -330,7 +330,7 @@ def test_what_only_python_knows_is_told_with_its_path():
 def test_an_explicit_null_is_taken_only_where_it_is_allowed():
     def fn(a: int = None, b: int | None = 1) -> None: ...  # noqa: RUF013 - people write it
 
-    signature = of_function(fn, NO_DOCS)
+    signature = describe_function(fn, NO_DOCS)
     assert signature.bind({"b": None}) == {"a": None, "b": None}
     assert isinstance(signature.bind({"a": None}), Failure)
 
@@ -366,7 +366,7 @@ def test_a_value_written_as_json_fits_the_schema_and_binds_back_equal(data, hint
 
     fn.__annotations__ = {"value": hint, "other": int}
     value = data.draw(st.from_type(hint))
-    signature = of_function(fn, NO_DOCS)
+    signature = describe_function(fn, NO_DOCS)
     arguments = {"value": TypeAdapter(hint).dump_python(value, mode="json"), "other": 1}
     checked = Checker(signature.schema, coerce=False).check(arguments)
     assert isinstance(checked, Checked)
@@ -403,15 +403,15 @@ def no_model(city: str, item: Item): ...
 )
 def test_a_parameter_that_cannot_be_described_is_named(fn, said):
     with pytest.raises(ToolDefinitionError) as caught:
-        _ = of_function(fn, NO_DOCS, name="my_tool").schema
+        _ = describe_function(fn, NO_DOCS, name="my_tool").schema
     assert "Tool 'my_tool' cannot be described to a model" in str(caught.value)
     assert said in str(caught.value)
 
 
 def test_a_missing_hint_is_found_without_resolving_any():
     with pytest.raises(ToolDefinitionError, match="`when` has no type hint"):
-        parameters_of(without_hint)
-    assert [parameter.name for parameter in parameters_of(unresolved)] == ["city", "when"]
+        check_parameters(without_hint)
+    assert [parameter.name for parameter in check_parameters(unresolved)] == ["city", "when"]
 
 
 def test_methods_instances_partials_and_wrappers_are_functions():
@@ -449,23 +449,23 @@ def test_methods_instances_partials_and_wrappers_are_functions():
     ],
 )
 def test_a_type_of_another_language_is_translated(foreign, own):
-    schema = imported({"type": "dict", "properties": {"a": {"type": foreign}}})
+    schema = import_schema({"type": "dict", "properties": {"a": {"type": foreign}}})
     assert schema == {"type": "object", "properties": {"a": {"type": own}}}
 
 
 @pytest.mark.parametrize("name", ["any", "", "unknown"])
 def test_any_type_is_none(name):
-    assert imported({"properties": {"a": {"type": name}}}) == {"type": "object", "properties": {"a": {}}}
+    assert import_schema({"properties": {"a": {"type": name}}}) == {"type": "object", "properties": {"a": {}}}
 
 
 def test_a_property_called_like_a_keyword_survives():
     properties = {"type": {"type": "string"}, "properties": {"type": "number"}, "$ref": {"type": "string"}}
-    assert imported({"type": "object", "properties": properties})["properties"] == properties
+    assert import_schema({"type": "object", "properties": properties})["properties"] == properties
 
 
 def test_data_is_not_looked_into():
     schema = {"type": "object", "properties": {"a": {"default": {"type": "dict"}, "enum": [{"type": "float"}, None]}}}
-    assert imported(schema) == schema
+    assert import_schema(schema) == schema
 
 
 @pytest.mark.parametrize(
@@ -492,12 +492,12 @@ def test_data_is_not_looked_into():
     ],
 )
 def test_an_older_form_is_written_in_the_newer(older, newer):
-    assert imported({"type": "object", "properties": {"p": older}})["properties"]["p"] == newer
+    assert import_schema({"type": "object", "properties": {"p": older}})["properties"]["p"] == newer
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_a_tool_without_parameters_takes_an_empty_object(nothing):
-    assert imported(nothing) == {"type": "object", "properties": {}}
+    assert import_schema(nothing) == {"type": "object", "properties": {}}
 
 
 def test_definitions_and_anchors_are_kept():
@@ -506,7 +506,7 @@ def test_definitions_and_anchors_are_kept():
         "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#here"}},
         "$defs": {"A": {"type": "string"}, "B": {"$anchor": "here", "type": "integer"}},
     }
-    assert imported(schema) == schema
+    assert import_schema(schema) == schema
 
 
 def nested(depth):
@@ -551,7 +551,7 @@ def laughing(times, by="#/$defs/{}", name="$anchor"):
 )
 def test_a_schema_that_cannot_be_used_is_refused_with_its_reason(schema, reason):
     with pytest.raises(ToolDefinitionError) as caught:
-        imported(schema, name="their_tool")
+        import_schema(schema, name="their_tool")
     assert reason in str(caught.value)
     assert "'their_tool'" in str(caught.value)
     assert len(str(caught.value)) < 1000
@@ -559,7 +559,7 @@ def test_a_schema_that_cannot_be_used_is_refused_with_its_reason(schema, reason)
 
 def test_recursion_into_the_value_is_no_endless_expansion():
     tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}}
-    assert imported(tree) == tree
+    assert import_schema(tree) == tree
 
 
 @given(
@@ -591,6 +591,6 @@ def test_recursion_into_the_value_is_no_endless_expansion():
 )
 def test_whatever_comes_from_outside_is_imported_or_refused(schema):
     try:
-        imported({"properties": schema} if not isinstance(schema, dict) else schema)
+        import_schema({"properties": schema} if not isinstance(schema, dict) else schema)
     except ToolDefinitionError as error:
         assert str(error)

@@ -13,7 +13,7 @@ from handrail.schemas.portability import (
     from_gemini,
     from_openai_strict,
 )
-from handrail.schemas.walk import compiled, walk
+from handrail.schemas.walk import compile_schema, walk
 
 ALL = [for_openai_strict, for_anthropic_strict, for_gemini]
 
@@ -335,21 +335,21 @@ def is_taken_by_gemini(schema, value):
             inner = dict(part)
             part.clear()
             part["anyOf"] = [inner, {"type": "null"}]
-    return compiled(plain).is_valid(value)
+    return compile_schema(plain).is_valid(value)
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(data=st.data(), schema=st.dictionaries(st.sampled_from("abc"), SCHEMAS, min_size=1).map(lambda p: optional(**p)))
 def test_what_a_model_may_send_it_can_still_say_and_it_comes_back(data, schema):
     value = data.draw(instances(schema))
-    assume(compiled(schema).is_valid(value))
+    assume(compile_schema(schema).is_valid(value))
     before = copy.deepcopy(schema)
     openai, anthropic, gemini = (convert(schema) for convert in ALL)
     if not isinstance(openai, NotPortable):
-        assert compiled(openai).is_valid(with_nulls(schema, value))
+        assert compile_schema(openai).is_valid(with_nulls(schema, value))
         assert from_openai_strict(schema, with_nulls(schema, value)) == with_absent_nulls(schema, value)
     if not isinstance(anthropic, NotPortable):
-        assert compiled(anthropic).is_valid(value)
+        assert compile_schema(anthropic).is_valid(value)
     if not isinstance(gemini, NotPortable):
         assert is_taken_by_gemini(gemini, spelled(schema, value))
         assert from_gemini(schema, spelled(schema, value)) == value

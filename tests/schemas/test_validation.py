@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from referencing import Registry
 
 from handrail.errors import Code, Failure, ToolDefinitionError
-from handrail.schemas.argument_errors import MOST_FAULTS, field_of, shown
-from handrail.schemas.validation import Checked, Checker, closed, coerce_text
-from handrail.schemas.violations import MOST_ERRORS, EvaluationBudget, TooManyErrors, violations
-from handrail.schemas.walk import compiled
+from handrail.schemas.argument_errors import MOST_FAULTS, format_path, format_value
+from handrail.schemas.validation import Checked, Checker, close_schema, coerce_text
+from handrail.schemas.violations import MOST_ERRORS, EvaluationBudget, TooManyErrors, find_violations
+from handrail.schemas.walk import compile_schema
 from tests.dialects.contract import check_growth
 from tests.support.random_schemas import random_call, random_schema
 
@@ -468,9 +468,9 @@ def test_closing_a_part_that_turns_the_verdict_accepts_nothing_more(schema, argu
 
 def test_closing_leaves_the_schema_as_it_was():
     schema = tool(a=tool(b={}))
-    assert closed(schema)["properties"]["a"]["additionalProperties"] is False
+    assert close_schema(schema)["properties"]["a"]["additionalProperties"] is False
     assert "additionalProperties" not in schema
-    assert "additionalProperties" not in closed(schema, inside=False)["properties"]["a"]
+    assert "additionalProperties" not in close_schema(schema, inside=False)["properties"]["a"]
 
 
 # ---------------------------------------------------------------------- keys that a path spells ambiguously
@@ -539,7 +539,7 @@ def test_of_very_many_errors_the_first_is_told_and_the_others_are_not_made(schem
     name = next(iter(schema["properties"]))
     arguments = {name: json.loads(value) if isinstance(value, str) else value}
     with pytest.raises(TooManyErrors):
-        violations(compiled(schema), arguments, EvaluationBudget())
+        find_violations(compile_schema(schema), arguments, EvaluationBudget())
     failure = Checker(schema).check({name: value})
     assert "only the first fault is told" in failure.message
     assert f"`{name}" in failure.message
@@ -648,13 +648,13 @@ def test_the_verdict_is_that_of_the_standard(schema, instance):
     ],
 )
 def test_a_value_is_shown_short(value, said):
-    assert shown(value) == said
+    assert format_value(value) == said
 
 
 def test_a_path_is_spelled_as_a_model_would_write_it():
-    assert field_of(["items", 2, "id"]) == "items[2].id"
-    assert field_of(["a.b", "", "城市"]) == '["a.b"][""].城市'
-    assert field_of(["a"] * 30).endswith("...")
+    assert format_path(["items", 2, "id"]) == "items[2].id"
+    assert format_path(["a.b", "", "城市"]) == '["a.b"][""].城市'
+    assert format_path(["a"] * 30).endswith("...")
 
 
 def test_a_null_for_an_optional_parameter_means_that_it_is_left_out():

@@ -32,7 +32,7 @@ def section(rule: linting.Rule) -> str:
     tools = rule.bad if rule.look_at_all else rule.bad[:1]
     findings = linting.lint(list(tools), Settings(**rule.needs)).findings
     said = next(finding for finding in findings if finding.rule == rule.id)
-    mended = " `--fix` sets it right." if rule.is_mended else ""
+    mended = " `--fix` sets it right." if rule.is_fixable else ""
     needs = f" With {', '.join(f'`{key} = {value!r}`' for key, value in rule.needs.items())}." if rule.needs else ""
     kind = {"error": "An error"}.get(rule.severity, f"A {rule.severity}")
     return (

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 import handrail as hr
 from handrail.errors import Failure, ToolDefinitionError
 from handrail.testing import ManualClock, Overlap
-from handrail.tools.rate_limits import REST_S, Breaker, Bucket, Limits, Rate, rate
+from handrail.tools.rate_limits import REST_S, Breaker, Bucket, Limits, Rate, parse_rate
 
 
 @pytest.mark.parametrize(
     ("text", "starts", "seconds"), [("5/s", 5, 1.0), ("30/min", 30, 60.0), ("1000/h", 1000, 3600.0)]
 )
 def test_a_rate_is_a_number_and_a_unit(text, starts, seconds):
-    assert rate(text) == Rate(starts, seconds)
+    assert parse_rate(text) == Rate(starts, seconds)
 
 
 @pytest.mark.parametrize("text", ["", "5", "5/m", "0/s", "-1/s", "1.5/s", "5 / s", "s/5"])
 def test_what_is_no_rate_is_a_mistake_in_the_declaration(text):
     with pytest.raises(ValueError, match="is no rate"):
-        rate(text)
+        parse_rate(text)
 
 
 def test_a_full_bucket_lets_its_number_go_at_once_and_then_one_after_another():

@@ -434,7 +434,7 @@ def _copy_arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return arguments that an observer may do anything to."""
     if _UNCHANGING.issuperset(map(type, arguments.values())):
         return dict(arguments)
-    copied: Mapping[str, Json] = strictjson.copied(arguments)
+    copied: Mapping[str, Json] = strictjson.copy(arguments)
     return copied
 
 

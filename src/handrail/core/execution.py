@@ -206,7 +206,7 @@ def _question(call: Admitted, reason: str, place: str, refused: str = "") -> Ask
     tool = call.tool
     return AskHuman(
         call.call,
-        strictjson.copied(call.arguments),
+        strictjson.copy(call.arguments),
         call.verdict.risk,
         reason=reason,
         description=tool.description,

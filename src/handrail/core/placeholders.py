@@ -18,7 +18,7 @@ from itertools import islice
 
 from handrail.calls import ToolCall
 from handrail.errors import Code, Failure, Json
-from handrail.schemas.argument_errors import Place, named, shown
+from handrail.schemas.argument_errors import JsonPath, format_value, name_path
 
 _OPEN = re.compile(r"<([^<>]+)>|\$?\{\{([^{}]+)\}\}|\$\{([^{}]+)\}")
 """How nearly all write what stands for a value; with these a parameter's own name is enough."""
@@ -57,7 +57,7 @@ def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failu
             number = next((n for n, call in enumerate(known, 1) if _names(said, call)), 0)
             if number or (is_open and _is_own_name(said, place)):
                 advice = _REFERENCE.format(name=known[number - 1].name, number=number) if number else _FIND_OUT
-                told = f"{named(place)} is a placeholder, {shown(text)}, and no value."
+                told = f"{name_path(place)} is a placeholder, {format_value(text)}, and no value."
                 return Failure(Code.INVALID_ARGUMENTS, told, advice)
     return None
 
@@ -69,7 +69,7 @@ _REFERENCE = (
 )
 
 
-def _texts(value: Json, place: Place, depth: int) -> Iterator[tuple[Place, str]]:
+def _texts(value: Json, place: JsonPath, depth: int) -> Iterator[tuple[JsonPath, str]]:
     """Yield every text that may be a placeholder, with its place."""
     if isinstance(value, str):
         if value[:1] in ("<", "{", "[", "$") and len(value) <= _LONGEST:
@@ -93,7 +93,7 @@ def _names(said: str, call: ToolCall) -> bool:
     )
 
 
-def _is_own_name(said: str, place: Place) -> bool:
+def _is_own_name(said: str, place: JsonPath) -> bool:
     """Whether this is the name of the parameter in which it stands, however it is spelled."""
     own = next((each for each in reversed(place) if isinstance(each, str)), "")
     return _plain(said) == _plain(own) != ""

@@ -27,7 +27,7 @@ from handrail.calls import ToolCall
 from handrail.effects import Resource
 from handrail.errors import Json
 from handrail.parsing import jsontext, strictjson
-from handrail.schemas.argument_errors import shown
+from handrail.schemas.argument_errors import format_value
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
@@ -422,7 +422,7 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
             value = value[int(part)]
         else:
             names = ", ".join(list(value)[:12]) if isinstance(value, dict) else ""
-            has = f"it has {names}" if names else f"it is {shown(value)}"
+            has = f"it has {names}" if names else f"it is {format_value(value)}"
             raise NoSuchResult(f"the result of `{name}` has no `{written.lstrip('./')}`: {has}")
     return value
 

@@ -28,7 +28,7 @@ def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | 
     fits = tool.plain_check
     if fits is None or policy.__class__ is not Policy:
         return None
-    arguments = strictjson.flat(call.arguments)
+    arguments = strictjson.load_flat_object(call.arguments)
     try:
         if arguments is None or not fits(arguments):
             return None

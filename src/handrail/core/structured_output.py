@@ -34,9 +34,9 @@ from handrail.parsing import jsontext
 from handrail.parsing.names import nearest
 from handrail.ports import Request
 from handrail.schemas.docstrings import Docs
-from handrail.schemas.hints import Signature, imported, of_function
+from handrail.schemas.hints import Signature, describe_function, import_schema
 from handrail.schemas.validation import Checker
-from handrail.schemas.walk import Schema, measure
+from handrail.schemas.walk import Schema, check_size
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
@@ -163,12 +163,12 @@ def plan(of: Any) -> OutputSchema:
 def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
     given = cast(Schema, dict(schema))
     if given.get("type", "object") == "object" and ("type" in given or "properties" in given):
-        return OutputSchema(_TOOL, Checker(imported(given)), dict)
-    measure(given)
+        return OutputSchema(_TOOL, Checker(import_schema(given)), dict)
+    check_size(given)
     definitions: Schema = {word: given.pop(word) for word in ("$defs", "definitions") if word in given}
     given.pop("$schema", None)
     whole: Schema = {"type": "object", "properties": {_VALUE: given}, "required": [_VALUE], **definitions}
-    return OutputSchema(_TOOL, Checker(imported(whole)), _the_value)
+    return OutputSchema(_TOOL, Checker(import_schema(whole)), _the_value)
 
 
 def _of_type(hint: Any, name: str) -> OutputSchema:
@@ -176,7 +176,7 @@ def _of_type(hint: Any, name: str) -> OutputSchema:
         return value
 
     answer.__annotations__ = {_VALUE: hint}
-    signature = of_function(answer, Docs(), name=name)
+    signature = describe_function(answer, Docs(), name=name)
     hint = signature.visible[_VALUE]
     if _is_object(hint):
         signature = replace(signature, model=hint)

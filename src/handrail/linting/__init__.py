@@ -15,7 +15,7 @@ from typing import Any
 from handrail.errors import Json
 from handrail.linting import declarations, definitions, parameters, sets, subjects, wording
 from handrail.linting.findings import SEVERITIES, Cost, Finding, Place, Report, Settings
-from handrail.linting.rules import Noticed, Rule, defined
+from handrail.linting.rules import Noticed, Rule, define
 from handrail.linting.subjects import Subject
 from handrail.tools.toolset import Tools, Toolset
 
@@ -33,7 +33,7 @@ __all__ = [
     "subjects_of",
 ]
 
-_LOOK_UP = defined("get_order", "Look an order up by its number.")
+_LOOK_UP = define("get_order", "Look an order up by its number.")
 _IGNORED_BADLY = Rule(
     "ignore-unexplained", "warning", "a rule is ignored without a reason, or does not exist",
     bad=[{**_LOOK_UP, "lint_ignore": {"when-to-use-missing": ""}},
@@ -52,20 +52,20 @@ def lint(tools: Tools | Json, settings: Settings | None = None) -> Report:
     Raises:
         ConfigError: The JSON describes no tools.
     """
-    return look_at(subjects_of(tools), settings or Settings())
+    return check_subjects(read_subjects(tools), settings or Settings())
 
 
-def subjects_of(tools: Any) -> list[Subject]:
+def read_subjects(tools: Any) -> list[Subject]:
     """Return tools as lint sees them."""
     if isinstance(tools, Mapping):
         return definitions.read(dict(tools))
     tools = tools if isinstance(tools, Toolset) else list(tools)
     if tools and not isinstance(tools, Toolset) and all(isinstance(each, Mapping) for each in tools):
         return definitions.read(tools)
-    return [subjects.of_tool(tool) for tool in (tools if isinstance(tools, Toolset) else Toolset(tools))]
+    return [subjects.read_tool(tool) for tool in (tools if isinstance(tools, Toolset) else Toolset(tools))]
 
 
-def look_at(found: Sequence[Subject], settings: Settings) -> Report:
+def check_subjects(found: Sequence[Subject], settings: Settings) -> Report:
     """Apply every rule to these tools."""
     told = [*_all_findings(found, settings), *_bad_ignores(found, settings)]
     order = {subject.name: number for number, subject in enumerate(found)}
@@ -77,7 +77,7 @@ def look_at(found: Sequence[Subject], settings: Settings) -> Report:
         own = reasons.get(finding.tool, {}).get(finding.rule, "").strip()
         reason = own or settings.reason_for(finding.tool, finding.rule)
         (ignored if reason else kept).append(_because(finding, reason) if reason else finding)
-    return Report(len(found), kept, ignored, [sets.cost_of(subject) for subject in found])
+    return Report(len(found), kept, ignored, [sets.measure_cost(subject) for subject in found])
 
 
 def _all_findings(found: Sequence[Subject], settings: Settings) -> Iterator[Finding]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from handrail.effects import EffectClass
 from handrail.errors import Json
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Definition, Noticed, Rule, defined
+from handrail.linting.rules import Definition, Noticed, Rule, define
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import words
-from handrail.schemas.walk import words as table
+from handrail.schemas.walk import split_words as table
 
 _DESTROYS = table("delete drop purge destroy erase wipe truncate uninstall terminate 删除 清空 销毁 卸载 注销")
 _CHANGES = _DESTROYS | table(
@@ -116,7 +116,7 @@ def _unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _tool(name: str, description: str, **declared: Json) -> Definition:
-    made = defined(name, description, required=["order_id"], order_id='Number of the order, such as "A-1042".')
+    made = define(name, description, required=["order_id"], order_id='Number of the order, such as "A-1042".')
     return {**made, **declared}
 
 

@@ -107,7 +107,7 @@ def _schema(written: Any) -> tuple[Schema, str]:
     if written is not None and not isinstance(written, Mapping):
         return {}, "its schema is no object"
     try:
-        return importing.imported(written), ""
+        return importing.import_schema(written), ""
     except ToolDefinitionError as error:
         return {}, str(error)
 
@@ -140,7 +140,8 @@ def _hinted(annotations: Json) -> Declared:
 
 def _lines(text: str, names: Sequence[str]) -> list[int]:
     """Find the line of each name, in order; a name that stands there twice has its own line each time."""
-    lines, at = [], 0
+    lines = []
+    at = 0
     for name in names:
         found = re.compile(rf'"(?:name|operationId)"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}').search(
             text, at

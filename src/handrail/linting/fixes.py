@@ -16,7 +16,7 @@ from handrail.errors import ConfigError, Json, ToolDefinitionError
 from handrail.linting import definitions, parameters
 from handrail.linting.wording import tidy
 from handrail.schemas import importing, openapi
-from handrail.schemas.walk import mapped
+from handrail.schemas.walk import map_subschemas
 
 
 class Fixed(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Fixed(Struct, frozen=True):
     rules: Sequence[str]
 
 
-def fixed(document: Json) -> tuple[Json, Sequence[Fixed]]:
+def fix_document(document: Json) -> tuple[Json, Sequence[Fixed]]:
     """Return the document with what can safely be set right, and what that was.
 
     Raises:
@@ -45,7 +45,7 @@ def _fix(entry: dict[str, Json]) -> Sequence[str]:
     schema: Any = entry.get(key)
     if isinstance(schema, dict) and parameters.foreign_words(schema):
         try:
-            entry[key] = schema = importing.imported(schema)
+            entry[key] = schema = importing.import_schema(schema)
             rules.append("schema-foreign")
         except ToolDefinitionError:  # what it means is unknown, so it is not for us to write down
             pass
@@ -53,14 +53,14 @@ def _fix(entry: dict[str, Json]) -> Sequence[str]:
     if isinstance(entry.get("description"), str):
         entry["description"] = tidy(str(entry["description"]))
     if isinstance(schema, dict):
-        entry[key] = schema = _tidied(schema)
+        entry[key] = schema = _tidy_schema(schema)
     return [*rules, "text-untidy"] if (entry.get("description"), schema) != before else rules
 
 
-def _tidied(schema: Json) -> Json:
+def _tidy_schema(schema: Json) -> Json:
     if not isinstance(schema, dict):
         return schema
-    said = mapped(schema, _tidied)
+    said = map_subschemas(schema, _tidy_schema)
     if isinstance(said.get("description"), str):
         said["description"] = tidy(str(said["description"]))
     return said

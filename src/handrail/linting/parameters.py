@@ -9,19 +9,20 @@ from itertools import combinations
 from handrail.errors import Json
 from handrail.linting import definitions
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Noticed, Rule, defined, named, plural
+from handrail.linting.rules import Noticed, Rule, define, list_names, plural
 from handrail.linting.subjects import Parameter, Subject
 from handrail.linting.texts import adds_nothing_to, content, listed_values, names_unit, says, words
 from handrail.schemas.walk import Schema, walk
-from handrail.schemas.walk import words as table
+from handrail.schemas.walk import split_words as table
 
-_TEXTS, _NUMBERS = frozenset({"string"}), frozenset({"integer", "number"})
+_TEXTS = frozenset({"string"})
+_NUMBERS = frozenset({"integer", "number"})
 
 
 def _undocumented(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if silent := [each for each in subject.parameters if not each.text and not each.path.endswith("[]")]:
         yield Noticed(
-            f"{named(each.path for each in silent)} {plural(len(silent), 'has', 'have')} no description",
+            f"{list_names(each.path for each in silent)} {plural(len(silent), 'has', 'have')} no description",
             f"`{silent[0].name}`: say what it is, its form or unit, and an example.",
         )
 
@@ -34,7 +35,7 @@ def _restates(subject: Subject, _: Settings) -> Iterator[Noticed]:
     ]
     if same:
         yield Noticed(
-            f"the {plural(len(same), 'text', 'texts')} of {named(each.path for each in same)} "
+            f"the {plural(len(same), 'text', 'texts')} of {list_names(each.path for each in same)} "
             f"{plural(len(same), 'says', 'say')} no more than the name: {same[0].text!r}",
             f"`{same[0].name}`: say where it comes from, its form, and an example.",
         )
@@ -137,7 +138,8 @@ def _shape_unknown(subject: Subject, _: Settings) -> Iterator[Noticed]:
     open_ones = [each for each in subject.parameters if _is_shapeless(each)]
     if open_ones:
         yield Noticed(
-            f"what {named(each.path for each in open_ones)} may hold is said neither in the schema nor by an example",
+            f"what {list_names(each.path for each in open_ones)} may hold is said neither in the schema nor by an "
+            "example",
             f"`{open_ones[0].name}`: give it a type, `properties` or `items`, or show an example in its text.",
         )
 
@@ -189,7 +191,8 @@ def _contradicting(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _are_opposite(one: Sequence[str], other: Sequence[str]) -> bool:
-    here, there = set(one) - set(other), set(other) - set(one)
+    here = set(one) - set(other)
+    there = set(other) - set(one)
     if len(one) == len(other) and len(here) == len(there) == 1:
         pair = (here.pop(), there.pop())
         return pair in _OPPOSITES or pair[::-1] in _OPPOSITES
@@ -229,7 +232,8 @@ _SECRETS = table(
 def _caller_id(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.own_parameters:
         spelled = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", each.name).lower().replace("-", "_")
-        is_secret, subjects = spelled in _SECRETS, set(each.words) - {"id", "current"}
+        is_secret = spelled in _SECRETS
+        subjects = set(each.words) - {"id", "current"}
         # A user is the thing itself in `get_user`; in `refund` it is whoever asks, and a model can name anybody.
         if not is_secret and (spelled not in _OF_THE_CALLER or subjects & subject.words):
             continue
@@ -248,7 +252,7 @@ def _unknown_required(subject: Subject, _: Settings) -> Iterator[Noticed]:
         return
     if lost := [name for name in subject.schema.get("required", ()) if name not in properties]:
         yield Noticed(
-            f"requires {named(lost)}, which {plural(len(lost), 'is', 'are')} not described: no call can be right",
+            f"requires {list_names(lost)}, which {plural(len(lost), 'is', 'are')} not described: no call can be right",
             "Describe it under `properties`, or take it out of `required`.",
         )
 
@@ -292,7 +296,8 @@ _IDENTIFIERS = table("id uuid key slug url name number identifier ip email ç¼–å
 
 
 def _required_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    schema, own = subject.schema, subject.own_parameters
+    schema = subject.schema
+    own = subject.own_parameters
     if schema.get("required") or schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref") or not own:
         return
     if not _ACTS_ON_ONE & set(words(subject.name)) or {"list", "search"} & set(words(subject.name)):
@@ -301,7 +306,7 @@ def _required_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
               and each.text and not each.has_sample]  # fmt: skip
     if needed and "default" not in needed[0].schema:
         yield Noticed(
-            f"requires nothing, though it needs {named(each.name for each in needed[:1])}",
+            f"requires nothing, though it needs {list_names(each.name for each in needed[:1])}",
             f'"required": ["{needed[0].name}"]; and say of the others that they are optional, and what then holds.',
         )
 
@@ -349,7 +354,7 @@ _ID = 'Number of the order, such as "A-1042".'
 
 
 def _refund(**parameters: Json) -> dict[str, Json]:
-    return defined(
+    return define(
         "refund_order", "Pay an order back. Returns the number of the payment.", required=[*parameters], **parameters
     )
 
@@ -434,35 +439,35 @@ RULES = (
         bad=[_refund(order_id=_ID, tenant_id="The tenant."), _refund(order_id=_ID, api_key="Key of the bank.")],
         good=[
             _refund(order_id=_ID),
-            defined("get_user", "Look a user up by number.", required=["user_id"], user_id="Such as 17."),
+            define("get_user", "Look a user up by number.", required=["user_id"], user_id="Such as 17."),
         ],
     ),
     Rule(
         "required-missing", "warning", "it requires nothing, though it cannot do without", look=_required_missing,
-        bad=[defined("get_order", "Look an order up.", order_id=_ID)],
+        bad=[define("get_order", "Look an order up.", order_id=_ID)],
         good=[
-            defined("get_order", "Look an order up.", required=["order_id"], order_id=_ID),
-            defined("get_orders", "List the orders of a month.", customer_id="Only of this customer; all if omitted."),
+            define("get_order", "Look an order up.", required=["order_id"], order_id=_ID),
+            define("get_orders", "List the orders of a month.", customer_id="Only of this customer; all if omitted."),
         ],
     ),
     Rule(
         "required-unknown", "error", "it requires a parameter that is not described", look=_unknown_required,
-        bad=[defined("get_order", "Look an order up.", required=["id"], order_id=_ID)],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
+        bad=[define("get_order", "Look an order up.", required=["id"], order_id=_ID)],
+        good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
     ),
     Rule(
         "required-contradicted", "warning", "text and schema differ on what is required", look=_required_contradicted,
         bad=[
             _refund(order_id=_ID, note="Optional line on the receipt."),
-            defined("get_order", "Look an order up.", order_id="Required. Number of the order."),
+            define("get_order", "Look an order up.", order_id="Required. Number of the order."),
         ],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], order_id=_ID, note="Optional remark.")],
+        good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID, note="Optional remark.")],
     ),
     Rule(
         "schema-foreign", "warning", "its schema is spelled as no provider reads it",
-        look=_foreign_schema, is_mended=True,
+        look=_foreign_schema, is_fixable=True,
         bad=[{"name": "get_order", "description": "Look an order up.",
               "parameters": {"type": "dict", "properties": {"order_id": {"type": "str", "description": _ID}}}}],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
+        good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
     ),
 )  # fmt: skip

@@ -46,10 +46,10 @@ class Rule(Struct, frozen=True):
     look: Callable[[Subject, Settings], Iterable[Noticed]] | None = None
     look_at_all: Callable[[Sequence[Subject], Settings], Iterable[tuple[Subject | None, Noticed]]] | None = None
     needs: Mapping[str, Any] = field(default_factory=dict)
-    is_mended: bool = False
+    is_fixable: bool = False
 
 
-def named(names: Iterable[str], most: int = 4) -> str:
+def list_names(names: Iterable[str], most: int = 4) -> str:
     """Name some parameters: `a`, `b` and 3 more."""
     listed = [f"`{name}`" for name in dict.fromkeys(names)]
     if len(listed) > most + 1:
@@ -65,7 +65,7 @@ def plural(count: int, one: str, several: str) -> str:
 # ---------------------------------------------------------------------- examples
 
 
-def defined(name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json) -> Definition:
+def define(name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json) -> Definition:
     """Return an example: a definition as MCP and OpenAI have it. A text stands for a documented text parameter."""
     properties = {each: {"type": "string", "description": said} if isinstance(said, str) else said
                   for each, said in parameters.items()}  # fmt: skip

@@ -11,7 +11,7 @@ from handrail.linting.findings import Finding, Report
 from handrail.linting.rules import Rule
 
 
-def log_of(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
+def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
     """Return the log of one run. What is ignored is in it too, as suppressed and with its reason."""
     numbers = {rule: number for number, rule in enumerate(rules)}
     driver = {

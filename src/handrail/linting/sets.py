@@ -10,7 +10,7 @@ from math import log, sqrt
 
 from handrail.errors import Json
 from handrail.linting.findings import Cost, Settings
-from handrail.linting.rules import Noticed, Rule, defined, named, plural
+from handrail.linting.rules import Noticed, Rule, define, list_names, plural
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import content, words
 from handrail.schemas import portability
@@ -72,7 +72,8 @@ def _look_alikes(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Sub
     names = [_canonical(frozenset(words(subject.name))) for subject in subjects]
     told = [content(subject.description) for subject in subjects]
     for one, other, likeness in alike([_canonical(each) for each in told]):
-        here, there = subjects[one], subjects[other]
+        here = subjects[one]
+        there = subjects[other]
         same_name = names[one] == names[other]
         same_text = bool(told[one]) and told[one] == told[other]
         held = likeness >= _ALIKE and (told[one] <= told[other] or told[other] <= told[one])
@@ -97,8 +98,8 @@ def _apart(here: frozenset[str], there: frozenset[str]) -> str:
     if not here and not there:
         return "their descriptions have the same words"
     if here and there:
-        return f"only {_quoted(here)} here and {_quoted(there)} there tell the descriptions apart"
-    return f"only {_quoted(here or there)} {'here' if here else 'there'} tells the descriptions apart"
+        return f"only {_quote_words(here)} here and {_quote_words(there)} there tell the descriptions apart"
+    return f"only {_quote_words(here or there)} {'here' if here else 'there'} tells the descriptions apart"
 
 
 def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
@@ -123,7 +124,7 @@ def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
             yield one, other, likeness
 
 
-def _quoted(found: frozenset[str]) -> str:
+def _quote_words(found: frozenset[str]) -> str:
     listed = sorted(found)
     return ", ".join(f'"{word}"' for word in listed[:5]) + (", ..." if len(listed) > 5 else "")
 
@@ -136,13 +137,13 @@ def _names(subject: Subject, _: Settings) -> Iterator[Noticed]:
     spelled = {provider: name for provider, name in names.items() if name != subject.name}
     if spelled:
         yield Noticed(
-            f"its name is refused by {_listed(spelled)}; there it is called `{next(iter(spelled.values()))}`",
+            f"its name is refused by {_list_names(spelled)}; there it is called `{next(iter(spelled.values()))}`",
             "Use letters, digits, `_` and `-`, at most 64, a letter first.",
         )
     odd = [each.name for each in subject.own_parameters if not _PORTABLE.fullmatch(each.name)]
     if odd:
         yield Noticed(
-            f"Anthropic refuses the {plural(len(odd), 'name', 'names')} {named(odd)}",
+            f"Anthropic refuses the {plural(len(odd), 'name', 'names')} {list_names(odd)}",
             "Name parameters with letters, digits, `_`, `.` and `-`, at most 64.",
         )
 
@@ -161,7 +162,7 @@ def _name_in(definition: Json) -> str:
     return next((name for each in definition.values() if (name := _name_in(each))), "")
 
 
-def _listed(names: Mapping[str, str]) -> str:
+def _list_names(names: Mapping[str, str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -185,7 +186,7 @@ _PIECE = re.compile(r"[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+")
 _LETTERS_IN_A_TOKEN = 9
 
 
-def tokens_in(text: str) -> int:
+def count_tokens(text: str) -> int:
     """Return about how many tokens a text has, by the classes of its characters.
 
     A word is one token, a long one several; three digits are one; marks that stand together are one for every three; a
@@ -198,14 +199,16 @@ def tokens_in(text: str) -> int:
     return latin + (2 * chinese + 2) // 3
 
 
-def cost_of(subject: Subject) -> Cost:
+def measure_cost(subject: Subject) -> Cost:
     """Return about how many tokens a tool takes in every request, as each provider's wire spells it."""
-    sizes = {provider: tokens_in(json.dumps(told, ensure_ascii=False)) for provider, told in subject.on_wires.items()}
+    sizes = {
+        provider: count_tokens(json.dumps(told, ensure_ascii=False)) for provider, told in subject.on_wires.items()
+    }
     return Cost(subject.name, sizes)
 
 
 def _costly(subject: Subject, settings: Settings) -> Iterator[Noticed]:
-    cost = cost_of(subject)
+    cost = measure_cost(subject)
     if cost.most > settings.most_tokens:
         yield Noticed(
             f"its definition takes about {cost.most:,} tokens in every request; {settings.most_tokens:,} are the most",
@@ -219,36 +222,36 @@ _LONG = " ".join(f"Line {n} of a handbook that nobody needs in order to call it.
 RULES = (
     Rule(
         "name-twice", "error", "two tools have one name", look_at_all=_duplicates,
-        bad=[defined("search", "Search the web."), defined("search", "Search the handbook.")],
-        good=[defined("search_web", "Search the web for a text."),
-              defined("search_handbook", "Search our handbook for a text.")],
+        bad=[define("search", "Search the web."), define("search", "Search the handbook.")],
+        good=[define("search_web", "Search the web for a text."),
+              define("search_handbook", "Search our handbook for a text.")],
     ),
     Rule(
         "too-many-tools", "warning", "a model is shown more tools than it chooses well from", look_at_all=_too_many,
-        bad=[defined(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(21)],
-        good=[defined(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(20)],
+        bad=[define(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(21)],
+        good=[define(f"convert_{n}", f"Convert an amount by table {n}.") for n in range(20)],
     ),
     Rule(
         "look-alike", "warning", "it is easily taken for another tool", look_at_all=_look_alikes,
-        bad=[defined("search_docs", "Search the documentation for a text."),
-             defined("find_docs", "Search the documentation for a given text.")],
-        good=[defined("search_docs", "Search the public documentation for a text."),
-              defined("find_ticket", "Find a support ticket by the customer's number.")],
+        bad=[define("search_docs", "Search the documentation for a text."),
+             define("find_docs", "Search the documentation for a given text.")],
+        good=[define("search_docs", "Search the public documentation for a text."),
+              define("find_ticket", "Find a support ticket by the customer's number.")],
     ),
     Rule(
         "name-refused", "warning", "a provider refuses its name", look=_names,
-        bad=[defined("orders.get", "Look an order up.", required=["order_id"], **_ORDER),
-             defined("查询订单", "查询一个订单。")],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+        bad=[define("orders.get", "Look an order up.", required=["order_id"], **_ORDER),
+             define("查询订单", "查询一个订单。")],
+        good=[define("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
     ),
     Rule(
         "schema-not-portable", "note", "a provider's strict form cannot hold its schema", look=_schemas,
-        bad=[defined("get_order", "Look an order up.", filter={"type": "object", "description": "Any fields."})],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+        bad=[define("get_order", "Look an order up.", filter={"type": "object", "description": "Any fields."})],
+        good=[define("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
     ),
     Rule(
         "definition-costly", "warning", "its definition takes many tokens in every request", look=_costly,
-        bad=[defined("get_order", _LONG)],
-        good=[defined("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
+        bad=[define("get_order", _LONG)],
+        good=[define("get_order", "Look an order up.", required=["order_id"], **_ORDER)],
     ),
 )  # fmt: skip

@@ -57,7 +57,7 @@ def blocking_calls(function: Callable[..., Any]) -> Iterator[Seen]:
             yield Seen(node.lineno, f"calls `{named}`, which holds up every other call", f"`{_BLOCKING[named]}`")
 
 
-def heeds_its_end(function: Callable[..., Any]) -> bool:
+def checks_cancellation(function: Callable[..., Any]) -> bool:
     """Whether a function looks at `context.cancelled` or at its deadline, as one in a thread must to end in time."""
     return any(isinstance(node, ast.Attribute) and node.attr in _ENDS for node in _nodes(function))
 
@@ -73,7 +73,7 @@ def ends_by_itself(function: Callable[..., Any]) -> bool:
     nodes = list(_nodes(function))
     if not nodes or any(isinstance(node, _MAY_LAST) for node in nodes):
         return False
-    return all(_is_quick(_resolved(node.func, function)) for node in nodes if isinstance(node, ast.Call))
+    return all(_is_quick(_resolve(node.func, function)) for node in nodes if isinstance(node, ast.Call))
 
 
 _MAY_LAST = (ast.While, ast.For, ast.With, ast.comprehension, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
@@ -90,11 +90,12 @@ def _is_quick(called: Any) -> bool:
 def requests_in(function: Callable[..., Any]) -> list[int]:
     """Return the lines in which a function calls a library's request function, such as `requests.post`."""
     calls = (node for node in _nodes(function) if isinstance(node, ast.Call))
-    return sorted(node.lineno for node in calls if _sends(_resolved(node.func, function)))
+    return sorted(node.lineno for node in calls if _sends(_resolve(node.func, function)))
 
 
 def _sends(called: Any) -> bool:
-    home, name = getattr(called, "__module__", None) or "", getattr(called, "__name__", "")
+    home = getattr(called, "__module__", None) or ""
+    name = getattr(called, "__name__", "")
     if home.partition(".")[0] in ("requests", "httpx", "httpx2"):
         return name in ("get", "options", "head", "post", "put", "patch", "delete", "request", "stream")
     return (home, name) == ("urllib.request", "urlopen")
@@ -103,7 +104,7 @@ def _sends(called: Any) -> bool:
 def unclear_errors(function: Callable[..., Any]) -> Iterator[Seen]:
     """Yield where a function fails in a way from which the model cannot go on."""
     for node in _nodes(function):
-        if isinstance(node, ast.Raise) and (kind := _raised(node, function)):
+        if isinstance(node, ast.Raise) and (kind := _find_raised(node, function)):
             instead = '`raise hr.ToolError("ORDER_NOT_FOUND", "…", suggestion="…")`'
             yield Seen(node.lineno, f"raises {kind}, of which the model reads INTERNAL_ERROR and nothing else", instead)
         elif isinstance(node, ast.Call) and _is_silent_error(node, function):
@@ -137,33 +138,34 @@ def _nodes(function: Callable[..., Any]) -> Iterator[ast.AST]:
 
 def _dotted(node: ast.AST, function: Callable[..., Any]) -> str:
     """Return the full name that an expression has, whatever its module was imported as."""
-    found = _resolved(node, function)
-    name, home = getattr(found, "__name__", ""), getattr(found, "__module__", "")
+    found = _resolve(node, function)
+    name = getattr(found, "__name__", "")
+    home = getattr(found, "__module__", "")
     spelled = f"{home}.{name}"
     return {"requests.api": f"requests.{name}", "posix": f"os.{name}", "nt": f"os.{name}"}.get(home, spelled)
 
 
-def _resolved(node: ast.AST, function: Callable[..., Any]) -> Any:
+def _resolve(node: ast.AST, function: Callable[..., Any]) -> Any:
     """Return the object that a name stands for at the top level of the function's module, or None."""
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     if isinstance(node, ast.Name):
         return scope.get(node.id, getattr(builtins, node.id, None))
-    if isinstance(node, ast.Attribute) and (owner := _resolved(node.value, function)) is not None:
+    if isinstance(node, ast.Attribute) and (owner := _resolve(node.value, function)) is not None:
         return inspect.getattr_static(owner, node.attr, None) or getattr(owner, node.attr, None)
     return None
 
 
-def _raised(node: ast.Raise, function: Callable[..., Any]) -> str:
+def _find_raised(node: ast.Raise, function: Callable[..., Any]) -> str:
     """Return the name of an exception that the model would not understand; empty for any other."""
     said = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    kind = _resolved(said, function) if said is not None else None
+    kind = _resolve(said, function) if said is not None else None
     if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, _UNDERSTOOD):
         return ""
     return kind.__name__
 
 
 def _is_silent_error(node: ast.Call, function: Callable[..., Any]) -> bool:
-    kind = _resolved(node.func, function)
+    kind = _resolve(node.func, function)
     says = any(each.arg in ("suggestion", None) for each in node.keywords)
     return isinstance(kind, type) and issubclass(kind, ToolError | NoEffect) and not says
 

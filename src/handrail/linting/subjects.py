@@ -17,7 +17,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Json, ToolDefinitionError
 from handrail.linting.findings import Place
 from handrail.linting.texts import words
-from handrail.schemas.walk import Schema, target, types_of
+from handrail.schemas.walk import Schema, resolve_reference, schema_types
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -64,8 +64,8 @@ class Parameter(Struct, frozen=True, dict=True):
         """The types that it may have, those of its alternatives included, null left out."""
         branches = [each for word in ("anyOf", "oneOf", "allOf") for each in self.schema.get(word, ())]
         told = [
-            *types_of(self.schema),
-            *(name for each in branches if isinstance(each, dict) for name in types_of(each)),
+            *schema_types(self.schema),
+            *(name for each in branches if isinstance(each, dict) for name in schema_types(each)),
         ]
         return frozenset(told) - {"null"}
 
@@ -143,11 +143,11 @@ class Subject(Struct, frozen=True, dict=True):
         """The definition as it goes to each provider; empty where there is none to be made."""
         if self.fault or not self.name:
             return {}
-        alone = Toolset([self.tool or _standing_for(self)])
+        alone = Toolset([self.tool or _make_stand_in(self)])
         return {provider: list(alone.definitions(wire)) for provider, wire in WIRES.items()}
 
 
-def _standing_for(subject: Subject) -> BaseTool:
+def _make_stand_in(subject: Subject) -> BaseTool:
     return FunctionTool(
         _never, name=subject.name, description=subject.description, parameters=subject.schema, effect="read"
     )
@@ -157,9 +157,10 @@ def _never(**_: Json) -> None:
     raise AssertionError("a tool that was only described does not run")
 
 
-def of_tool(tool: BaseTool) -> Subject:
+def read_tool(tool: BaseTool) -> Subject:
     """Look at a tool of Python."""
-    fault, parameters = "", {}
+    fault = ""
+    parameters = {}
     try:
         parameters = tool.parameters
     except ToolDefinitionError as error:
@@ -168,12 +169,12 @@ def of_tool(tool: BaseTool) -> Subject:
     declared = Declared("handrail", tool.effect, bool(tool.key or tool.verify or tool.replay), asks)
     has_output = bool(tool.docs.returns) or tool.returns is not None
     return Subject(
-        tool.name, tool.description, parameters, declared, has_output, _place_of(tool), fault,
+        tool.name, tool.description, parameters, declared, has_output, _find_location(tool), fault,
         ignore=tool.lint_ignore, aliases=tool.aliases, tool=tool,
     )  # fmt: skip
 
 
-def _place_of(tool: BaseTool) -> Place:
+def _find_location(tool: BaseTool) -> Place:
     function: Any = inspect.unwrap(tool.run)
     code = getattr(function, "__code__", None)
     return Place(code.co_filename, code.co_firstlineno) if code else Place()
@@ -183,14 +184,14 @@ def _parameters(schema: Json, root: Schema, path: str, level: int) -> Iterator[P
     """Yield what the properties of an object are, and what they hold; a reference is followed a few levels."""
     if not isinstance(schema, dict) or level > MOST_DEPTH:
         return
-    schema = _followed(schema, root)
+    schema = _follow_reference(schema, root)
     properties = schema.get("properties")
     required = schema.get("required")
     needed = required if isinstance(required, list) else []
     for name, said in properties.items() if isinstance(properties, dict) else ():
         if isinstance(said, dict):
             here = f"{path}{name}"
-            said = _followed(said, root)
+            said = _follow_reference(said, root)
             yield Parameter(here, said, name in needed, level)
             yield from _within(said, root, here, level)
     if path:  # alternatives of the arguments as a whole are rules about them, not further parameters
@@ -205,9 +206,9 @@ def _within(said: Schema, root: Schema, path: str, level: int) -> Iterator[Param
     yield from _parameters(said, root, f"{path}.", level + 1)
 
 
-def _followed(schema: Schema, root: Schema) -> Schema:
+def _follow_reference(schema: Schema, root: Schema) -> Schema:
     reference = schema.get("$ref")
-    body = target(root, reference) if isinstance(reference, str) else None
+    body = resolve_reference(root, reference) if isinstance(reference, str) else None
     return (
         {**body, **{key: value for key, value in schema.items() if key != "$ref"}} if isinstance(body, dict) else schema
     )

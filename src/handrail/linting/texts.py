@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from handrail.schemas.walk import words as table
+from handrail.schemas.walk import split_words as table
 
 _CJK = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 _LETTER = re.compile(r"[^\W\d_]")

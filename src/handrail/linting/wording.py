@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Noticed, Rule, defined
+from handrail.linting.rules import Noticed, Rule, define
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import adds_nothing_to, content, is_chinese, length_words, says, words
-from handrail.schemas.walk import words as table
+from handrail.schemas.walk import split_words as table
 
 _SHORTEST_WORDS = 4
 """A description below it cannot say what is done to what."""
@@ -133,7 +133,7 @@ def _foreign_language(subject: Subject, settings: Settings) -> Iterator[Noticed]
         )
 
 
-_GOOD = defined(
+_GOOD = define(
     "get_exchange_rate",
     "Get today's exchange rate between two currencies. Use it for money; for units of measure use convert_unit. "
     "Returns the rate as a number.",
@@ -148,58 +148,58 @@ RULES = (
         "definition-broken", "error", "it cannot be described to a model", look=_fault,
         bad=[{"name": "get_order", "description": "Look an order up by its number.",
               "parameters": {"type": "object", "properties": {"order_id": {"type": "order number"}}}}],
-        good=[defined("get_order", "Look an order up by its number.", required=["order_id"], **_ORDER)],
+        good=[define("get_order", "Look an order up by its number.", required=["order_id"], **_ORDER)],
     ),
     Rule(
         "description-missing", "error", "it has no description", look=_missing,
-        bad=[defined("get_exchange_rate", "")], good=[_GOOD],
+        bad=[define("get_exchange_rate", "")], good=[_GOOD],
     ),
     Rule(
         "description-repeats-name", "warning", "its description says no more than its name", look=_repeats_name,
-        bad=[defined("list_user_accounts", "Lists the user accounts.")],
-        good=[defined("list_user_accounts", "List everybody who can sign in, newest first, 50 a page.")],
+        bad=[define("list_user_accounts", "Lists the user accounts.")],
+        good=[define("list_user_accounts", "List everybody who can sign in, newest first, 50 a page.")],
     ),
     Rule(
         "description-short", "warning", "its description is too short to choose it by", look=_short,
-        bad=[defined("get_rate", "Currency rate.")], good=[_GOOD],
+        bad=[define("get_rate", "Currency rate.")], good=[_GOOD],
     ),
     Rule(
         "description-vague", "warning", "its description does not name an act and a thing", look=_vague,
-        bad=[defined("invoices", "Handles various invoice operations."), defined("orders", "用于进行订单相关操作。")],
-        good=[defined("create_invoice", "Create an invoice for an order and send it to the customer.")],
+        bad=[define("invoices", "Handles various invoice operations."), define("orders", "用于进行订单相关操作。")],
+        good=[define("create_invoice", "Create an invoice for an order and send it to the customer.")],
     ),
     Rule(
         "when-to-use-missing", "note", "it does not say when to use it, or when not", look=_no_use,
-        bad=[defined("search_web", "Search the web and return ten pages.")],
+        bad=[define("search_web", "Search the web and return ten pages.")],
         good=[
-            defined("search_web", "Search the web and return ten pages. Use it for news; do not use it for our own "
+            define("search_web", "Search the web and return ten pages. Use it for news; do not use it for our own "
                     "documents, take search_handbook instead."),
-            defined("search_web", "搜索网页，返回十条结果。用于查找新闻；不要用于公司内部文档。"),
+            define("search_web", "搜索网页，返回十条结果。用于查找新闻；不要用于公司内部文档。"),
         ],
     ),
     Rule(
         "result-unknown", "note", "it does not say what it returns", look=_no_result,
-        bad=[defined("create_ticket", "Open a ticket for the support team.", required=["title"], title="One line.")],
+        bad=[define("create_ticket", "Open a ticket for the support team.", required=["title"], title="One line.")],
         good=[
-            defined("create_ticket", "Open a ticket for the support team. Returns the ticket's number.",
+            define("create_ticket", "Open a ticket for the support team. Returns the ticket's number.",
                     required=["title"], title="One line."),
-            {**defined("create_ticket", "Open a ticket for the support team."), "outputSchema": {"type": "string"}},
+            {**define("create_ticket", "Open a ticket for the support team."), "outputSchema": {"type": "string"}},
         ],
     ),
     Rule(
         "name-empty", "warning", "its name says nothing of what it does", look=_empty_name,
-        bad=[defined("process_data", "Create an invoice for an order."), defined("tool1", "Create an invoice.")],
-        good=[defined("create_invoice", "Create an invoice for an order.")],
+        bad=[define("process_data", "Create an invoice for an order."), define("tool1", "Create an invoice.")],
+        good=[define("create_invoice", "Create an invoice for an order.")],
     ),
     Rule(
-        "text-untidy", "note", "its description carries indentation and blanks", look=_untidy, is_mended=True,
-        bad=[defined("get_rate", "Get today's rate.\n\n        Use it for money.\n        Returns a number.   ")],
-        good=[defined("get_rate", "Get today's rate.\n\nUse it for money.\nReturns a number.")],
+        "text-untidy", "note", "its description carries indentation and blanks", look=_untidy, is_fixable=True,
+        bad=[define("get_rate", "Get today's rate.\n\n        Use it for money.\n        Returns a number.   ")],
+        good=[define("get_rate", "Get today's rate.\n\nUse it for money.\nReturns a number.")],
     ),
     Rule(
         "language-differs", "warning", "its texts are not in the users' language", look=_foreign_language,
         needs={"users": "zh"},
-        bad=[defined("get_weather", "Get the current weather of a city.")],
-        good=[defined("get_weather", "查询城市的当前天气。Get the current weather of a city.")],
+        bad=[define("get_weather", "Get the current weather of a city.")],
+        good=[define("get_weather", "查询城市的当前天气。Get the current weather of a city.")],
     ),
 )  # fmt: skip

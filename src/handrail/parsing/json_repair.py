@@ -17,23 +17,31 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from handrail.errors import Json
-from handrail.parsing.strictjson import MAX_DEPTH, NotJson, as_float, as_integer, loads, refuse_surrogates, shown
+from handrail.parsing.strictjson import (
+    MAX_DEPTH,
+    NotJson,
+    as_float,
+    as_integer,
+    loads,
+    quote_excerpt,
+    refuse_surrogates,
+)
 
-MAX_MENDED_CHARS: Final = 256 * 1024
+MAX_REPAIRED_CHARS: Final = 256 * 1024
 """Longer text is for the strict reader alone: this one needs up to three seconds for 1 MB."""
 
 
-def mend(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
+def repair(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
     """Read the one object that `text` is meant to be; return it with the names and offsets of its deviations.
 
-    Text longer than `MAX_MENDED_CHARS` is not for this reader; the caller sees to that.
+    Text longer than `MAX_REPAIRED_CHARS` is not for this reader; the caller sees to that.
 
     Raises:
         NotJson: There is none, more than one, or more than one reading.
     """
-    reader = _Reader(text)
+    reader = _TolerantReader(text)
     try:
-        value = reader.arguments()
+        value = reader.read_arguments()
         refuse_surrogates(value)
     except RecursionError:
         raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested") from None
@@ -63,7 +71,8 @@ _NON_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 _FULL_WIDTH: Final[Mapping[str, str]] = dict(zip("：，｛｝［］", ":,{}[]", strict=True))
 _WITHIN_NUMBER: Final = re.compile(r"(?<=[0-9])，(?=[0-9])")  # `12，345` may be one number
-_DOUBLE, _SINGLE = "“”„‟＂", "‘’‚‛＇"
+_DOUBLE = "“”„‟＂"
+_SINGLE = "‘’‚‛＇"
 _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may close it, and the repair
     '"': ('"', ""),
     "'": ("'", "single_quotes"),
@@ -112,7 +121,7 @@ _BLURS_THE_END: Final = frozenset(("text_before", "wrong_bracket", "missing_comm
 _STRING: Final = json.JSONDecoder(strict=False)  # strict=False: raw control characters
 
 
-class _Reader:
+class _TolerantReader:
     """One pass over one text, by recursive descent. Every method leaves `pos` behind what it has read."""
 
     __slots__ = ("depth", "found", "gone_on_after", "pos", "text")
@@ -126,34 +135,35 @@ class _Reader:
 
     # What a whole text may be
 
-    def arguments(self) -> dict[str, Json]:
+    def read_arguments(self) -> dict[str, Json]:
         """Read one object, with whatever is tolerated around it."""
         if not self.text.strip(" "):  # a lone line break is an artefact, not "no arguments"
             self.note("empty_text")
             return {}
-        if _ESCAPED.match(self.text) and (escaped := _unescaped(self.text.strip())):
+        if _ESCAPED.match(self.text) and (escaped := _unescape(self.text.strip())):
             self.note("escaped_text")
             return escaped
-        self.trivia()
-        closing = self.opening()
-        self.trivia()
-        begin, value = self.pos, self.value()
+        self.skip_space()
+        closing = self.skip_opening()
+        self.skip_space()
+        begin = self.pos
+        value = self.read_value()
         if closing and (end := closing.match(self.text, self.pos)):
             self.pos = end.end()
         if isinstance(value, str):
             self.note("doubly_encoded", begin)
-            value = _object_in(value)
+            value = _load_object(value)
         if not isinstance(value, dict):
             raise NotJson("not_an_object", "arguments must be a JSON object", begin)
-        self.ending(value)
+        self.check_ending(value)
         return value
 
-    def opening(self) -> re.Pattern[str] | None:
+    def skip_opening(self) -> re.Pattern[str] | None:
         """Pass over what introduces the object; return what closes it again."""
         if fence := _FENCE.match(self.text, self.pos):
             self.note("code_fence" if self.text.rstrip().endswith("```") else "open_fence")
             self.pos = fence.end()
-            self.trivia()
+            self.skip_space()
             return _FENCE_END
         if call := _CALL.match(self.text, self.pos):
             self.note("call_wrapper")
@@ -164,40 +174,41 @@ class _Reader:
             if not brace:
                 raise NotJson("not_an_object", "arguments must be a JSON object", self.pos)
             if _BELONGS_TO_IT.search(self.text[self.pos : brace.start()].rstrip()):
-                raise self.unexpected("nothing before the object")
+                raise self.make_error("nothing before the object")
             self.note("text_before")
             self.pos = brace.start()
         return None
 
-    def ending(self, value: Json) -> None:
+    def check_ending(self, value: Json) -> None:
         """Account for what stands behind the object."""
-        gap = self.trivia()
+        gap = self.skip_space()
         if self.pos == len(self.text):
             return None
         if self.peek() == "{":
-            return self.repeats(value)
+            return self.check_repeats(value)
         # One bracket too many: it is the last one, unless some object was closed too early and its members moved out.
         blurred = self.found.keys() & _BLURS_THE_END or self.gone_on_after & set(self.text[self.pos :])
         if _CLOSERS.match(self.text, self.pos) and not blurred:
             return self.note("stray_brackets")
         if not _WORDS_AFTER.match(self.text, self.pos - bool(gap)):
-            raise self.unexpected("nothing after the object")
+            raise self.make_error("nothing after the object")
         return self.note("text_after")
 
-    def repeats(self, value: Json) -> None:
-        first, begin = json.dumps(value, sort_keys=True), self.pos
+    def check_repeats(self, value: Json) -> None:
+        first = json.dumps(value, sort_keys=True)
+        begin = self.pos
         while self.peek() == "{":
-            if json.dumps(self.value(), sort_keys=True) != first:
+            if json.dumps(self.read_value(), sort_keys=True) != first:
                 raise NotJson("glued", "several objects stand in a row", begin)
-            self.trivia()
+            self.skip_space()
         if self.pos < len(self.text):
-            raise self.unexpected("nothing after the object")
+            raise self.make_error("nothing after the object")
         self.note("identical_repeats", begin)
 
     # Values
 
-    def value(self) -> Json:
-        self.trivia()
+    def read_value(self) -> Json:
+        self.skip_space()
         char = self.peek()
         if char == "{":
             return self.read_object()
@@ -206,46 +217,48 @@ class _Reader:
         if char == "\\" and (quoted := _ESCAPED_QUOTES.match(self.text, self.pos)):
             self.note("escaped_quotes")
             self.pos = quoted.end()
-            return self.decoded(quoted[1], '"', quoted.start())
-        return self.string() if char in _QUOTES else self.bare()
+            return self.decode_string(quoted[1], '"', quoted.start())
+        return self.read_string() if char in _QUOTES else self.read_bare()
 
     def read_object(self) -> dict[str, Json]:
         begin = self.enter()
-        self.trivia()
+        self.skip_space()
         if self.peek() == "{" or _FENCE.match(self.text, self.pos):
-            return self.wrapped_object()
+            return self.read_wrapped_object()
         members: dict[str, Json] = {}
-        for _ in self.items("}", begin):
-            self.member(members)
+        for _ in self.each_item("}", begin):
+            self.read_member(members)
         return members
 
-    def wrapped_object(self) -> dict[str, Json]:
+    def read_wrapped_object(self) -> dict[str, Json]:
         """Read the inner object of `{{..}}`, or of braces around a code fence; the outer brace has been read."""
         self.note("double_braces")
         fenced = _FENCE.match(self.text, self.pos)
         self.pos = fenced.end() if fenced else self.pos
-        self.trivia()
+        self.skip_space()
         if self.peek() != "{":
-            raise self.unexpected("`{`")
+            raise self.make_error("`{`")
         inner = self.read_object()
-        self.trivia()
+        self.skip_space()
         if fenced and (end := _FENCE_END.match(self.text, self.pos)):
             self.pos = end.end()
-            self.trivia()
+            self.skip_space()
         if self.peek() != "}":
-            raise self.unexpected("`}`")
+            raise self.make_error("`}`")
         self.leave()
         return inner
 
     def read_list(self) -> list[Json]:
         begin = self.enter()
-        return [self.value() for _ in self.items("]", begin)]
+        return [self.read_value() for _ in self.each_item("]", begin)]
 
-    def items(self, closer: str, begin: int) -> Iterator[None]:
+    def each_item(self, closer: str, begin: int) -> Iterator[None]:
         """Stop before each item of an object or list that began at `begin`; the caller then reads it."""
-        before, filled = "", False  # `before`: the comma or item that was read last
+        # `before`: the comma or item that was read last
+        before = ""
+        filled = False
         while True:
-            gap = self.trivia()
+            gap = self.skip_space()
             char = self.peek()
             if not char:
                 raise NotJson("open", f"{'an object' if closer == '}' else 'a list'} is still open", begin)
@@ -258,18 +271,20 @@ class _Reader:
                 before = self.take()
             elif dots := _ELLIPSIS.match(self.text, self.pos):
                 if not filled:
-                    raise self.unexpected("an item")
+                    raise self.make_error("an item")
                 self.note("ellipsis")
-                before, self.pos = "item", dots.end()
+                before = "item"
+                self.pos = dots.end()
             else:
                 if before == "item":
                     self.missing_comma(gap, char, closer)
                 yield
-                before, filled = "item", True
+                before = "item"
+                filled = True
 
     def close(self, closer: str, *, after_comma: bool, filled: bool) -> None:
         if after_comma and not filled:
-            raise self.unexpected("an item")
+            raise self.make_error("an item")
         if after_comma:
             self.note("trailing_comma")
         if self.peek() != closer:
@@ -285,7 +300,7 @@ class _Reader:
         # An empty pair such as `{]` tells nothing of its kind, unless it is the object that all is about.
         known = filled or self.depth == 1
         if not ending or not known or "wrong_bracket" in self.found:
-            raise self.unexpected(f"`{closer}`")
+            raise self.make_error(f"`{closer}`")
         self.note("wrong_bracket")
 
     def missing_comma(self, gap: str, char: str, closer: str) -> None:
@@ -293,57 +308,59 @@ class _Reader:
         begins_item = char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
         parted = ("\n" in gap or begins_item) if gap else self.text[self.pos - 1 : self.pos + 1] == '""'
         if not (parted or self.text[self.pos - 1] in "}]") or "missing_colon" in self.found:
-            raise self.unexpected(f"a comma or `{closer}`")
+            raise self.make_error(f"a comma or `{closer}`")
         self.note("missing_comma")
 
-    def member(self, members: dict[str, Json]) -> None:
-        begin, quoted = self.pos, self.peek() in _QUOTES
-        name = self.string() if quoted else self.bare_name()
+    def read_member(self, members: dict[str, Json]) -> None:
+        begin = self.pos
+        quoted = self.peek() in _QUOTES
+        name = self.read_string() if quoted else self.read_bare_name()
         # A raw line break at the edge of a name is dropped by some readers and kept by others.
         if quoted and min(self.text[begin + 1], self.text[self.pos - 2]) < " ":
             raise NotJson("syntax", "a name begins or ends with a control character", begin)
         if name in members:
-            raise NotJson("duplicate_key", f"the name {shown(name)} appears twice in one object", begin)
-        gap = self.trivia()
+            raise NotJson("duplicate_key", f"the name {quote_excerpt(name)} appears twice in one object", begin)
+        gap = self.skip_space()
         if self.peek() == ":":
             self.take()
         elif quoted and gap and self.peek() in _QUOTES and "missing_comma" not in self.found:
             self.note("missing_colon")  # with a comma missing as well, names and values could change places
         else:
-            raise self.unexpected("`:`")
-        members[name] = self.value()
+            raise self.make_error("`:`")
+        members[name] = self.read_value()
 
-    def bare_name(self) -> str:
+    def read_bare_name(self) -> str:
         if name := _NAME.match(self.text, self.pos):
             self.note("literal_key" if name[0].casefold() in _NO_TEXT else "unquoted_key")
         elif name := _NUMBER.match(self.text, self.pos):
             self.note("literal_key")
         else:
-            raise self.unexpected("a name in double quotes")
+            raise self.make_error("a name in double quotes")
         self.pos = name.end()
         return name[0]
 
     # Strings
 
-    def string(self) -> str:
-        begin, opener = self.pos, self.text[self.pos]
+    def read_string(self) -> str:
+        begin = self.pos
+        opener = self.text[self.pos]
         closers, repair = _QUOTES[opener]
         if repair:
             self.note(repair)
-        end = begin + 1 + len(_matched(_BODY[closers], self.text, begin + 1))
+        end = begin + 1 + len(_match_text(_BODY[closers], self.text, begin + 1))
         if end >= len(self.text):
             raise NotJson("open", "a string is still open", begin)
         if self.depth and not _AFTER_STRING.match(self.text, end + 1):
             inner = _WITH_QUOTES[opener].match(self.text, begin) if opener in _WITH_QUOTES else None
             self.pos = end + 1
             if not inner:
-                raise self.unexpected("the end of the member; quotes inside a string must be escaped")
+                raise self.make_error("the end of the member; quotes inside a string must be escaped")
             self.note("unescaped_quote", end)
             end = inner.end() - 1
         self.pos = end + 1
-        return self.decoded(self.text[begin + 1 : end], opener, begin)
+        return self.decode_string(self.text[begin + 1 : end], opener, begin)
 
-    def decoded(self, body: str, opener: str, begin: int) -> str:
+    def decode_string(self, body: str, opener: str, begin: int) -> str:
         """Return what `body` says between its quotes: the escapes of JSON, and `\\'`."""
         if opener not in "\"'" and ('"' in body or opener in body):
             raise NotJson("syntax", "quotes of several kinds do not pair", begin)
@@ -361,10 +378,10 @@ class _Reader:
 
     # Values without quotes
 
-    def bare(self) -> Json:
+    def read_bare(self) -> Json:
         """Read a literal, a number, or text that lacks its quotes."""
         begin = self.pos
-        word = _matched(_WORD, self.text, begin)
+        word = _match_text(_WORD, self.text, begin)
         if begin + len(word) == len(self.text):
             raise NotJson("open", "a value is still open", begin)
         if word in _LITERALS or word in _PYTHON:
@@ -373,33 +390,35 @@ class _Reader:
             self.pos += len(word)
             return _LITERALS.get(word, _PYTHON.get(word))
         if word.casefold().lstrip("+-") in _NON_FINITE:
-            raise NotJson("non_finite", f"{shown(word)} is no JSON value", begin)
+            raise NotJson("non_finite", f"{quote_excerpt(word)} is no JSON value", begin)
         if word and (number := _LOOSE_NUMBER.fullmatch(word)):
-            return self.number(word, number)
-        return self.bare_text()
+            return self.read_number(word, number)
+        return self.read_bare_text()
 
-    def bare_text(self) -> str:
-        run = _matched(_BARE, self.text, self.pos)
-        text, end = run.rstrip(), self.pos + len(run)
+    def read_bare_text(self) -> str:
+        run = _match_text(_BARE, self.text, self.pos)
+        text = run.rstrip()
+        end = self.pos + len(run)
         if end == len(self.text):
             raise NotJson("open", "a value is still open", self.pos)
         # A quote right behind a word may be one half of a pair; behind white space it begins the next member.
         ended = self.text[end] in ",}]｝］\r\n" or (self.text[end] in _QUOTES and len(run) > len(text))
         if not ended or not _is_plain(text):
-            raise self.unexpected("a JSON value; a text stands in double quotes")
+            raise self.make_error("a JSON value; a text stands in double quotes")
         self.note("unquoted_value")
         self.pos += len(text)
         return text
 
-    def number(self, word: str, loose: re.Match[str]) -> int | float:
+    def read_number(self, word: str, loose: re.Match[str]) -> int | float:
         """Read a number as JSON has it, or in the forms `.5`, `5.`, `+5` and `5e`."""
-        begin, strict = self.pos, _NUMBER.fullmatch(word)
+        begin = self.pos
+        strict = _NUMBER.fullmatch(word)
         if not strict:
             minus, whole, fraction, power = (part or "" for part in loose.groups())
             word = minus + (whole or "0") + (f"{fraction}0" if fraction else "") + power
             strict = _NUMBER.fullmatch(word)
             if not strict or not (whole or fraction[1:]):
-                raise self.unexpected("a JSON number")
+                raise self.make_error("a JSON number")
             self.note("number_form")
         self.pos += loose.end() - loose.start()
         try:
@@ -409,11 +428,11 @@ class _Reader:
 
     # Between the values
 
-    def trivia(self) -> str:
+    def skip_space(self) -> str:
         """Pass over white space and comments; return them."""
         begin = self.pos
         while True:
-            self.pos += len(_matched(_SPACE, self.text, self.pos))
+            self.pos += len(_match_text(_SPACE, self.text, self.pos))
             char = self.text[self.pos : self.pos + 1]
             if char and (char.isspace() or char in _INVISIBLE):
                 self.note("unusual_space" if self.pos else "byte_order_mark")
@@ -423,7 +442,7 @@ class _Reader:
                 self.pos = escaped.end()
             elif comment := _COMMENT.match(self.text, self.pos):
                 if _NO_COMMENT.search(comment[0]):
-                    raise self.unexpected("no quote in a comment")
+                    raise self.make_error("no quote in a comment")
                 self.note("hash_comment" if char == "#" else "comment")
                 self.pos = comment.end()
             elif self.depth and self.text.startswith("/*", self.pos):
@@ -440,7 +459,7 @@ class _Reader:
         """Pass over one mark of punctuation and return its ASCII form."""
         if self.text[self.pos] in _FULL_WIDTH:
             if _WITHIN_NUMBER.match(self.text, self.pos):
-                raise self.unexpected("a plain comma")
+                raise self.make_error("a plain comma")
             self.note("full_width")
         char = self.peek()
         self.pos += 1
@@ -462,18 +481,18 @@ class _Reader:
     def note(self, name: str, offset: int | None = None) -> None:
         self.found.setdefault(name, self.pos if offset is None else offset)
 
-    def unexpected(self, expected: str) -> NotJson:
+    def make_error(self, expected: str) -> NotJson:
         """Return the error for what stands here; at the end of the text it is that something is still open."""
         reason = "syntax" if self.peek() else "open"
         return NotJson(reason, f"expected {expected}", self.pos)
 
 
-def _matched(pattern: re.Pattern[str], text: str, at: int) -> str:
+def _match_text(pattern: re.Pattern[str], text: str, at: int) -> str:
     found = pattern.match(text, at)
     return found[0] if found else ""
 
 
-def _object_in(text: str) -> dict[str, Json] | None:
+def _load_object(text: str) -> dict[str, Json] | None:
     """Return the object that `text` spells strictly, or None."""
     try:
         value = loads(text)
@@ -482,13 +501,13 @@ def _object_in(text: str) -> dict[str, Json] | None:
     return value if isinstance(value, dict) else None
 
 
-def _unescaped(text: str) -> dict[str, Json] | None:
+def _unescape(text: str) -> dict[str, Json] | None:
     """Return the object in text that is escaped as if it stood inside a string, or of which only the quotes are."""
     try:
         unescaped = _STRING.decode(f'"{text}"')
     except json.JSONDecodeError:
         unescaped = text.replace('\\"', '"')
-    return _object_in(unescaped)
+    return _load_object(unescaped)
 
 
 def _as_json_escape(found: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ the text and suits every tool; a *lossy* one is a good guess, fit for reads only
 Rule 1: a call counts only after a clean end. A cut answer, or text in which something is still open, is never closed.
 Rule 2: where two readings are possible, the text is refused: NaN, duplicate keys, a quote that may or may not end a
         string, two objects in a row.
-Rule 3: nothing is mended silently: every deviation stands in `REPAIRS`, and in `Parsed.repairs` of the call.
+Rule 3: nothing is repaired silently: every deviation stands in `REPAIRS`, and in `Parsed.repairs` of the call.
 Rule 4: `parse` never raises; what is wrong with the text is told to the model.
 """
 
@@ -24,7 +24,7 @@ from msgspec import Struct
 from handrail import _lazy
 from handrail.errors import Code, Failure, Json
 from handrail.messages import Finish
-from handrail.parsing.strictjson import NotJson, loads, shown
+from handrail.parsing.strictjson import NotJson, loads, quote_excerpt
 
 if TYPE_CHECKING:
     from handrail.parsing import json_repair
@@ -41,7 +41,8 @@ class Repair(Struct, frozen=True):
     what: str
 
 
-_LOSSLESS, _LOSSY = True, False
+_LOSSLESS = True
+_LOSSY = False
 REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
     {
         "empty_text": Repair(_LOSSLESS, "no text at all, which stands for no arguments"),
@@ -86,7 +87,7 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
 
 
 class Parsed(Struct):
-    """The arguments of a call, and the names of what was mended to read them, in the order of the text."""
+    """The arguments of a call, and the names of the repairs that reading them took, in the order of the text."""
 
     value: dict[str, Json]
     repairs: tuple[str, ...] = ()
@@ -114,16 +115,16 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
         refused = NotJson("not_an_object", "arguments must be a JSON object", 0)
     except NotJson as error:
         refused = error
-    if len(text) > json_repair.MAX_MENDED_CHARS:
-        return _refusal(text, refused)
+    if len(text) > json_repair.MAX_REPAIRED_CHARS:
+        return _refuse(text, refused)
     try:
-        mended, found = json_repair.mend(text)
+        repaired, found = json_repair.repair(text)
     except NotJson as error:
-        return _refusal(text, error)
+        return _refuse(text, error)
     for name, offset in found.items():
         if not allow_repair or not (lossy or REPAIRS[name].lossless):
-            return _refusal(text, NotJson("syntax", f"found {REPAIRS[name].what}", offset))
-    return Parsed(mended, tuple(found))
+            return _refuse(text, NotJson("syntax", f"found {REPAIRS[name].what}", offset))
+    return Parsed(repaired, tuple(found))
 
 
 def split(text: str, finish: Finish = "calls") -> list[str] | None:
@@ -133,11 +134,12 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
     often than a wish. An empty object beside others is an artefact as well, but which call it stands for is unknown, so
     the answer is None.
     """
-    if finish not in CLEAN_ENDS or len(text) > json_repair.MAX_MENDED_CHARS:
+    if finish not in CLEAN_ENDS or len(text) > json_repair.MAX_REPAIRED_CHARS:
         return None
     texts: dict[str, str] = {}
-    seen, end = 0, 0
-    while black := _BLACK.search(text, end):
+    seen = 0
+    end = 0
+    while black := _NOT_SPACE.search(text, end):
         begin = black.start()
         try:
             end = _FIND_END.raw_decode(text, begin)[1]
@@ -151,7 +153,7 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
     return None if seen < 2 or ("{}" in texts and len(texts) > 1) else list(texts.values())
 
 
-_BLACK: Final = re.compile(r"[^ \t\r\n]")
+_NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _FIND_END: Final = json.JSONDecoder()
 CLEAN_ENDS: Final = frozenset({"stop", "calls"})
 _STRICTLY: Final = (
@@ -172,16 +174,19 @@ _SUGGESTIONS: Final = {
 }
 
 
-def _refusal(text: str, error: NotJson) -> Failure:
+def _refuse(text: str, error: NotJson) -> Failure:
     code = Code.TRUNCATED_CALL if error.reason == "open" else Code.BAD_JSON
     intro = "The arguments end too early" if error.reason == "open" else "The arguments cannot be read"
-    return Failure(code, f"{intro}: {error}{_place(text, error.offset)}.", _SUGGESTIONS.get(error.reason, _STRICTLY))
+    return Failure(
+        code, f"{intro}: {error}{_describe_location(text, error.offset)}.", _SUGGESTIONS.get(error.reason, _STRICTLY)
+    )
 
 
-def _place(text: str, offset: int | None) -> str:
+def _describe_location(text: str, offset: int | None) -> str:
     """Say where, as an editor counts and as a program counts, and what stands there."""
     if offset is None:
         return ""
-    line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
-    found = shown(text[offset : offset + 20]) if offset < len(text) else "the end"
+    line = text.count("\n", 0, offset) + 1
+    column = offset - text.rfind("\n", 0, offset)
+    found = quote_excerpt(text[offset : offset + 20]) if offset < len(text) else "the end"
     return f", at line {line}, column {column} (offset {offset}), where {found} stands"

@@ -54,12 +54,12 @@ def loads(text: str) -> Json:
     Raises:
         NotJson: Whatever is wrong; `reason` says what in one word.
     """
-    if (read := flat(text)) is not None:
+    if (read := load_flat_object(text)) is not None:
         return read
     if len(text) > MAX_CHARS:
         raise NotJson("too_long", f"{len(text)} characters are more than {MAX_CHARS}")
     try:
-        value = _decoded(text)
+        value = _decode(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         raise NotJson("open" if cut else "syntax", error.msg, error.pos) from None
@@ -75,19 +75,19 @@ def loads(text: str) -> Json:
     return value
 
 
-def copied(value: Any) -> Any:
+def copy(value: Any) -> Any:
     """Return a deep copy of a JSON value, quicker than `deepcopy`, which copies values of other kinds."""
     kind = type(value)
     if kind is dict:
-        return {name: copied(part) for name, part in value.items()}
+        return {name: copy(part) for name, part in value.items()}
     if kind is list:
-        return [copied(part) for part in value]
+        return [copy(part) for part in value]
     if kind is str or kind is int or kind is float or kind is bool or value is None:
         return value
     return deepcopy(value)
 
 
-def flat(text: str) -> dict[str, Json] | None:
+def load_flat_object(text: str) -> dict[str, Json] | None:
     """Return a short object without lists and objects in it, as nearly all calls are; None for anything else.
 
     pydantic's reader takes a quarter of the time of Python's, and keeps to RFC 8259 but for two things: of two equal
@@ -113,7 +113,7 @@ def _is_odd(value: Json) -> bool:
     return type(value) is float and (value.is_integer() or not math.isfinite(value))
 
 
-def _decoded(text: str) -> Json:
+def _decode(text: str) -> Json:
     # Most text is one value without white space around it. Reading that directly saves a third of the decoder's time;
     # whatever else it is, the decoder finds out, and says where.
     try:
@@ -123,12 +123,12 @@ def _decoded(text: str) -> Json:
         return _STRICT.decode(text)
 
 
-def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _check_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise NotJson("duplicate_key", f"the name {shown(twice)} appears twice in one object")
+        raise NotJson("duplicate_key", f"the name {quote_excerpt(twice)} appears twice in one object")
     return members
 
 
@@ -143,16 +143,16 @@ def as_float(digits: str) -> float:
     """Return a finite number."""
     number = float(digits)
     if not math.isfinite(number):
-        raise NotJson("non_finite", f"the number {shown(digits)} is too large")
+        raise NotJson("non_finite", f"the number {quote_excerpt(digits)} is too large")
     return number
 
 
-def _non_finite(word: str) -> NoReturn:
+def _refuse_non_finite(word: str) -> NoReturn:
     raise NotJson("non_finite", f"{word} is no JSON value")
 
 
-_NUMBERS: Final = {"parse_float": as_float, "parse_int": as_integer, "parse_constant": _non_finite}
-_STRICT: Final = json.JSONDecoder(object_pairs_hook=_members, **_NUMBERS)  # type: ignore[arg-type]
+_NUMBERS: Final = {"parse_float": as_float, "parse_int": as_integer, "parse_constant": _refuse_non_finite}
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]
 _scan: Final = _STRICT.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in the type stubs
 _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
 
@@ -181,6 +181,6 @@ def _encode(text: str) -> None:
         raise NotJson("lone_surrogate", "half of a surrogate pair (\\ud800 to \\udfff) stands alone") from None
 
 
-def shown(text: str) -> str:
+def quote_excerpt(text: str) -> str:
     """Quote a piece of the model's text for a message: short, and in characters that every channel can carry."""
     return repr(text if len(text) <= 40 else text[:40] + "…")

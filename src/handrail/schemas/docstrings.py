@@ -59,7 +59,7 @@ _SENTENCE = re.compile(r".+?(?:[。！？]|(?<!e\.g)(?<!i\.e)[.!?](?=\s|$))", re
 _WITH_ITEMS = ("Args", "Raises", "Attributes")
 
 
-def read(text: str | None) -> Docs:
+def read_docstring(text: str | None) -> Docs:
     """Read a docstring. None and the empty text give empty `Docs`.
 
     >>> docs = read("查询天气。\\n\\n参数：\\n    city：城市名\\n返回：天气")
@@ -70,9 +70,10 @@ def read(text: str | None) -> Docs:
         return Docs()
     clean = inspect.cleandoc(text)
     try:
-        description, parsed = _parsed(clean)
+        description, parsed = _parse(clean)
     except Exception:  # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
-        description, parsed = clean, docstring_parser.Docstring()
+        description = clean
+        parsed = docstring_parser.Docstring()
     return Docs(
         summary=_first_sentence(description),
         description=description,
@@ -87,12 +88,12 @@ def read(text: str | None) -> Docs:
     )
 
 
-def _parsed(text: str) -> tuple[str, docstring_parser.Docstring]:
+def _parse(text: str) -> tuple[str, docstring_parser.Docstring]:
     """Return the description and the sections, by the style that the text shows."""
     lines = text.splitlines()
     if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in pairwise(lines)):
         parsed = docstring_parser.numpydoc.parse("\n".join(_numpy_lines(lines)))
-        return _description_of(parsed), parsed
+        return _find_description(parsed), parsed
     if fields := _FIELD.search(text):
         sections = _FIELD.sub(
             lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :]
@@ -117,7 +118,7 @@ def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
             yield heading or line
 
 
-def _description_of(parsed: docstring_parser.Docstring) -> str:
+def _find_description(parsed: docstring_parser.Docstring) -> str:
     gap = "\n\n" if parsed.blank_after_short_description else "\n"
     return gap.join(filter(None, (parsed.short_description, parsed.long_description))).strip()
 
@@ -134,15 +135,20 @@ def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
     body: list[str] = []
     for line in [*lines, _END]:
         found = _HEADING.fullmatch(line)
-        begins = found is not None and _begins_a_section(found)
+        begins = found is not None and _is_section_heading(found)
         if heading and not begins and line is not _END and _continues(heading, body, line):
             body.append(line)
             continue
         if any(text.strip() for text in body):
-            sections += [heading + ":", *(_item(text) if heading in _WITH_ITEMS else _indented(text) for text in body)]
-        heading, body = "", []
+            sections += [
+                heading + ":",
+                *(_format_item(text) if heading in _WITH_ITEMS else _indent(text) for text in body),
+            ]
+        heading = ""
+        body = []
         if found and begins:
-            heading, body = _ENGLISH[found["name"]], [found["rest"]] if found["rest"] else []
+            heading = _ENGLISH[found["name"]]
+            body = [found["rest"]] if found["rest"] else []
         elif line is not _END:
             prose.append(line)
     return "\n".join(prose).strip(), "\n".join(sections)
@@ -159,21 +165,21 @@ def _continues(heading: str, body: Sequence[str], line: str) -> bool:
     return at_the_edge and (heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None)
 
 
-def _begins_a_section(found: re.Match[str]) -> bool:
+def _is_section_heading(found: re.Match[str]) -> bool:
     """Whether it is a heading: with a colon, and with text after it only for what can be said on one line."""
     has_colon = found["rest"] is not None
     return has_colon and (not found["rest"] or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples"))
 
 
-def _indented(line: str) -> str:
+def _indent(line: str) -> str:
     return line if not line.strip() or line[0].isspace() else "    " + line
 
 
-def _item(line: str) -> str:
+def _format_item(line: str) -> str:
     """Write `- city（str）：城市名` as `    city (str): 城市名`; leave a line of continued text alone."""
     found = _ITEM.fullmatch(line)
     if not found:
-        return _indented(line)
+        return _indent(line)
     kind = found["kind"]
     return f"{found['indent'] or '    '}{found['name']}{f' ({kind[1:-1]})' if kind else ''}: {found['text']}"
 

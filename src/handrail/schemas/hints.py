@@ -1,7 +1,7 @@
 """The JSON Schema of a tool's arguments, from its function's type hints.
 
-`of_function` gives what a person would write by hand; its `Signature` also turns validated JSON into the function's
-keyword arguments. `imported` gives a schema that others wrote in the same words (see `foreign`).
+`describe_function` gives what a person would write by hand; its `Signature` also turns validated JSON into the
+function's keyword arguments. `import_schema` gives a schema that others wrote in the same words (see `importing`).
 
 Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic.
 Rule 2: a mistake in a signature names the parameter.
@@ -32,8 +32,8 @@ from handrail.errors import Failure, Json, ToolDefinitionError
 from handrail.schemas import argument_errors
 from handrail.schemas.argument_errors import ArgumentError
 from handrail.schemas.docstrings import Docs
-from handrail.schemas.importing import imported
-from handrail.schemas.simplify import described, tidied
+from handrail.schemas.importing import import_schema
+from handrail.schemas.simplify import add_description, simplify
 from handrail.schemas.walk import Schema
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ else:
     pydantic_fields = _lazy.module("pydantic.fields")
     json_schema = _lazy.module("pydantic.json_schema")
 
-__all__ = ["Signature", "imported", "of_function", "of_result", "parameters_of"]
+__all__ = ["Signature", "check_parameters", "describe_function", "describe_result", "import_schema"]
 
 
 class Signature(Struct, frozen=True, dict=True):
@@ -74,10 +74,10 @@ class Signature(Struct, frozen=True, dict=True):
     def schema(self) -> Schema:
         """The JSON Schema of the arguments."""
         try:
-            raw = self._adapter.json_schema(schema_generator=_plain())
+            raw = self._adapter.json_schema(schema_generator=_schema_generator())
         except _UNDESCRIBABLE as error:
             self._blame(error)
-        schema = tidied(raw)
+        schema = simplify(raw)
         if self.model is None:
             self._describe(schema)
         return schema
@@ -100,19 +100,19 @@ class Signature(Struct, frozen=True, dict=True):
         That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
         pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
         """
-        kept = all(map(_is_as_written, self.visible.values()))
+        kept = all(map(_is_unchanged_by_binding, self.visible.values()))
         return kept and self.model is None and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
 
     @property
     def _fields(self) -> Mapping[str, Any]:
         """The hints as pydantic takes them, with their defaults."""
-        defaults = {name: _with_default(self.visible[name], default) for name, default in self.defaults.items()}
+        defaults = {name: _add_default(self.visible[name], default) for name, default in self.defaults.items()}
         return {**self.visible, **defaults}
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
-            return pydantic.TypeAdapter(self.model or _arguments_type(self._fields))
+            return pydantic.TypeAdapter(self.model or _make_arguments_type(self._fields))
         except _UNDESCRIBABLE as error:
             self._blame(error)
 
@@ -126,7 +126,7 @@ class Signature(Struct, frozen=True, dict=True):
             bound = self._adapter.validator.validate_json(to_json(arguments))
         except (ValidationError, PydanticSerializationError) as error:
             known = error if isinstance(error, ValidationError) else refusal
-            return argument_errors.failure(_faults_of(known, arguments))
+            return argument_errors.make_failure(_explain_all(known, arguments))
         return bound if self.model is None else {self.names[0]: bound}
 
     def _describe(self, schema: Schema) -> None:
@@ -134,22 +134,24 @@ class Signature(Struct, frozen=True, dict=True):
         properties = schema["properties"]
         for parameter, alias in zip(self.visible, list(properties), strict=True):
             if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(alias):
-                properties[alias] = described(properties[alias], text)
+                properties[alias] = add_description(properties[alias], text)
 
     def _blame(self, error: Exception) -> NoReturn:
         """Find the parameter that cannot be described, and raise the definition error that names it."""
         for name, hint in self._fields.items():
             try:
-                pydantic.TypeAdapter(_arguments_type({name: hint})).json_schema(schema_generator=_plain())
+                pydantic.TypeAdapter(_make_arguments_type({name: hint})).json_schema(
+                    schema_generator=_schema_generator()
+                )
             except _UNDESCRIBABLE as reason:
-                _undescribable(
+                _refuse(
                     self.tool,
                     f"the type of parameter `{name}` has no JSON form ({_first_sentence(reason)}). "
                     "Use a dataclass, a pydantic model or another type that JSON can hold, or mark it as "
                     "injected with `Injected`.",
                     reason,
                 )
-        _undescribable(self.tool, str(error), error)
+        _refuse(self.tool, str(error), error)
 
 
 def _first_sentence(reason: Exception) -> str:
@@ -160,7 +162,7 @@ def _first_sentence(reason: Exception) -> str:
 _UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
 
 
-def of_function(
+def describe_function(
     fn: Callable[..., Any], docs: Docs, injected: Callable[[Any], bool] = lambda _hint: False, *, name: str = ""
 ) -> Signature:
     """Describe a function from its type hints.
@@ -174,12 +176,12 @@ def of_function(
             looked at when `schema` or `bind` is first used.
     """
     tool = name or getattr(fn, "__name__", type(fn).__name__)
-    parameters = parameters_of(fn, name=tool)
-    hints = _resolved({p.name: p.annotation for p in parameters}, _globals_of(fn), tool)
+    parameters = check_parameters(fn, name=tool)
+    hints = _resolve_hints({p.name: p.annotation for p in parameters}, _find_globals(fn), tool)
     hidden = {name: hint for name, hint in hints.items() if injected(hint)}
     visible = {name: hint for name, hint in hints.items() if name not in hidden}
     defaults = {p.name: p.default for p in parameters if p.name in visible and p.default is not p.empty}
-    return Signature(tool, visible, hidden, docs, defaults, None if defaults else _only_model(visible))
+    return Signature(tool, visible, hidden, docs, defaults, None if defaults else _find_only_model(visible))
 
 
 @cache
@@ -192,7 +194,7 @@ def prepare() -> None:
     pydantic.TypeAdapter(_typed_dict("Nothing", {"at": int}))
 
 
-def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
+def check_parameters(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
     """Return a function's parameters; cheap enough for the moment a tool is declared.
 
     Raises:
@@ -202,9 +204,9 @@ def parameters_of(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Par
     parameters = list(inspect.signature(fn).parameters.values())
     for parameter in parameters:
         if complaint := _KINDS.get(parameter.kind):
-            _undescribable(tool, complaint.format(name=parameter.name))
+            _refuse(tool, complaint.format(name=parameter.name))
         if parameter.annotation is parameter.empty:
-            _undescribable(
+            _refuse(
                 tool,
                 f"parameter `{parameter.name}` has no type hint. Add one (`{parameter.name}: str`), "
                 "or mark it as injected with `Injected`.",
@@ -222,11 +224,11 @@ _KINDS: Mapping[Any, str] = {
 }
 
 
-def _undescribable(tool: str, complaint: str, cause: Exception | None = None) -> NoReturn:
+def _refuse(tool: str, complaint: str, cause: Exception | None = None) -> NoReturn:
     raise ToolDefinitionError(f"Tool {tool!r} cannot be described to a model: {complaint}") from cause
 
 
-def _globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
+def _find_globals(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the names that a function's hints are written in, under wrappers, partials, methods and instances."""
     inner: Any = fn
     for _ in range(20):  # deeper than any decorated partial of a method
@@ -237,15 +239,15 @@ def _globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return {}
 
 
-def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) -> dict[str, Any]:
+def _resolve_hints(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) -> dict[str, Any]:
     """Evaluate the hints that are written as text, one parameter at a time so that an error can name it."""
     hints = {}
     for name, annotation in annotations.items():
         try:
             holder = SimpleNamespace(__annotations__={name: annotation})
-            hints[name] = _modern(typing.get_type_hints(holder, known, include_extras=True)[name])
+            hints[name] = _modernize(typing.get_type_hints(holder, known, include_extras=True)[name])
         except Exception as error:  # evaluating a hint runs its author's text; NameError is the likely one
-            _undescribable(
+            _refuse(
                 tool,
                 f"the type hint of parameter `{name}`, {annotation!r}, cannot be resolved ({error}). "
                 "Import or define what it names at the top of its module.",
@@ -254,15 +256,15 @@ def _resolved(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) 
     return hints
 
 
-def of_result(hint: Any) -> Schema | None:
+def describe_result(hint: Any) -> Schema | None:
     """Return the JSON Schema of a value of this type as it is written out; None where it has no JSON form."""
     try:
-        return pydantic.TypeAdapter(_modern(hint)).json_schema(mode="serialization")
+        return pydantic.TypeAdapter(_modernize(hint)).json_schema(mode="serialization")
     except (*_UNDESCRIBABLE, NameError):
         return None
 
 
-def _modern(hint: Any) -> Any:
+def _modernize(hint: Any) -> Any:
     """Replace `typing.TypedDict`, within containers and unions, by the form that pydantic needs before Python 3.12."""
     if sys.version_info >= (3, 12):
         return hint
@@ -272,14 +274,15 @@ def _modern(hint: Any) -> Any:
         return _typed_dict(
             hint.__name__,
             {
-                name: _modern(kind) if name in needed else typing_extensions.NotRequired[_modern(kind)]
+                name: _modernize(kind) if name in needed else typing_extensions.NotRequired[_modernize(kind)]
                 for name, kind in fields.items()
             },
         )
-    origin, parts = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
         return hint
-    modern = tuple(_modern(part) for part in (parts[:1] if origin is Annotated else parts))
+    modern = tuple(_modernize(part) for part in (parts[:1] if origin is Annotated else parts))
     if modern == parts[: len(modern)]:
         return hint
     if origin is Annotated:
@@ -287,7 +290,7 @@ def _modern(hint: Any) -> Any:
     return reduce(or_, modern) if origin in (Union, UnionType) else origin[modern]
 
 
-def _with_default(hint: Any, default: Any) -> Any:
+def _add_default(hint: Any, default: Any) -> Any:
     return Annotated[
         hint, default if isinstance(default, pydantic_fields.FieldInfo) else pydantic.Field(default=default)
     ]
@@ -296,16 +299,17 @@ def _with_default(hint: Any, default: Any) -> Any:
 _AS_WRITTEN = frozenset((str, int, bool, type(None)))
 
 
-def _is_as_written(hint: Any) -> bool:
-    origin, parts = get_origin(hint), get_args(hint)
+def _is_unchanged_by_binding(hint: Any) -> bool:
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if origin is typing.Literal:
         return _AS_WRITTEN.issuperset(map(type, parts))
     if origin is Union or origin is UnionType:
-        return all(map(_is_as_written, parts))
+        return all(map(_is_unchanged_by_binding, parts))
     return any(hint is each for each in _AS_WRITTEN)
 
 
-def _only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
+def _find_only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
     """Return the model when it is the type of the only parameter."""
     hints = list(visible.values())
     if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
@@ -313,7 +317,7 @@ def _only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
     return hints[0] if issubclass(hints[0], pydantic.BaseModel) and not hints[0].__pydantic_root_model__ else None
 
 
-def _arguments_type(hints: Mapping[str, Any]) -> Any:
+def _make_arguments_type(hints: Mapping[str, Any]) -> Any:
     arguments = _typed_dict("Arguments", dict(hints))
     arguments.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     return arguments
@@ -322,30 +326,34 @@ def _arguments_type(hints: Mapping[str, Any]) -> Any:
 _typed_dict: Any = typing_extensions.TypedDict  # made from values, which no type checker follows
 
 
-def _faults_of(error: ValidationError, arguments: Json) -> list[ArgumentError]:
-    return [_fault_of(cast(dict[str, Any], details), arguments) for details in error.errors(include_url=False)]
+def _explain_all(error: ValidationError, arguments: Json) -> list[ArgumentError]:
+    return [_explain(cast(dict[str, Any], details), arguments) for details in error.errors(include_url=False)]
 
 
-def _fault_of(details: dict[str, Any], arguments: Json) -> ArgumentError:
+def _explain(details: dict[str, Any], arguments: Json) -> ArgumentError:
     """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
-    kind, said = str(details["type"]), str(details["msg"])
-    path = _path_in(arguments, details["loc"], missing=kind == "missing")
-    field, place = argument_errors.field_of(path), argument_errors.named(path)
+    kind = str(details["type"])
+    said = str(details["msg"])
+    path = _find_path(arguments, details["loc"], missing=kind == "missing")
+    field = argument_errors.format_path(path)
+    place = argument_errors.name_path(path)
     if kind == "missing":
         return ArgumentError(field, "missing", f"{place} is required.", f"add {place}")
     opening = next((text for text in _OPENINGS if said.startswith(text)), "")
-    text = argument_errors.writable(said.removeprefix(opening)[:200]).rstrip(".")
+    text = argument_errors.replace_surrogates(said.removeprefix(opening)[:200]).rstrip(".")
     if opening == _MUST_BE:
-        message = argument_errors.sentence(f"{place} must be {text}; it was {argument_errors.shown(details['input'])}.")
+        message = argument_errors.capitalize(
+            f"{place} must be {text}; it was {argument_errors.format_value(details['input'])}."
+        )
         return ArgumentError(field, "type", message, f"make {place} {text}", text)
-    return ArgumentError(field, "rule", argument_errors.sentence(f"{place} was refused: {text}."), f"correct {place}")
+    return ArgumentError(field, "rule", argument_errors.capitalize(f"{place} was refused: {text}."), f"correct {place}")
 
 
 _MUST_BE = "Input should be "
 _OPENINGS = (_MUST_BE, "Value error, ", "Assertion failed, ")
 
 
-def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) -> list[int | str]:
+def _find_path(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) -> list[int | str]:
     """Keep the steps that lead through the arguments; pydantic's also name branches of unions and validators."""
     path: list[int | str] = []
     here = arguments
@@ -362,7 +370,7 @@ def _path_in(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) ->
 
 
 @cache
-def _plain() -> type[json_schema.GenerateJsonSchema]:
+def _schema_generator() -> type[json_schema.GenerateJsonSchema]:
     class Plain(json_schema.GenerateJsonSchema):
         """Pydantic's generator, in the order of declaration, and silent about defaults that JSON cannot hold."""
 

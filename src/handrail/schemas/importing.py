@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from handrail.errors import Json, ToolDefinitionError
 from handrail.schemas import argument_errors
-from handrail.schemas.walk import Schema, compiled, mapped, measure, refuse, types_of
+from handrail.schemas.walk import Schema, check_size, compile_schema, map_subschemas, refuse, schema_types
 
 _FOREIGN_TYPES: dict[str, str | None] = {
     spelling: name
@@ -36,13 +36,13 @@ _JSON_VALUED = frozenset({"default", "const", "example"})
 """Keywords that hold a value of the instance, where null means null; elsewhere it means that nothing was said."""
 
 
-def imported(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema:
+def import_schema(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema:
     """Return a schema from outside as JSON Schema 2020-12 of an object; None means a tool without parameters.
 
     Type names of Python, Java and JavaScript are translated, OpenAPI's `nullable`, and the older forms of `items`,
     `dependencies`, `required` and the exclusive bounds.
 
-    >>> imported({"type": "dict", "properties": {"type": {"type": "float"}}})
+    >>> import_schema({"type": "dict", "properties": {"type": {"type": "float"}}})
     {'type': 'object', 'properties': {'type': {'type': 'number'}}}
 
     Args:
@@ -56,70 +56,70 @@ def imported(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema
         return {"type": "object", "properties": {}}
     try:
         if not isinstance(parameters, Mapping):
-            refuse(f"it is {argument_errors.shown(parameters)}, and parameters are described by an object")
-        return _imported(cast(Schema, parameters))
+            refuse(f"it is {argument_errors.format_value(parameters)}, and parameters are described by an object")
+        return _import(cast(Schema, parameters))
     except ToolDefinitionError as error:
         if not name:
             raise
         raise ToolDefinitionError(f"Tool {name!r} cannot be described to a model. {error}") from error
 
 
-def _imported(parameters: Schema) -> Schema:
-    measure(parameters)
-    schema: Schema = _translated(parameters)
+def _import(parameters: Schema) -> Schema:
+    check_size(parameters)
+    schema: Schema = _translate(parameters)
     schema.pop("$schema", None)
     if "type" not in schema:
         schema = {"type": "object", **schema}
-    if "object" not in types_of(schema):
-        refuse(f"a tool takes an object of named arguments, and this describes {' or '.join(types_of(schema))}")
-    compiled(schema)
+    if "object" not in schema_types(schema):
+        refuse(f"a tool takes an object of named arguments, and this describes {' or '.join(schema_types(schema))}")
+    compile_schema(schema)
     return schema
 
 
-def _translated(schema: Json) -> Any:
+def _translate(schema: Json) -> Any:
     """Translate one schema and those in it."""
     if not isinstance(schema, dict):
         if not isinstance(schema, bool):
-            refuse(f"{argument_errors.shown(schema)} stands where a schema is expected")
+            refuse(f"{argument_errors.format_value(schema)} stands where a schema is expected")
         return schema
     said = {key: value for key, value in schema.items() if value is not None or key in _JSON_VALUED}
     for translate in _TRANSLATIONS:
         said = translate(said)
-    return mapped(said, _translated)
+    return map_subschemas(said, _translate)
 
 
-def _types(schema: Schema) -> Schema:
+def _translate_types(schema: Schema) -> Schema:
     if "type" not in schema:
         return schema
-    names = [_type_named(name) for name in types_of(schema)]
+    names = [_translate_type(name) for name in schema_types(schema)]
     if None in names or not names:
         return {key: value for key, value in schema.items() if key != "type"}
     known = list(dict.fromkeys(names))
     return {**schema, "type": known if isinstance(schema["type"], list) else known[0]}
 
 
-def _type_named(name: Json) -> str | None:
+def _translate_type(name: Json) -> str | None:
     spelling = name.strip().lower() if isinstance(name, str) else ""
     if not isinstance(name, str) or spelling not in _FOREIGN_TYPES:
         known = "object, array, string, number, integer or boolean"
-        refuse(f"its type {argument_errors.shown(name)} is not known; write {known}")
+        refuse(f"its type {argument_errors.format_value(name)} is not known; write {known}")
     return _FOREIGN_TYPES[spelling]
 
 
-def _nullable(schema: Schema) -> Schema:
+def _translate_nullable(schema: Schema) -> Schema:
     """OpenAPI 3.0: `nullable: true` beside a type."""
     nullable = schema.get("nullable")
     if not isinstance(nullable, bool):
         return schema
     said = {key: value for key, value in schema.items() if key != "nullable"}
     if nullable and "type" in said:
-        said["type"] = list(dict.fromkeys([*types_of(said), "null"]))
+        said["type"] = list(dict.fromkeys([*schema_types(said), "null"]))
         if isinstance(said.get("enum"), list) and None not in said["enum"]:
             said["enum"] = [*said["enum"], None]
     return said
 
 
-def _exclusive_bounds(schema: Schema) -> Schema:
+def _translate_exclusive_bounds(schema: Schema) -> Schema:
     """Draft 4 and OpenAPI 3.0: `exclusiveMinimum: true` beside `minimum`."""
     said = dict(schema)
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
@@ -128,7 +128,7 @@ def _exclusive_bounds(schema: Schema) -> Schema:
     return said
 
 
-def _tuples(schema: Schema) -> Schema:
+def _translate_tuples(schema: Schema) -> Schema:
     """Before 2020-12: a list of `items`, and `additionalItems` for the rest."""
     if not isinstance(schema.get("items"), list):
         return schema
@@ -139,44 +139,44 @@ def _tuples(schema: Schema) -> Schema:
     return said
 
 
-def _dependencies(schema: Schema) -> Schema:
+def _translate_dependencies(schema: Schema) -> Schema:
     """Before 2019-09: `dependencies` held names and schemas alike."""
     if not isinstance(schema.get("dependencies"), dict):
         return schema
     said = {key: value for key, value in schema.items() if key != "dependencies"}
     for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict | bool)):
         if chosen := {name: value for name, value in schema["dependencies"].items() if isinstance(value, kind)}:
-            said[keyword] = {**_if(dict, said.get(keyword)), **chosen}
+            said[keyword] = {**_only_if(dict, said.get(keyword)), **chosen}
     return said
 
 
-def _required(schema: Schema) -> Schema:
+def _translate_required(schema: Schema) -> Schema:
     """Draft 3 and hand-written: `required: true` at the property instead of a list at the object."""
     said = schema
     if isinstance(schema.get("required"), bool):
         said = {key: value for key, value in schema.items() if key != "required"}
     properties = said.get("properties")
-    needed = list(_marked_required(properties)) if isinstance(properties, dict) else []
+    needed = list(_find_marked_required(properties)) if isinstance(properties, dict) else []
     if needed:
-        named = _if(list, said.get("required"))
+        named = _only_if(list, said.get("required"))
         said = {**said, "required": [*named, *(name for name in needed if name not in named)]}
     return said
 
 
-def _if(kind: type, value: Json) -> Any:
+def _only_if(kind: type, value: Json) -> Any:
     """Return the value if it has the shape it should have, else an empty one; compiling finds what is wrong with it."""
     return value if isinstance(value, kind) else kind()
 
 
-def _marked_required(properties: Mapping[str, Json]) -> Iterator[str]:
+def _find_marked_required(properties: Mapping[str, Json]) -> Iterator[str]:
     return (name for name, part in properties.items() if isinstance(part, dict) and part.get("required") is True)
 
 
 _TRANSLATIONS: tuple[Callable[[Schema], Schema], ...] = (
-    _types,
-    _nullable,
-    _exclusive_bounds,
-    _tuples,
-    _dependencies,
-    _required,
+    _translate_types,
+    _translate_nullable,
+    _translate_exclusive_bounds,
+    _translate_tuples,
+    _translate_dependencies,
+    _translate_required,
 )

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from handrail.effects import EffectClass
 from handrail.errors import Json
-from handrail.schemas.walk import Schema, mapped, target
+from handrail.schemas.walk import Schema, map_subschemas, resolve_reference
 
 EFFECTS: Mapping[str, EffectClass] = {
     "get": "read",
@@ -216,7 +216,8 @@ class _Reader(Struct):
             of_one: dict[tuple[str, str], dict[str, Any]] = {}
             for said in _list(told):
                 parameter = self._known(said, "a parameter")
-                where, name = str(parameter.get("in")), str(parameter.get("name"))
+                where = str(parameter.get("in"))
+                name = str(parameter.get("name"))
                 one = where, name.lower() if where == "header" else name
                 if one in of_one and of_one[one].get("name") != name:
                     raise _Fault(f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire")
@@ -225,7 +226,8 @@ class _Reader(Struct):
         return list(found.values())
 
     def _take(self, parameter: Mapping[str, Any]) -> None:
-        name, said = parameter.get("name"), parameter.get("in")
+        name = parameter.get("name")
+        said = parameter.get("in")
         if not isinstance(name, str) or not name or not isinstance(said, str) or said not in _STYLES:
             raise _Fault("one of its parameters has no name or no place")
         where = cast(Where, said)
@@ -335,7 +337,8 @@ class _Reader(Struct):
             content = _object(_object(followed(answer, self.document)).get("content"))
             held = next((_object(each) for kind, each in content.items() if _is_json(str(kind))), {})
             if str(status)[:1] == "2" and isinstance(held.get("schema"), dict):
-                others, self.definitions = self.definitions, {}
+                others = self.definitions
+                self.definitions = {}
                 try:
                     schema = self._schema(held["schema"])
                     return {**schema, "$defs": self.definitions} if self.definitions else schema
@@ -361,7 +364,7 @@ class _Reader(Struct):
         reference = said.get("$ref")
         if isinstance(reference, str):
             return {**{key: self._moved(each) for key, each in said.items()}, "$ref": self._defined(reference)}
-        return {key: each for key, each in mapped(said, self._moved).items() if key not in _UNTOLD}
+        return {key: each for key, each in map_subschemas(said, self._moved).items() if key not in _UNTOLD}
 
     def _defined(self, reference: str) -> str:
         """Put what a reference leads to under `$defs`, once, and return its new address."""
@@ -371,7 +374,7 @@ class _Reader(Struct):
         names = chain((said,), (f"{said}_{n}" for n in count(2)))
         name = next(each for each in names if self.meant.setdefault(each, reference) == reference)
         if name not in self.definitions:
-            found = target(dict(self.document), reference)
+            found = resolve_reference(dict(self.document), reference)
             if not isinstance(found, dict | bool):
                 raise _Fault(f"a schema leads out of the document or to nothing: {reference}")
             if len(self.definitions) >= MOST_DEFINITIONS:
@@ -448,7 +451,7 @@ def followed(said: Any, document: Mapping[str, Any]) -> Any:
         reference = _object(said).get("$ref")
         if not isinstance(reference, str):
             return said
-        said = target(dict(document), reference)
+        said = resolve_reference(dict(document), reference)
     return None
 
 

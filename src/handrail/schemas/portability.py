@@ -24,14 +24,14 @@ from handrail.errors import Json
 from handrail.schemas.provider_subsets import (
     Lossy,
     Subset,
-    as_alternatives,
+    allowed_values,
     fits,
-    followed,
+    follow_references,
     is_local,
-    values_of,
-    without_single_all_of,
+    merge_single_all_of,
+    split_types,
 )
-from handrail.schemas.walk import Schema, target, types_of, walk, words
+from handrail.schemas.walk import Schema, resolve_reference, schema_types, split_words, walk
 
 
 class NotPortable(Struct, frozen=True):
@@ -46,12 +46,12 @@ def for_openai_strict(schema: Schema) -> Schema | NotPortable:
     An optional property becomes one that may be null. One that may be null already is portable only if its default is
     null: otherwise null and absent mean different things, and the model could no longer say both.
     """
-    return _attempt(_OpenAI(schema))
+    return _try_rewrite(_OpenAI(schema))
 
 
 def for_anthropic_strict(schema: Schema) -> Schema | NotPortable:
     """Return the schema as Anthropic's strict tools want it: every object closed, few bounds, no recursion."""
-    return _attempt(_Anthropic(schema))
+    return _try_rewrite(_Anthropic(schema))
 
 
 def for_gemini(schema: Schema) -> Schema | NotPortable:
@@ -59,20 +59,20 @@ def for_gemini(schema: Schema) -> Schema | NotPortable:
 
     Without properties, the declaration is best sent without `parameters`; Gemini refuses an empty object.
     """
-    return _attempt(_Gemini(schema))
+    return _try_rewrite(_Gemini(schema))
 
 
 def from_openai_strict(schema: Schema, arguments: Json) -> Json:
     """Return a strict call's arguments as the tool's own `schema` has them: without the nulls that stand for absent."""
-    return _restored(schema, arguments, schema, _without_fillers)
+    return _restore(schema, arguments, schema, _remove_fillers)
 
 
 def from_gemini(schema: Schema, arguments: Json) -> Json:
     """Return a Gemini call's arguments as the tool's own `schema` has them: values of enums with their own types."""
-    return _restored(schema, arguments, schema, _with_own_type)
+    return _restore(schema, arguments, schema, _restore_type)
 
 
-def _attempt(subset: Subset) -> Schema | NotPortable:
+def _try_rewrite(subset: Subset) -> Schema | NotPortable:
     try:
         return subset.whole()
     except Lossy as loss:
@@ -86,10 +86,10 @@ class _OpenAI(Subset):
     """https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas"."""
 
     provider = "OpenAI's strict mode"
-    held = words("type enum const description pattern format multipleOf minItems maxItems $ref") | words(
+    held = split_words("type enum const description pattern format multipleOf minItems maxItems $ref") | split_words(
         "minimum maximum exclusiveMinimum exclusiveMaximum"
     )
-    formats = words("date-time time date duration email hostname ipv4 ipv6 uuid")
+    formats = split_words("date-time time date duration email hostname ipv4 ipv6 uuid")
 
     def whole(self) -> Schema:
         """Rewrite arguments and definitions, the latter under `$defs`."""
@@ -97,7 +97,7 @@ class _OpenAI(Subset):
         bodies = {**self.root.get("definitions", {}), **self.root.get("$defs", {})}
         if bodies:
             said["$defs"] = {name: self.rewritten(body, (name,)) for name, body in bodies.items()}
-        self._hold_limits(said)
+        self._check_limits(said)
         return said
 
     def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
@@ -115,10 +115,10 @@ class _OpenAI(Subset):
             part = schema["properties"][name]
             if fits(None, part, self.root) and part.get("default", 0) is not None:
                 self.lose((*path, name), "it may be absent or null, and strict mode has only null")
-            said["properties"][name] = _or_null(said["properties"][name])
+            said["properties"][name] = _allow_null(said["properties"][name])
         return {**said, "required": list(said["properties"]), "additionalProperties": False}
 
-    def _hold_limits(self, said: Schema) -> None:
+    def _check_limits(self, said: Schema) -> None:
         parts = list(walk(said))
         enums = [part["enum"] for part in parts if "enum" in part]
         names = [name for part in parts for name in (*part.get("properties", {}), *part.get("$defs", {}))]
@@ -134,13 +134,13 @@ class _OpenAI(Subset):
                 self.lose((), f"the schema has {count:,} {what}, and at most {most:,} are taken")
 
 
-def _or_null(said: Schema) -> Schema:
+def _allow_null(said: Schema) -> Schema:
     """Let a rewritten schema take null as well."""
     if "type" in said:
         besides = {key: value for key, value in said.items() if key not in ("type", "enum", "const")}
-        values = [value for value in values_of(said) if value is not None]
+        values = [value for value in allowed_values(said) if value is not None]
         allowed = {"enum": [*values, None]} if values else {}
-        return {"type": [*(name for name in types_of(said) if name != "null"), "null"], **allowed, **besides}
+        return {"type": [*(name for name in schema_types(said) if name != "null"), "null"], **allowed, **besides}
     if "anyOf" in said:
         return {**said, "anyOf": [*(branch for branch in said["anyOf"] if branch != _NULL), _NULL]}
     return {"anyOf": [said, _NULL]}
@@ -168,8 +168,8 @@ class _Anthropic(Subset):
     """https://docs.claude.com/en/docs/build-with-claude/structured-outputs, "JSON Schema limitations"."""
 
     provider = "Anthropic's strict mode"
-    held = words("type enum const description default format minItems $ref")
-    formats = words("date-time time date duration email hostname uri ipv4 ipv6 uuid")
+    held = split_words("type enum const description default format minItems $ref")
+    formats = split_words("date-time time date duration email hostname uri ipv4 ipv6 uuid")
 
     def whole(self) -> Schema:
         """Rewrite arguments and definitions."""
@@ -186,7 +186,7 @@ class _Anthropic(Subset):
     def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema. Only `anyOf` is documented for unions, so a list of types becomes one."""
         said = super().rewritten(schema, path)
-        return as_alternatives(said, types_of(said)) if len(types_of(said)) > 1 else said
+        return split_types(said, schema_types(said)) if len(schema_types(said)) > 1 else said
 
     def object_of(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Close every object."""
@@ -201,7 +201,7 @@ def _names_itself(reference: str, root: Schema) -> bool:
     seen: set[str] = set()
     waiting = [reference]
     while waiting:
-        body = target(root, waiting.pop())
+        body = resolve_reference(root, waiting.pop())
         found = {part["$ref"] for part in walk(body) if "$ref" in part} if isinstance(body, dict) else set()
         if reference in found:
             return True
@@ -217,10 +217,10 @@ class _Gemini(Subset):
     """`Schema` of https://ai.google.dev/api/caching, a part of OpenAPI 3.0."""
 
     provider = "Gemini"
-    held = words("type description format minimum maximum minLength maxLength pattern nullable") | words(
+    held = split_words("type description format minimum maximum minLength maxLength pattern nullable") | split_words(
         "minItems maxItems minProperties maxProperties"
     )
-    formats = words("date-time")
+    formats = split_words("date-time")
 
     def __init__(self, root: Schema) -> None:
         super().__init__(root)
@@ -228,65 +228,69 @@ class _Gemini(Subset):
 
     def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema, with what it refers to in place of the reference."""
-        schema = without_single_all_of(schema) if isinstance(schema, dict) else schema
+        schema = merge_single_all_of(schema) if isinstance(schema, dict) else schema
         reference = str(schema.get("$ref")) if isinstance(schema, dict) else ""
         if not is_local(reference):
             return super().rewritten(schema, path)
         if reference in self.within:
             self.lose(path, "it is defined by itself")
         self.within.append(reference)
-        said = self.rewritten(_with_target(schema, self.root), path)
+        said = self.rewritten(_merge_target(schema, self.root), path)
         self.within.pop()
         return said
 
     def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Leave one type at each place, and write null as `nullable`."""
         plain = super().simplified(schema, path)
-        self._tell_values_apart(plain, path)
-        types = types_of(plain)
+        self._refuse_ambiguous_values(plain, path)
+        types = schema_types(plain)
         if len([name for name in types if name != "null"]) > 1:
-            plain = as_alternatives(plain, types)
+            plain = split_types(plain, types)
         elif len(types) == 2:
             plain = {**plain, "type": next(name for name in types if name != "null"), "nullable": True}
         if "anyOf" in plain and _NULL in plain["anyOf"]:
-            plain = _with_nullable(plain)
+            plain = _make_nullable(plain)
             if "anyOf" not in plain:  # one alternative was left, which may itself be anything
-                return self.simplified(_with_target(plain, self.root), path)
-        return _with_inclusive_bounds(plain) if plain.get("type") == "integer" else plain
+                return self.simplified(_merge_target(plain, self.root), path)
+        return _include_bounds(plain) if plain.get("type") == "integer" else plain
 
     def parted(self, schema: Schema, path: tuple[str | int, ...]) -> tuple[list[str], Schema]:
         """Spell the values of an enum as text, the only kind that Gemini has; `from_gemini` is the way back."""
-        values = values_of(schema)
+        values = allowed_values(schema)
         if not values:
             return super().parted(schema, path)
         told, kept = super().parted({key: schema[key] for key in schema.keys() & _BESIDE_ENUM}, path)
-        return told, {**kept, "type": "string", "enum": [_spelled(value) for value in values if value is not None]}
+        return told, {
+            **kept,
+            "type": "string",
+            "enum": [_format_enum_value(value) for value in values if value is not None],
+        }
 
-    def _tell_values_apart(self, schema: Schema, path: tuple[str | int, ...]) -> None:
+    def _refuse_ambiguous_values(self, schema: Schema, path: tuple[str | int, ...]) -> None:
         """Refuse enums whose values could not be told from one another, or from text, once they are spelled as text."""
-        branches = [followed(branch, self.root) for branch in schema.get("anyOf", ())] or [schema]
-        values = [value for branch in branches for value in values_of(branch) if value is not None]
-        spelled = [_spelled(value) for value in values]
-        free = any("string" in types_of(branch) and not values_of(branch) for branch in branches)
+        branches = [follow_references(branch, self.root) for branch in schema.get("anyOf", ())] or [schema]
+        values = [value for branch in branches for value in allowed_values(branch) if value is not None]
+        spelled = [_format_enum_value(value) for value in values]
+        free = any("string" in schema_types(branch) and not allowed_values(branch) for branch in branches)
         foreign = any(not isinstance(value, str) for value in values)
         complex_ = any(isinstance(value, dict | list) for value in values)
         if complex_ or "" in spelled or (foreign and (free or len(set(spelled)) < len(spelled))):
             self.lose(path, "its allowed values cannot be told apart once they are written as text")
 
 
-_BESIDE_ENUM = words("type description nullable default")
+_BESIDE_ENUM = split_words("type description nullable default")
 
 
-def _with_target(schema: Schema, root: Schema) -> Schema:
+def _merge_target(schema: Schema, root: Schema) -> Schema:
     """Put the definition in place of a reference; what stands beside the reference wins."""
     if not is_local(schema.get("$ref")):
         return schema
-    body = target(root, schema["$ref"])
+    body = resolve_reference(root, schema["$ref"])
     besides = {key: value for key, value in schema.items() if key != "$ref"}
     return {**body, **besides} if isinstance(body, dict) else schema
 
 
-def _with_nullable(schema: Schema) -> Schema:
+def _make_nullable(schema: Schema) -> Schema:
     besides = {key: value for key, value in schema.items() if key != "anyOf"}
     others = [branch for branch in schema["anyOf"] if branch != _NULL]
     if len(others) == 1 and isinstance(others[0], dict):
@@ -300,7 +304,7 @@ _STEPS: Sequence[tuple[str, str, int, Callable[[int, int], int]]] = (
 )
 
 
-def _with_inclusive_bounds(schema: Schema) -> Schema:
+def _include_bounds(schema: Schema) -> Schema:
     """For integers, more than 0 is at least 1."""
     said = dict(schema)
     for exclusive, bound, step, tighter in _STEPS:
@@ -310,7 +314,7 @@ def _with_inclusive_bounds(schema: Schema) -> Schema:
     return said
 
 
-def _spelled(value: Json) -> str:
+def _format_enum_value(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -319,25 +323,25 @@ def _spelled(value: Json) -> str:
 _Change = Callable[[Schema, Any, Schema], Any]
 
 
-def _restored(here: Json, value: Json, root: Schema, change: _Change) -> Any:
+def _restore(here: Json, value: Json, root: Schema, change: _Change) -> Any:
     """Apply `change` to each value with the schema that it stands under, from the outside in."""
-    schema = followed(here, root)
+    schema = follow_references(here, root)
     value = change(schema, value, root)
     if isinstance(value, dict):
         properties = schema.get("properties", {})
-        value = {name: _restored(properties.get(name, True), part, root, change) for name, part in value.items()}
+        value = {name: _restore(properties.get(name, True), part, root, change) for name, part in value.items()}
     elif isinstance(value, list):
-        value = [_restored(schema.get("items", True), part, root, change) for part in value]
+        value = [_restore(schema.get("items", True), part, root, change) for part in value]
     for branch in schema.get("allOf", ()):
-        value = _restored(branch, value, root, change)
+        value = _restore(branch, value, root, change)
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        changed = _restored(branch, value, root, change)
+        changed = _restore(branch, value, root, change)
         if fits(changed, branch, root):
             return changed
     return value
 
 
-def _without_fillers(schema: Schema, value: Json, root: Schema) -> Json:
+def _remove_fillers(schema: Schema, value: Json, root: Schema) -> Json:
     """Take out each null that stands for an absent property: optional, and not allowed to be null."""
     if not isinstance(value, dict) or None not in value.values():
         return value
@@ -351,8 +355,10 @@ def _without_fillers(schema: Schema, value: Json, root: Schema) -> Json:
     }
 
 
-def _with_own_type(schema: Schema, value: Json, _root: Schema) -> Json:
+def _restore_type(schema: Schema, value: Json, _root: Schema) -> Json:
     """Give a text its type back where it spells an allowed value that is no text."""
     if not isinstance(value, str):
         return value
-    return {_spelled(allowed): allowed for allowed in values_of(schema) if allowed is not None}.get(value, value)
+    return {_format_enum_value(allowed): allowed for allowed in allowed_values(schema) if allowed is not None}.get(
+        value, value
+    )

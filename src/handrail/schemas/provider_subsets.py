@@ -13,9 +13,18 @@ from typing import NoReturn
 
 from handrail.errors import Json
 from handrail.schemas import argument_errors
-from handrail.schemas.walk import IN_LIST, IN_MAP, IN_ONE, Schema, compiled, target, types_of, words
+from handrail.schemas.walk import (
+    IN_LIST,
+    IN_MAP,
+    IN_ONE,
+    Schema,
+    compile_schema,
+    resolve_reference,
+    schema_types,
+    split_words,
+)
 
-ANNOTATIONS = words(
+ANNOTATIONS = split_words(
     "title description default examples example deprecated readOnly writeOnly $comment $defs definitions"
 )
 """Keywords that say nothing about which values are valid, and may stand beside a `$ref` or within any alternative."""
@@ -39,9 +48,9 @@ _BOUNDS: Mapping[str, str] = {  # how they are told where the provider has no ke
 }
 _UNTOLD = (("uniqueItems", False), ("default", None), ("format", "path"), ("format", "binary"))
 
-_WALKED = words("properties items anyOf additionalProperties unevaluatedProperties")
+_WALKED = split_words("properties items anyOf additionalProperties unevaluatedProperties")
 _STRUCTURES = (
-    (IN_ONE | IN_LIST | IN_MAP | words("$ref $dynamicRef enum const dependentRequired")) - ANNOTATIONS - _WALKED
+    (IN_ONE | IN_LIST | IN_MAP | split_words("$ref $dynamicRef enum const dependentRequired")) - ANNOTATIONS - _WALKED
 )
 """Keywords that no sentence can carry."""
 
@@ -74,28 +83,29 @@ class Subset:
         if not isinstance(schema, dict):
             self.lose(path, "any value is allowed" if schema else "no value is allowed")
         plain = self.simplified(schema, path)
-        self._refuse_the_vague(plain, path)
+        self._refuse_vague(plain, path)
         told, said = self.parted(plain, path)
-        if "object" in types_of(plain):
+        if "object" in schema_types(plain):
             said.update(self.object_of(plain, path))
-        if "array" in types_of(plain):
+        if "array" in schema_types(plain):
             said["items"] = self.rewritten(plain.get("items", True), (*path, 0))
         if "anyOf" in plain:
             said["anyOf"] = [self.rewritten(branch, path) for branch in plain["anyOf"]]
         if told:
-            text, bounds = said.get("description", ""), "; ".join(told)
+            text = said.get("description", "")
+            bounds = "; ".join(told)
             said["description"] = f"{text} ({bounds})" if text else f"{bounds[:1].upper()}{bounds[1:]}."
         return said
 
     def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Write one schema with fewer keywords where that says the same."""
-        schema = without_single_all_of(schema)
+        schema = merge_single_all_of(schema)
         if "oneOf" in schema and "anyOf" not in schema:
             if not _are_apart(schema["oneOf"], self.root):
                 self.lose(path, "it must fit exactly one of several alternatives that are not clearly apart")
             schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
-        if "type" not in schema and (values := values_of(schema)):
-            types = list(dict.fromkeys(argument_errors.type_of(value) for value in values))
+        if "type" not in schema and (values := allowed_values(schema)):
+            types = list(dict.fromkeys(argument_errors.json_type(value) for value in values))
             schema = {"type": types[0] if len(types) == 1 else types, **schema}
         return schema
 
@@ -118,7 +128,7 @@ class Subset:
             if keyword in self.held and self.holds(keyword, value):
                 kept[keyword] = value
             elif keyword in _BOUNDS:
-                told += [_BOUNDS[keyword].format(_cut(value))] if (keyword, value) not in _UNTOLD else []
+                told += [_BOUNDS[keyword].format(_shorten(value))] if (keyword, value) not in _UNTOLD else []
             elif keyword in _STRUCTURES:
                 self.lose(path, f"it uses `{keyword}`")
         return told, kept
@@ -131,12 +141,12 @@ class Subset:
 
     def lose(self, path: Sequence[str | int], what: str) -> NoReturn:
         """End the walk: this place would lose something."""
-        raise Lossy(f"{self.provider} cannot hold {argument_errors.named(path)}: {what}.")
+        raise Lossy(f"{self.provider} cannot hold {argument_errors.name_path(path)}: {what}.")
 
-    def _refuse_the_vague(self, plain: Schema, path: tuple[str | int, ...]) -> None:
+    def _refuse_vague(self, plain: Schema, path: tuple[str | int, ...]) -> None:
         if not plain.keys() & {"type", "anyOf", "$ref"}:
             self.lose(path, "any value is allowed, without a type")
-        if "anyOf" in plain and plain.keys() & words("properties items enum const $ref"):
+        if "anyOf" in plain and plain.keys() & split_words("properties items enum const $ref"):
             self.lose(path, "it has conditions beside its alternatives")
         if "$ref" in plain and (plain.keys() - ANNOTATIONS - {"$ref"} or not is_local(plain["$ref"])):
             self.lose(path, "it refers to another schema in a form that is not known")
@@ -151,55 +161,55 @@ def is_local(reference: Json) -> bool:
     )
 
 
-def values_of(schema: Schema) -> list[Json]:
+def allowed_values(schema: Schema) -> list[Json]:
     """Return the values that `enum` or `const` allow; empty without either."""
     return list(schema["enum"]) if "enum" in schema else [schema["const"]] if "const" in schema else []
 
 
-def followed(schema: Json, root: Schema) -> Schema:
+def follow_references(schema: Json, root: Schema) -> Schema:
     """Return what a schema that refers to another stands for."""
     for _ in range(100):  # as many as a measured schema may chain
         if not isinstance(schema, dict) or "$ref" not in schema:
             break
-        schema = target(root, schema["$ref"])
+        schema = resolve_reference(root, schema["$ref"])
     return schema if isinstance(schema, dict) else {}
 
 
 def fits(value: Json, schema: Json, root: Schema) -> bool:
     """Whether a value is valid by a schema that stands somewhere within `root`."""
     definitions: Schema = {word: root[word] for word in ("$defs", "definitions") if word in root}
-    return compiled({**definitions, "allOf": [schema]}).is_valid(value)
+    return compile_schema({**definitions, "allOf": [schema]}).is_valid(value)
 
 
-def as_alternatives(schema: Schema, types: Sequence[str]) -> Schema:
+def split_types(schema: Schema, types: Sequence[str]) -> Schema:
     """Write a list of types as `anyOf`, each with the keywords and the allowed values that concern it."""
     of_branches = frozenset().union(*_CONCERNING.values()) | {"type", "enum", "const"}
     branches = []
     for name in types:
         branch = {"type": name, **{key: value for key, value in schema.items() if key in _CONCERNING.get(name, ())}}
-        if values := values_of(schema):
+        if values := allowed_values(schema):
             branch["enum"] = [value for value in values if _is_of(value, name)]
         if not values or branch["enum"]:
             branches.append({"type": "null"} if name == "null" else branch)
     return {**{key: value for key, value in schema.items() if key not in of_branches}, "anyOf": branches}
 
 
-_OF_NUMBERS = words("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf")
+_OF_NUMBERS = split_words("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf")
 _CONCERNING: Mapping[str, frozenset[str]] = {
-    "object": words("properties required additionalProperties unevaluatedProperties minProperties maxProperties"),
-    "array": words("items minItems maxItems uniqueItems prefixItems contains"),
-    "string": words("format pattern minLength maxLength"),
+    "object": split_words("properties required additionalProperties unevaluatedProperties minProperties maxProperties"),
+    "array": split_words("items minItems maxItems uniqueItems prefixItems contains"),
+    "string": split_words("format pattern minLength maxLength"),
     "integer": _OF_NUMBERS,
     "number": _OF_NUMBERS,
 }
 
 
 def _is_of(value: Json, name: str) -> bool:
-    kind = argument_errors.type_of(value)
+    kind = argument_errors.json_type(value)
     return kind == name or (kind == "integer" and name == "number")
 
 
-def without_single_all_of(schema: Schema) -> Schema:
+def merge_single_all_of(schema: Schema) -> Schema:
     """Older generators wrap a reference in `allOf` to put a description beside it."""
     parts = schema.get("allOf", ())
     if len(parts) != 1 or not isinstance(parts[0], dict):
@@ -211,23 +221,25 @@ def without_single_all_of(schema: Schema) -> Schema:
 
 def _are_apart(branches: Sequence[Json], root: Schema) -> bool:
     """Whether no value can fit two of the branches: by their types, or by a required tag with different values."""
-    return all(_differ(one, other) for one, other in combinations([followed(branch, root) for branch in branches], 2))
+    return all(
+        _differ(one, other) for one, other in combinations([follow_references(branch, root) for branch in branches], 2)
+    )
 
 
 def _differ(one: Schema, other: Schema) -> bool:
-    types = set(types_of(one)), set(types_of(other))
+    types = set(schema_types(one)), set(schema_types(other))
     if all(types) and not types[0] & types[1] and not (types[0] | types[1]) >= {"integer", "number"}:
         return True
     tags = set(one.get("required", ())) & set(other.get("required", ()))
-    allowed = [[_spelled_values(part, tag) for part in (one, other)] for tag in tags]
+    allowed = [[_allowed_texts(part, tag) for part in (one, other)] for tag in tags]
     return types == ({"object"}, {"object"}) and any(a and b and not a & b for a, b in allowed)
 
 
-def _spelled_values(schema: Schema, name: str) -> set[str]:
+def _allowed_texts(schema: Schema, name: str) -> set[str]:
     part = schema.get("properties", {}).get(name)
-    return {json.dumps(value) for value in values_of(part)} if isinstance(part, dict) else set()
+    return {json.dumps(value) for value in allowed_values(part)} if isinstance(part, dict) else set()
 
 
-def _cut(value: Json) -> str:
+def _shorten(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MOST_TOLD else text[:_MOST_TOLD] + "…"

@@ -11,28 +11,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.errors import Json
-from handrail.schemas.walk import IN_PLACE, Schema, mapped, target, types_of, walk
+from handrail.schemas.walk import IN_PLACE, Schema, map_subschemas, resolve_reference, schema_types, walk
 
 
-def tidied(raw: Schema) -> Schema:
+def simplify(raw: Schema) -> Schema:
     """Return pydantic's schema, tidied. `raw` is left as it is."""
-    root: Schema = _plain(raw)
+    root: Schema = _simplify_part(raw)
     if "$ref" in root:  # a model that names itself: its definition is the schema
         besides = {key: value for key, value in root.items() if key != "$ref"}
-        root = {**target(root, root["$ref"]), **besides}
+        root = {**resolve_reference(root, root["$ref"]), **besides}
     definitions = {f"#/$defs/{name}": body for name, body in root.pop("$defs", {}).items()}
     uses = Counter(here.get("$ref") for part in (root, *definitions.values()) for here in walk(part))
-    once = {ref: body for ref, body in definitions.items() if uses[ref] == 1 and not _names(ref, body, definitions)}
-    kept = {ref.removeprefix("#/$defs/"): _inlined(definitions[ref], once) for ref in definitions if ref not in once}
-    return _ordered({**_inlined(root, once), **({"$defs": kept} if kept else {})})
+    once = {
+        ref: body for ref, body in definitions.items() if uses[ref] == 1 and not _is_named_by(ref, body, definitions)
+    }
+    kept = {ref.removeprefix("#/$defs/"): _inline(definitions[ref], once) for ref in definitions if ref not in once}
+    return _order_keywords({**_inline(root, once), **({"$defs": kept} if kept else {})})
 
 
-def described(schema: Schema, text: str) -> Schema:
+def add_description(schema: Schema, text: str) -> Schema:
     """Return the schema with a description, unless it has one."""
-    return schema if "description" in schema else _ordered({**schema, "description": text})
+    return schema if "description" in schema else _order_keywords({**schema, "description": text})
 
 
-def _names(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
+def _is_named_by(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
     """Whether a definition names itself, directly or through others."""
     seen: set[str] = set()
     waiting = [body]
@@ -47,31 +49,31 @@ def _names(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
     return False
 
 
-def _inlined(schema: Json, definitions: Mapping[str, Json]) -> Any:
+def _inline(schema: Json, definitions: Mapping[str, Json]) -> Any:
     """Put definitions where they are referred to; what stands beside the reference is nearer, and wins."""
     if not isinstance(schema, dict):
         return schema
     if schema.get("$ref") in definitions:
         besides = {key: value for key, value in schema.items() if key != "$ref"}
-        return _inlined(_ordered({**definitions[schema["$ref"]], **besides}), definitions)
-    return _with_joined_union(mapped(schema, lambda part: _inlined(part, definitions)))
+        return _inline(_order_keywords({**definitions[schema["$ref"]], **besides}), definitions)
+    return _join_union(map_subschemas(schema, lambda part: _inline(part, definitions)))
 
 
 _NOISE = frozenset({"title", "discriminator"})
 """`title` repeats the name; `discriminator` is OpenAPI's, points into `$defs`, and says what the tags say."""
 
 
-def _plain(schema: Json) -> Any:
+def _simplify_part(schema: Json) -> Any:
     """Drop noise, close objects, and drop a null default where null is not allowed: there it means "absent"."""
     if not isinstance(schema, dict):
         return schema
-    said = mapped({key: value for key, value in schema.items() if key not in _NOISE}, _plain)
+    said = map_subschemas({key: value for key, value in schema.items() if key not in _NOISE}, _simplify_part)
     if "properties" in said and not said.keys() & IN_PLACE:
         said.setdefault("additionalProperties", False)
-    said = _with_joined_union(said)
+    said = _join_union(said)
     if said.get("default", 0) is None and not _allows_null(said):
         del said["default"]
-    return _ordered(said)
+    return _order_keywords(said)
 
 
 _OF_ANY_TYPE = frozenset({"default", "description"})
@@ -79,7 +81,7 @@ _OF_ANY_TYPE = frozenset({"default", "description"})
 
 def _allows_null(schema: Schema) -> bool:
     branches = schema.get("anyOf", [schema])
-    return any(not branch.keys() - _OF_ANY_TYPE or "null" in types_of(branch) for branch in branches)
+    return any(not branch.keys() - _OF_ANY_TYPE or "null" in schema_types(branch) for branch in branches)
 
 
 _CROSSING = frozenset({"$ref", "enum", "const", "not", "allOf", "anyOf", "oneOf", "if", "description", "default"})
@@ -88,7 +90,7 @@ _CROSSING = frozenset({"$ref", "enum", "const", "not", "allOf", "anyOf", "oneOf"
 _NULL = {"type": "null"}
 
 
-def _with_joined_union(schema: Schema) -> Schema:
+def _join_union(schema: Schema) -> Schema:
     """Write `anyOf` of plain types as one schema with a list of types, where that says the same.
 
     It does when each branch has one type of its own and only keywords that concern that type. `enum` concerns any type:
@@ -101,19 +103,19 @@ def _with_joined_union(schema: Schema) -> Schema:
     others = [branch for branch in branches if branch != _NULL]
     if len(others) == 1 and len(branches) == 2 and not others[0].keys() & (_CROSSING - {"enum"} - _OF_ANY_TYPE):
         values = {"enum": [*others[0]["enum"], None]} if "enum" in others[0] else {}
-        return _ordered({**others[0], **values, "type": [branch["type"] for branch in branches], **besides})
+        return _order_keywords({**others[0], **values, "type": [branch["type"] for branch in branches], **besides})
     types = [branch["type"] for branch in branches]
     keys = [key for branch in branches for key in branch if key != "type"]
     overlap = len(set(types)) < len(types) or {"integer", "number"} <= set(types) or len(set(keys)) < len(keys)
     if overlap or set(keys) & (_CROSSING | besides.keys()):
         return schema
     joined = {key: value for branch in branches for key, value in branch.items() if key != "type"}
-    return _ordered({"type": types, **joined, **besides})
+    return _order_keywords({"type": types, **joined, **besides})
 
 
 _RANKS = {"$ref": 0, "type": 1, "description": 2, "enum": 3, "const": 3, "default": 9, "$defs": 10}
 
 
-def _ordered(schema: Schema) -> Schema:
+def _order_keywords(schema: Schema) -> Schema:
     """Put the keywords in the order in which a person writes them."""
     return dict(sorted(schema.items(), key=lambda item: _RANKS.get(item[0], 5)))

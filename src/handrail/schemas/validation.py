@@ -29,8 +29,18 @@ from handrail._lazy import cached_property
 from handrail.errors import Code, Failure, Json
 from handrail.parsing import strictjson
 from handrail.schemas import argument_errors, portability
-from handrail.schemas.violations import EvaluationBudget, Place, TooManyErrors, Violation, at, violations
-from handrail.schemas.walk import IN_PLACE, Schema, compiled, mapped, measure, target, types_of, walk, words
+from handrail.schemas.violations import EvaluationBudget, Place, TooManyErrors, Violation, find_violations, value_at
+from handrail.schemas.walk import (
+    IN_PLACE,
+    Schema,
+    check_size,
+    compile_schema,
+    map_subschemas,
+    resolve_reference,
+    schema_types,
+    split_words,
+    walk,
+)
 
 MOST_REPAIRS = 20
 """Repairs that are named; a long list written as text is one habit and not a thousand."""
@@ -74,10 +84,10 @@ class Checker:
         closed = self._closed
         try:
             if closed.is_valid(arguments) and (not self._is_subtle or self._original.is_valid(arguments)):
-                return Checked(self._whole(arguments))
-            return self._mended(arguments)
+                return Checked(self._restore_integers(arguments))
+            return self._coerce_or_explain(arguments)
         except (ValueError, TypeError, RecursionError) as error:
-            return _unreadable(error)
+            return _refuse_unreadable(error)
 
     @cached_property
     def fits(self) -> Callable[[dict[str, Json]], bool]:
@@ -110,20 +120,20 @@ class Checker:
 
     @cached_property
     def _closed_schema(self) -> Schema:
-        measure(self.schema)
-        return closed(self.schema) if self.closed else self.schema
+        check_size(self.schema)
+        return close_schema(self.schema) if self.closed else self.schema
 
     @cached_property
     def _closed(self) -> jsonschema_rs.Validator:
-        return compiled(self._closed_schema)
+        return compile_schema(self._closed_schema)
 
     @cached_property
     def _closed_on_top(self) -> jsonschema_rs.Validator:
-        return compiled(closed(self.schema, inside=False) if self.closed else self.schema)
+        return compile_schema(close_schema(self.schema, inside=False) if self.closed else self.schema)
 
     @cached_property
     def _original(self) -> jsonschema_rs.Validator:
-        return compiled(self.schema)
+        return compile_schema(self.schema)
 
     @cached_property
     def _is_subtle(self) -> bool:
@@ -132,61 +142,68 @@ class Checker:
 
     @cached_property
     def _wants_integers(self) -> bool:
-        return any("integer" in types_of(part) for part in walk(self.schema))
+        return any("integer" in schema_types(part) for part in walk(self.schema))
 
     @cached_property
     def _exact(self) -> jsonschema_rs.Validator:
         """The schema with a mark at each place that takes integers and no other numbers; a float there is an error."""
 
-        def marked(schema: Json) -> Any:
+        def mark(schema: Json) -> Any:
             if not isinstance(schema, dict):
                 return schema
-            types = types_of(schema)
-            mark = {"x-exact": True} if "integer" in types and "number" not in types else {}
-            return {**mapped(schema, marked), **mark}
+            types = schema_types(schema)
+            marked = map_subschemas(schema, mark)
+            if "integer" in types and "number" not in types:
+                marked["x-exact"] = True
+            return marked
 
-        return compiled(marked(self.schema), keywords={"x-exact": _Exact})
+        return compile_schema(mark(self.schema), keywords={"x-exact": _Exact})
 
     # ------------------------------------------------------------------ mending
 
-    def _mended(self, arguments: dict[str, Json]) -> Checked | Failure:
+    def _coerce_or_explain(self, arguments: dict[str, Json]) -> Checked | Failure:
         repairs: list[str] = []
         try:
-            arguments, errors = self._coerced(arguments, repairs)
+            arguments, errors = self._coerce(arguments, repairs)
         except TooManyErrors as first:
-            return argument_errors.failure(argument_errors.of_too_many(first))
+            return argument_errors.make_failure(argument_errors.explain_too_many(first))
         fits = not errors or self._fits_as_a_whole(arguments)
-        if wrong := (argument_errors.misspelt if fits else argument_errors.of_errors)(errors, self._closed_schema):
+        if wrong := (argument_errors.find_misspelt_names if fits else argument_errors.explain_errors)(
+            errors, self._closed_schema
+        ):
             beyond = 0 if fits else max(0, len(errors) - argument_errors.MOST_WORDED)
-            return argument_errors.failure(wrong, beyond=beyond)
+            return argument_errors.make_failure(wrong, beyond=beyond)
         more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
-        return Checked(self._whole(arguments), tuple(repairs[:MOST_REPAIRS] + more))
+        return Checked(self._restore_integers(arguments), tuple(repairs[:MOST_REPAIRS] + more))
 
-    def _coerced(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
+    def _coerce(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
         """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
         budget = EvaluationBudget()
-        errors = self._errors(arguments, budget)
+        errors = self._find_errors(arguments, budget)
         if self.coerce and any(error.instance is None for error in errors):
             # A provider's strict mode has no optional parameters: the model writes null for "left out".
             without = portability.from_openai_strict(self.schema, arguments)
             if without != arguments:
-                arguments, errors = without, self._errors(without, budget)
+                arguments = without
+                errors = self._find_errors(without, budget)
                 repairs.append(NULLS_LEFT_OUT)
         for _ in range(MOST_ROUNDS if self.coerce else 0):
-            changes = dict(_coercions(errors))
+            changes = dict(_find_coercions(errors))
             if not changes:
                 break
             repairs.extend(
-                f"text_to_{argument_errors.type_of(value)}:{argument_errors.field_of(at)}"
+                f"text_to_{argument_errors.json_type(value)}:{argument_errors.format_path(at)}"
                 for at, value in changes.items()
             )
-            arguments = _with(arguments, changes)
-            errors = self._errors(arguments, budget)
+            arguments = _replace_values(arguments, changes)
+            errors = self._find_errors(arguments, budget)
         return arguments, errors
 
-    def _errors(self, arguments: Json, budget: EvaluationBudget) -> list[Violation]:
+    def _find_errors(self, arguments: Json, budget: EvaluationBudget) -> list[Violation]:
         try:
-            return violations(self._closed, arguments, budget) or violations(self._original, arguments, budget)
+            return find_violations(self._closed, arguments, budget) or find_violations(
+                self._original, arguments, budget
+            )
         except TooManyErrors:
             if self._fits_as_a_whole(arguments):  # only unknown names, too many to look for misspelt ones
                 return []
@@ -195,15 +212,17 @@ class Checker:
     def _fits_as_a_whole(self, arguments: Json) -> bool:
         return self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments)
 
-    def _whole(self, arguments: dict[str, Json]) -> dict[str, Json]:
+    def _restore_integers(self, arguments: dict[str, Json]) -> dict[str, Json]:
         if not self._wants_integers or not _holds_whole_float(arguments):
             return arguments
         try:
-            errors = violations(self._exact, arguments, EvaluationBudget())
+            errors = find_violations(self._exact, arguments, EvaluationBudget())
         except TooManyErrors:  # a float without a fraction is an integer by the standard
             return arguments
         places = [error.place for error in errors if error.sure and isinstance(error.kind, Kind.Custom)]
-        changed: dict[str, Json] = _with(arguments, {place: int(at(arguments, place)) for place in places})
+        changed: dict[str, Json] = _replace_values(
+            arguments, {place: int(value_at(arguments, place)) for place in places}
+        )
         return changed if self._original.is_valid(changed) else arguments
 
 
@@ -218,7 +237,7 @@ class _Exact:
             raise ValueError("a float")
 
 
-def _unreadable(error: Exception) -> Failure:
+def _refuse_unreadable(error: Exception) -> Failure:
     """Refuse what is no JSON value. A strict reader gives none of that; a program's own dict may."""
     deep = isinstance(error, RecursionError)
     reason = "they are nested too deep" if deep else "they hold something that JSON cannot"
@@ -231,18 +250,18 @@ def _unreadable(error: Exception) -> Failure:
 
 # ---------------------------------------------------------------------- closing
 
-_TURNING = words("oneOf not if contains unevaluatedProperties unevaluatedItems")
+_TURNING = split_words("oneOf not if contains unevaluatedProperties unevaluatedItems")
 """Keywords by which a schema may accept more where one within it accepts less."""
-_SHUT = words("additionalProperties patternProperties unevaluatedProperties")
-_DESCRIBING = words("properties patternProperties $ref $dynamicRef") | IN_PLACE
-_ALTERNATIVES = words("anyOf oneOf")
-_PARTS = words("allOf then else dependentSchemas")
-_INSIDE = words("properties patternProperties additionalProperties unevaluatedProperties") | words(
+_SHUT = split_words("additionalProperties patternProperties unevaluatedProperties")
+_DESCRIBING = split_words("properties patternProperties $ref $dynamicRef") | IN_PLACE
+_ALTERNATIVES = split_words("anyOf oneOf")
+_PARTS = split_words("allOf then else dependentSchemas")
+_INSIDE = split_words("properties patternProperties additionalProperties unevaluatedProperties") | split_words(
     "items prefixItems contains unevaluatedItems"
 )
 
 
-def closed(schema: Schema, *, inside: bool = True) -> Schema:
+def close_schema(schema: Schema, *, inside: bool = True) -> Schema:
     """Return the schema with each object that lists its properties closed; without `inside`, the top one only.
 
     An object is closed where it stands for the whole value. A part of a combination (a branch of `allOf`, the target
@@ -257,7 +276,7 @@ def closed(schema: Schema, *, inside: bool = True) -> Schema:
             return result
 
 
-def _names(required: Json) -> list[str]:
+def _required_names(required: Json) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
@@ -270,7 +289,7 @@ class _Closing:
 
     def top(self, schema: Schema) -> Json:
         result = self.whole(schema)
-        described = target(schema, schema["$ref"]) if isinstance(schema.get("$ref"), str) else None
+        described = resolve_reference(schema, schema["$ref"]) if isinstance(schema.get("$ref"), str) else None
         if isinstance(described, dict) and "properties" in described and not schema.keys() & (_SHUT | {"properties"}):
             result["unevaluatedProperties"] = False
         return result
@@ -286,7 +305,7 @@ class _Closing:
         if isinstance(schema.get("properties"), dict) and not schema.keys() & _SHUT:
             result["unevaluatedProperties" if combined else "additionalProperties"] = False
             # What is required is taken, also where nothing describes it: else no call could be right.
-            result["properties"] = dict.fromkeys(_names(schema.get("required")), True) | result["properties"]
+            result["properties"] = dict.fromkeys(_required_names(schema.get("required")), True) | result["properties"]
         return result
 
     def part(self, schema: Json) -> Any:
@@ -300,11 +319,11 @@ class _Closing:
         changed: Schema = {}
         for keyword, value in schema.items():
             if keyword in _ALTERNATIVES:
-                value = mapped({keyword: value}, alternative)[keyword]
+                value = map_subschemas({keyword: value}, alternative)[keyword]
             elif keyword in _PARTS:
-                value = mapped({keyword: value}, self.part)[keyword]
+                value = map_subschemas({keyword: value}, self.part)[keyword]
             elif keyword in _INSIDE and self.inside:
-                value = mapped({keyword: value}, self.whole)[keyword]
+                value = map_subschemas({keyword: value}, self.whole)[keyword]
             elif keyword in ("$defs", "definitions") and isinstance(value, dict) and self.inside:
                 value = {name: self._definition(f"#/{keyword}/{name}", body) for name, body in value.items()}
             changed[keyword] = value
@@ -334,10 +353,10 @@ def coerce_text(text: str, schema: Schema) -> Json:
     >>> coerce_text("42", {"type": ["integer", "string"]}), coerce_text("0", {"type": "boolean"})
     (42, False)
     """
-    return _read(text, _wanted_types(schema))
+    return _read_as(text, _find_types(schema))
 
 
-def _read(text: str, types: Iterable[str]) -> Json:
+def _read_as(text: str, types: Iterable[str]) -> Json:
     wanted = set(types)
     for name, read in _READERS.items():
         if name in wanted:
@@ -398,46 +417,46 @@ _READERS: Mapping[str, Callable[[str], Json]] = {  # in the order in which a lis
 }
 
 
-def _wanted_types(schema: Schema) -> list[str]:
+def _find_types(schema: Schema) -> list[str]:
     """Return the types that a schema allows, as far as it says: by `type`, else by its values, else by its branches."""
-    if types := types_of(schema):
+    if types := schema_types(schema):
         return types
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
-        return [argument_errors.type_of(value) for value in values]
+        return [argument_errors.json_type(value) for value in values]
     branches = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ()) if isinstance(part, dict)]
-    return [name for part in branches for name in _wanted_types(part)]
+    return [name for part in branches for name in _find_types(part)]
 
 
-def _coercions(errors: Iterable[Violation]) -> Iterator[tuple[Place, Json]]:
+def _find_coercions(errors: Iterable[Violation]) -> Iterator[tuple[Place, Json]]:
     """Yield place and value wherever text stands, another type is wanted, and the text is exactly a value of it."""
     for error in errors:
         text = error.instance
         if isinstance(text, str):
-            types = argument_errors.types_at(error) if error.sure else ()
-            value = text if "string" in types else _read(text, types)
+            types = argument_errors.expected_types(error) if error.sure else ()
+            value = text if "string" in types else _read_as(text, types)
             if not isinstance(value, str):
                 yield error.place, value
         else:
-            yield from _coercions(argument_errors.best_branch(error))
+            yield from _find_coercions(argument_errors.choose_branch(error))
 
 
 # ---------------------------------------------------------------------- values and places
 
 
-def _with(arguments: Json, changes: Mapping[Place, Json]) -> Any:
+def _replace_values(arguments: Json, changes: Mapping[Place, Json]) -> Any:
     """Return the arguments with the values at some places changed; the caller's are left as they were."""
-    copied = _copied(arguments)
+    copied = _copy(arguments)
     for place, value in changes.items():
         if not place:
             return value
-        at(copied, place[:-1])[place[-1]] = value
+        value_at(copied, place[:-1])[place[-1]] = value
     return copied
 
 
-def _copied(value: Json) -> Json:
+def _copy(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    return [_copied(part) for part in value] if isinstance(value, list) else value
+        return {key: _copy(part) for key, part in value.items()}
+    return [_copy(part) for part in value] if isinstance(value, list) else value
 
 
 def _holds_whole_float(value: Json) -> bool:

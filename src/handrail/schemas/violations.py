@@ -71,7 +71,7 @@ class EvaluationBudget:
         self.left = left
 
 
-def violations(validator: Validator, value: Json, budget: EvaluationBudget) -> list[Violation]:
+def find_violations(validator: Validator, value: Json, budget: EvaluationBudget) -> list[Violation]:
     """Return what is wrong with a value; empty when it is valid.
 
     Raises:
@@ -81,15 +81,16 @@ def violations(validator: Validator, value: Json, budget: EvaluationBudget) -> l
         return []
     if (size := count_values(value, FEW_VALUES)) > FEW_VALUES:
         _refuse_too_many(validator, value, budget)
-    places = _Places(value)
-    found = [places.located(error) for error in validator.iter_errors(value)]
+    places = _PathFinder(value)
+    found = [places.locate(error) for error in validator.iter_errors(value)]
     budget.left -= len(found) if size > FEW_VALUES else 0
     return found
 
 
 def count_values(value: Json, most: int) -> int:
     """Count a value and those within it, up to a little more than `most`."""
-    count, waiting = 1, [value] if isinstance(value, dict | list) else []
+    count = 1
+    waiting = [value] if isinstance(value, dict | list) else []
     while waiting and count <= most:
         here = waiting.pop()
         parts = here.values() if isinstance(here, dict) else here
@@ -102,7 +103,7 @@ def _refuse_too_many(validator: Validator, value: Json, budget: EvaluationBudget
     """Raise TooManyErrors where the errors, with the copies of lists and objects in them, cost more than is left."""
     errors = validator.evaluate(value).errors()
     places = [_read_pointer(value, error["instanceLocation"]) for error in errors if _is_near_the_top(error)]
-    copies = sum(isinstance(at(value, place), dict | list) for place in places)
+    copies = sum(isinstance(value_at(value, place), dict | list) for place in places)
     size = count_values(value, _NODES_PER_ERROR * MOST_ERRORS)
     # One or two errors about the whole cost what reading the value has cost.
     if len(errors) + max(0, copies - 2) * size // _NODES_PER_ERROR > budget.left:
@@ -125,7 +126,7 @@ def _read_pointer(value: Json, pointer: str) -> Place:
     return tuple(place)
 
 
-def at(value: Json, place: Sequence[str | int]) -> Json:
+def value_at(value: Json, place: Sequence[str | int]) -> Json:
     """Return what stands at a place."""
     for step in place:
         value = value[step]
@@ -139,24 +140,24 @@ _INDEX = re.compile(r"\+?0*[0-9]{1,20}")
 """A key that the validator spells as a number."""
 
 
-class _Places:
+class _PathFinder:
     """Finds where in a value each of its errors stands."""
 
     def __init__(self, value: Json) -> None:
         self.value = value
         self.numbered: dict[int, dict[int, list[str]]] = {}
 
-    def located(self, error: ValidationError) -> Violation:
+    def locate(self, error: ValidationError) -> Violation:
         """Return an error with its place, and its branches with theirs."""
         steps = error.instance_path
-        place = self._plain(steps)
+        place = self._read_plainly(steps)
         if place is None:
-            place = self._only_one(steps, error.instance)
+            place = self._find_only_path(steps, error.instance)
         context = error.kind.context if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid) else ()
-        branches = [[self.located(each) for each in branch] for branch in context]
+        branches = [[self.locate(each) for each in branch] for branch in context]
         return Violation(error, tuple(steps) if place is None else place, place is not None, branches)
 
-    def _plain(self, steps: Sequence[str | int]) -> Place | None:
+    def _read_plainly(self, steps: Sequence[str | int]) -> Place | None:
         """Return the steps as a place where they have one reading: no numbers as keys, and no empty keys."""
         here = self.value
         for step in steps:
@@ -165,7 +166,7 @@ class _Places:
             here = here[step]
         return None if isinstance(here, dict) and "" in here else tuple(steps)
 
-    def _only_one(self, steps: Sequence[str | int], instance: Json) -> Place | None:
+    def _find_only_path(self, steps: Sequence[str | int], instance: Json) -> Place | None:
         """Return the only place that the steps can lead to and where `instance` stands; None for none or several."""
         places: list[Place] = []
         waiting: list[tuple[Json, int, Place]] = [(self.value, 0, ())]
@@ -178,10 +179,10 @@ class _Places:
             if isinstance(here, dict) and "" in here:
                 waiting.append((here[""], taken, (*place, "")))
             if taken < len(steps):
-                waiting += [(here[key], taken + 1, (*place, key)) for key in self._keys(here, steps[taken])]
+                waiting += [(here[key], taken + 1, (*place, key)) for key in self._matching_keys(here, steps[taken])]
         return None
 
-    def _keys(self, here: Json, step: str | int) -> Sequence[str | int]:
+    def _matching_keys(self, here: Json, step: str | int) -> Sequence[str | int]:
         """Return the keys of an object, or the index of a list, that the validator spells as `step`."""
         if isinstance(here, list):
             return [step] if isinstance(step, int) and step < len(here) else []

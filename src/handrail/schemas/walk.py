@@ -30,18 +30,18 @@ MOST_CHAINED = 100
 """`$ref`s that lead from one to the next."""
 
 
-def words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """Return the words of a text: a table of keywords, written to be read."""
     return frozenset(text.split())
 
 
-IN_ONE = words("items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties") | words(
-    "contentSchema not if then else"
-)
-IN_LIST = words("prefixItems allOf anyOf oneOf")
-IN_MAP = words("properties patternProperties dependentSchemas $defs definitions")
+IN_ONE = split_words(
+    "items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties"
+) | split_words("contentSchema not if then else")
+IN_LIST = split_words("prefixItems allOf anyOf oneOf")
+IN_MAP = split_words("properties patternProperties dependentSchemas $defs definitions")
 
-IN_PLACE = words("allOf anyOf oneOf not if then else dependentSchemas")
+IN_PLACE = split_words("allOf anyOf oneOf not if then else dependentSchemas")
 """Keywords whose subschemas see the same value as the schema itself, not a part of it."""
 
 
@@ -56,7 +56,7 @@ def children(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Json]]:
             yield from (((keyword, name), part) for name, part in value.items())
 
 
-def mapped(schema: Schema, change: Callable[[Json], Json]) -> Schema:
+def map_subschemas(schema: Schema, change: Callable[[Json], Json]) -> Schema:
     """Return the schema with `change` applied to each direct subschema."""
     changed = {}
     for keyword, value in schema.items():
@@ -80,7 +80,7 @@ def walk(schema: Schema) -> Iterator[Schema]:
             waiting.extend(part for _, part in children(here))
 
 
-def target(root: Schema, reference: str) -> Json:
+def resolve_reference(root: Schema, reference: str) -> Json:
     """Return what a `$ref` of the form `#/...` points to, or None: anchors and addresses are not followed here."""
     if reference == "#":
         return root
@@ -96,13 +96,13 @@ def target(root: Schema, reference: str) -> Json:
     return here
 
 
-def types_of(schema: Schema) -> list[str]:
+def schema_types(schema: Schema) -> list[str]:
     """Return the keyword `type` as a list; empty when it is absent."""
     types = schema.get("type", [])
     return list(types) if isinstance(types, list) else [types]
 
 
-def measure(schema: Schema) -> None:
+def check_size(schema: Schema) -> None:
     """Refuse a schema that is too large, too deep, or expands without end.
 
     Raises:
@@ -145,7 +145,7 @@ def _measure_references(root: Schema) -> None:
             total = sum(cost(part, chain) for path, part in children(here) if path[0] in IN_PLACE)
             for keyword in _REFERENCES:
                 if isinstance(reference := here.get(keyword), str):
-                    total += 1 + cost(resources.led_to(here, reference), (*chain, id(here)))
+                    total += 1 + cost(resources.follow(here, reference), (*chain, id(here)))
             known[id(here)] = total
         if known[id(here)] > MOST_EXPANSIONS:
             refuse(f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value")
@@ -170,7 +170,7 @@ class _Resources:
             if not isinstance(here, dict):
                 continue
             if isinstance(own := here.get("$id"), str):
-                base = _joined(base, own).removesuffix("#")
+                base = _join_uri(base, own).removesuffix("#")
                 self._at.setdefault(base, here)
             for keyword in ("$anchor", "$dynamicAnchor"):
                 if isinstance(name := here.get(keyword), str):
@@ -178,14 +178,14 @@ class _Resources:
             self._base[id(here)] = base
             waiting.extend((part, base) for _, part in children(here))
 
-    def led_to(self, here: Schema, reference: str) -> Json:
+    def follow(self, here: Schema, reference: str) -> Json:
         """Return what a reference in `here` leads to; refuse one that leads out of the schema."""
-        base, _, part = _joined(self._base.get(id(here), _HERE), reference).partition("#")
+        base, _, part = _join_uri(self._base.get(id(here), _HERE), reference).partition("#")
         if base.startswith(_META):
             return True  # the schema of schemas, which the validator has with it
         found = self._at.get(base)
         if found is not None and (not part or part.startswith("/")):
-            found = cast(Any, target(found, f"#{part}"))
+            found = cast(Any, resolve_reference(found, f"#{part}"))
         elif found is not None:
             found = self._at.get(f"{base}#{unquote(part)}")
         if found is None:
@@ -193,7 +193,7 @@ class _Resources:
         return found
 
 
-def _joined(base: str, reference: str) -> str:
+def _join_uri(base: str, reference: str) -> str:
     try:
         return urljoin(base, reference) if not reference.startswith("#") else base + reference
     except ValueError:
@@ -205,7 +205,7 @@ _META = ("https://json-schema.org/", "http://json-schema.org/")
 _REFERENCES = ("$ref", "$dynamicRef")
 
 
-def compiled(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -> jsonschema_rs.Validator:
+def compile_schema(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -> jsonschema_rs.Validator:
     """Compile a schema as JSON Schema 2020-12, offline; formats are annotations.
 
     Patterns run on a linear engine. Where one needs look-around or a back-reference, all run on an engine that
@@ -215,22 +215,22 @@ def compiled(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -
         ToolDefinitionError: It is no valid JSON Schema, or refers to something outside of it.
     """
     try:
-        return _compiled(schema, jsonschema_rs.RegexOptions(), keywords)
+        return _compile(schema, jsonschema_rs.RegexOptions(), keywords)
     except jsonschema_rs.ValidationError as error:
         if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format):
-            _explain(error)
+            _raise_explained(error)
     try:
-        return _compiled(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000), keywords)
+        return _compile(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000), keywords)
     except jsonschema_rs.ValidationError as error:
-        _explain(error)
+        _raise_explained(error)
 
 
-def _compiled(schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] | None) -> jsonschema_rs.Validator:
+def _compile(schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] | None) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.Draft202012Validator(
             schema,
             validate_formats=False,
-            retriever=_never,
+            retriever=_refuse_retrieval,
             pattern_options=patterns,
             keywords=cast(Any, dict(keywords)) if keywords else None,
         )
@@ -240,11 +240,11 @@ def _compiled(schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] 
         refuse(f"it is no JSON ({error})")
 
 
-def _never(uri: str) -> NoReturn:
+def _refuse_retrieval(uri: str) -> NoReturn:
     raise LookupError(f"{uri} is not fetched")
 
 
-def _explain(error: jsonschema_rs.ValidationError) -> NoReturn:
+def _raise_explained(error: jsonschema_rs.ValidationError) -> NoReturn:
     place = "/".join(str(step) for step in error.instance_path) or "its root"
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
         refuse(f"a `$ref` leads out of it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`")

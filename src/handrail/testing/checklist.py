@@ -24,7 +24,7 @@ from handrail.errors import Json, MissingInjection, ToolDefinitionError
 from handrail.linting import Finding, Settings, lint, source_checks
 from handrail.runtime import Runtime
 from handrail.schemas import argument_errors
-from handrail.schemas.walk import compiled
+from handrail.schemas.walk import compile_schema
 from handrail.sync import SyncRuntime
 from handrail.tools.keys import names_in
 from handrail.tools.tool import BaseTool
@@ -147,7 +147,7 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
             f"may take {tool.timeout_s:g} s, and everybody waits for it", f"timeout_s={MOST_TIMEOUT_S:g} or less"
         )
     in_a_thread = not tool.is_async and tool.blocking and tool.isolation == "none"
-    ends = source_checks.heeds_its_end(tool.run) or source_checks.ends_by_itself(tool.run)
+    ends = source_checks.checks_cancellation(tool.run) or source_checks.ends_by_itself(tool.run)
     if in_a_thread and not ends:
         yield Missing(
             "a thread cannot be ended: the call is answered at its deadline, and the thread hangs on",
@@ -291,7 +291,7 @@ async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, A
 
 
 async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], deps: Any, inject: Any) -> Line:
-    arguments = argument_errors.shown(dict(example))
+    arguments = argument_errors.format_value(dict(example))
     try:
         result = await runtime.call(
             tool.name,
@@ -321,7 +321,7 @@ def difference_from_schema(tool: BaseTool, value: Any) -> str:
         plain = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         return f"it has no JSON form ({error})"
-    violation = next(iter(compiled(schema).iter_errors(plain)), None)
+    violation = next(iter(compile_schema(schema).iter_errors(plain)), None)
     if violation is None:
         return ""
     place = "/".join(map(str, violation.instance_path))

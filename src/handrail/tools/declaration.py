@@ -30,7 +30,8 @@ class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
 
     def __init__(self, setting: str, function: Any) -> None:
         super().__init__(f"`{setting}` raised")
-        self.setting, self.function = setting, function
+        self.setting = setting
+        self.function = function
 
 
 def find_fault(declared: Mapping[str, Any]) -> str:

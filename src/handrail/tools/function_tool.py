@@ -46,15 +46,15 @@ class FunctionTool(BaseTool, Generic[F_co]):
         if "name" not in settings:
             self.name = getattr(fn, "__name__", type(fn).__name__)
         if parameters is None:
-            hints.parameters_of(fn, name=self.name)
+            hints.check_parameters(fn, name=self.name)
         else:
             self._describe_by(parameters)
         self.validate_declaration()
 
     def _describe_by(self, parameters: Mapping[str, Json]) -> None:
         """Take a schema, and what follows from it, in place of the function's signature."""
-        self.parameters = hints.imported(parameters, name=self.name)
-        self.bind = strictjson.copied
+        self.parameters = hints.import_schema(parameters, name=self.name)
+        self.bind = strictjson.copy
         self.injected_parameters = {}
 
     def __call__(self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:

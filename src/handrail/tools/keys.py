@@ -34,24 +34,24 @@ def template(text: str) -> Template:
     Raises:
         ToolDefinitionError: The text is not such a template, or nothing that a value cannot hold parts two fields.
     """
-    literals, paths = _parsed(text)
+    literals, paths = _parse(text)
     if not paths:
         return lambda _: literals[0]
     for literal in literals[1:-1]:
         if not any(_separates(sign) for sign in literal):
             raise ToolDefinitionError(f'{text!r} needs a separator such as ":" between two fields, not {literal!r}')
-    escapes = {ord(sign): _escaped(sign) for sign in "".join(["%:/", *literals]) if sign == "%" or _separates(sign)}
+    escapes = {ord(sign): _escape(sign) for sign in "".join(["%:/", *literals]) if sign == "%" or _separates(sign)}
 
-    def filled(arguments: Mapping[str, Json]) -> str:
+    def fill(arguments: Mapping[str, Json]) -> str:
         parts = [literals[0]]
         for path, literal in zip(paths, literals[1:], strict=True):
-            value = _looked_up(path, arguments)
+            value = _look_up(path, arguments)
             plain = isinstance(value, str) and not _LIKE_OTHER_JSON.match(value)
             parts.append((value if plain else canonical(value)).translate(escapes))
             parts.append(literal)
         return "".join(parts)
 
-    return filled
+    return fill
 
 
 _LIKE_OTHER_JSON = re.compile(r'["\[{]|(?:null|true|false)\Z')
@@ -62,7 +62,7 @@ def _separates(sign: str) -> bool:
     return not sign.isalnum() and sign != "%"
 
 
-def _escaped(sign: str) -> str:
+def _escape(sign: str) -> str:
     return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogatepass"))
 
 
@@ -95,15 +95,15 @@ def fill_text(text: str, arguments: Mapping[str, Json]) -> Json:
     Raises:
         LookupError, TypeError: A field is not there.
     """
-    literals, paths = _parsed(text)
-    values = [_looked_up(path, arguments) for path in paths]
+    literals, paths = _parse(text)
+    values = [_look_up(path, arguments) for path in paths]
     if literals == ["", ""]:
         return values[0]
     told = [value if isinstance(value, str) else canonical(value) for value in values]
     return "".join(piece for pair in zip(literals, [*told, ""], strict=True) for piece in pair)
 
 
-def _looked_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
+def _look_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
     value: Json = arguments
     for name in path:
         value = value[name]
@@ -112,10 +112,10 @@ def _looked_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
 
 def names_in(text: str) -> set[str]:
     """Return the arguments that a template looks at."""
-    return {path[0] for path in _parsed(text)[1]}
+    return {path[0] for path in _parse(text)[1]}
 
 
-def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
+def _parse(text: str) -> tuple[list[str], list[Sequence[str]]]:
     """Return the literal pieces around the fields (always one more than fields), and each field as a path."""
     literals: list[str] = []
     paths: list[Sequence[str]] = []
@@ -138,22 +138,22 @@ def _parsed(text: str) -> tuple[list[str], list[Sequence[str]]]:
 
 def canonical(value: Json) -> str:
     """Return one text for equal JSON values: keys sorted, no space, integral floats as integers (after RFC 8785)."""
-    return _spelled(_integral(value))
+    return _encode(_normalize_numbers(value))
 
 
-_spelled = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _AS_IT_IS = frozenset((str, int, bool, type(None)))
 
 
-def _integral(value: Json) -> Json:
+def _normalize_numbers(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
         if _AS_IT_IS.issuperset(map(type, value.values())):
             return value  # nearly always
-        return {name: _integral(each) for name, each in value.items()}
+        return {name: _normalize_numbers(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_integral(each) for each in value]
+        return [_normalize_numbers(each) for each in value]
     return value
 
 

@@ -36,23 +36,23 @@ _ROOM_FOR_THE_REST = 96
 _CALLER = inspect.Parameter("_caller", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any])
 
 
-def rows_of(run: Callable[..., Any]) -> Callable[..., Any] | None:
+def find_rows(run: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return the generator function, plain or async, that a function is or gives the pages of; None of any other."""
     is_one = inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run)
     return run if is_one else getattr(run, "pages_of", None)
 
 
-def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[..., Any]:
+def make_pages(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[..., Any]:
     """Return a function that gives one `Page` of what a generator function yields; async if that is."""
     signature = inspect.signature(run)
     starts_there = "offset" in signature.parameters
 
-    def begun(own: dict[str, Any]) -> tuple[Any, Gathering]:
+    def begin(own: dict[str, Any]) -> tuple[Any, Gathering]:
         offset = own.get("offset", 0) if starts_there else own.pop("offset", 0)
         return run(**own), Gathering(offset, 0 if starts_there else offset, page_bytes - _ROOM_FOR_THE_REST)
 
     def page(*, _caller: Context[Any], **own: Any) -> Page:
-        source, gathered = begun(own)
+        source, gathered = begin(own)
         with closing(source):
             for row in source:
                 if _caller.cancelled.is_set() or not gathered.take(row):
@@ -60,7 +60,7 @@ def paged(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[...
         return gathered.page()
 
     async def page_async(*, _caller: Context[Any], **own: Any) -> Page:
-        source, gathered = begun(own)
+        source, gathered = begin(own)
         async with aclosing(source):
             async for row in source:
                 if _caller.cancelled.is_set() or not gathered.take(row):
@@ -94,7 +94,10 @@ class Gathering:
     """
 
     def __init__(self, offset: int, to_skip: int, room_bytes: int, most_rows: int | None = None) -> None:
-        self.offset, self.to_skip, self.room_bytes, self.most_rows = offset, to_skip, room_bytes, most_rows
+        self.offset = offset
+        self.to_skip = to_skip
+        self.room_bytes = room_bytes
+        self.most_rows = most_rows
         self.rows: list[Any] = []
         self.has_more = False
 

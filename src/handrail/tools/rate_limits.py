@@ -36,7 +36,7 @@ class Rate(Struct, frozen=True):
     seconds: float
 
 
-def rate(text: str) -> Rate:
+def parse_rate(text: str) -> Rate:
     """Return the rate that a text such as `5/s`, `30/min` or `1000/h` means.
 
     Raises:
@@ -81,7 +81,8 @@ class Breaker(Struct):
 
     def failed(self, most: int, now: float) -> None:
         """One more attempt has failed."""
-        self.failures, self.trying = self.failures + 1, False
+        self.failures += 1
+        self.trying = False
         if self.failures >= most:
             self.until = now + REST_S
 

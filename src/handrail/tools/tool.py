@@ -47,8 +47,8 @@ from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
 from handrail.schemas.docstrings import Docs
-from handrail.schemas.docstrings import read as read_docstring
-from handrail.schemas.importing import imported
+from handrail.schemas.docstrings import read_docstring as read_docstring
+from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import declaration, keys, paging, rate_limits
 from handrail.tools.call_rules import CallRules
@@ -286,7 +286,7 @@ class BaseTool:
         """Whether `run` was replaced by the pages of what the class's own generator yields."""
         if "run" not in vars(self):
             return False
-        rows = paging.rows_of(self.run)
+        rows = paging.find_rows(self.run)
         return rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows)
 
     def validate_declaration(self) -> None:
@@ -304,7 +304,7 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
         if self.then is not None and not isinstance(self.then, Then):
             raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
-        if rows := paging.rows_of(self.run):
+        if rows := paging.find_rows(self.run):
             self._page(rows)
         if self.required_approvals > 1 and not self.approve:
             self.approve = True
@@ -321,7 +321,7 @@ class BaseTool:
                 f"Tool {self.name!r} is a generator, which runs only as far as it is read. Only a read can be one, "
                 'described by type hints and without isolation: declare effect="read", or return a list.'
             )
-        self.run = paging.paged(rows, self.result_bytes or paging.PAGE_BYTES)
+        self.run = paging.make_pages(rows, self.result_bytes or paging.PAGE_BYTES)
         if self.returns is None:
             self.returns = Page
 
@@ -502,7 +502,7 @@ class BaseTool:
     @cached_property
     def rate_limit(self) -> rate_limits.Rate | None:
         """Its rate, parsed."""
-        return rate_limits.rate(self.rate) if self.rate else None
+        return rate_limits.parse_rate(self.rate) if self.rate else None
 
     @cached_property
     def call_rules(self) -> CallRules:
@@ -544,7 +544,7 @@ class BaseTool:
     @cached_property
     def signature(self) -> hints.Signature:
         """The schema of `run` and how validated JSON becomes its keyword arguments."""
-        return hints.of_function(self.run, self.docs, is_injected, name=self.name)
+        return hints.describe_function(self.run, self.docs, is_injected, name=self.name)
 
     @cached_property
     def parameters(self) -> dict[str, Json]:
@@ -565,9 +565,9 @@ class BaseTool:
         if isinstance(self.returns, Mapping):
             schema = dict(self.returns)
             is_object = schema.get("type") in (None, "object") and "properties" in schema
-            return imported(schema, name=self.name) if is_object else schema
+            return import_schema(schema, name=self.name) if is_object else schema
         hint = self.returns if self.returns is not None else _result_hint(self.run)
-        return None if hint in (None, Any, inspect.Signature.empty) else hints.of_result(hint)
+        return None if hint in (None, Any, inspect.Signature.empty) else hints.describe_result(hint)
 
     @cached_property
     def checker(self) -> Checker:
@@ -667,7 +667,7 @@ class BaseTool:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
         if not (self.as_written or _IMMUTABLE.issuperset(map(type, bound.values()))):
-            bound = strictjson.copied(bound)
+            bound = strictjson.copy(bound)
         if not self.injected_parameters:
             return partial(self.run, **bound)
         extra = {

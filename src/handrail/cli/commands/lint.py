@@ -77,9 +77,9 @@ def command(
     chosen = replace(chosen, users=users) if users else chosen
     if fix or dry_run:
         _fix(where, dry_run)
-    report = linting.look_at(_subjects(where), chosen)
+    report = linting.check_subjects(_subjects(where), chosen)
     if as_sarif:
-        click.echo(json_text(sarif.log_of(report, linting.RULES)))
+        click.echo(json_text(sarif.encode_log(report, linting.RULES)))
     elif as_json:
         click.echo(json_text({"v": 1, **report.as_json()}))
     else:
@@ -105,7 +105,7 @@ def _document_file(place: str) -> str:
 def _subjects(places: Sequence[str]) -> list[Subject]:
     python = [place for place in places if not _is_document(place)]
     if python:
-        subjects = linting.subjects_of(tools_from(python))
+        subjects = linting.read_subjects(tools_from(python))
     else:
         subjects = []
     for place in filter(_is_document, places):
@@ -150,7 +150,7 @@ def _fix(places: Sequence[str], dry_run: bool) -> None:
         raise click.UsageError("--fix changes files of definitions; name a FILE.json.")
     for place in files:
         text = options.read_text(place)
-        document, repairs = fixes.fixed(parse_json(text, place))
+        document, repairs = fixes.fix_document(parse_json(text, place))
         for each in repairs:
             verb = "would fix" if dry_run else "fixed"
             click.echo(f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True)

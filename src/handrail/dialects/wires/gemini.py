@@ -57,8 +57,8 @@ from handrail.messages import (
 )
 from handrail.ports import Described
 from handrail.schemas import portability
-from handrail.schemas.provider_subsets import values_of
-from handrail.schemas.walk import Schema, mapped, walk, words
+from handrail.schemas.provider_subsets import allowed_values
+from handrail.schemas.walk import Schema, map_subschemas, split_words, walk
 
 NAMES = NameRule("a-zA-Z0-9_.:-", most_chars=64, first="a-zA-Z_")
 """What Gemini accepts as a function's name. Newer documents say 128 characters, older ones and Vertex AI 64."""
@@ -364,14 +364,14 @@ def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     return {**declaration, "parametersJsonSchema": {"type": "object", **schema}}
 
 
-_SAYS_NOTHING = words("type title description $schema $comment")
+_SAYS_NOTHING = split_words("type title description $schema $comment")
 """Keywords that ask for no argument."""
 
 
 def _is_lossless(schema: Schema) -> bool:
     """Whether arguments by Gemini's subset are those of the schema: it spells enums as text and takes few names."""
     parts = list(walk(schema))
-    spelled = any(not isinstance(value, str | None) for part in parts for value in values_of(part))
+    spelled = any(not isinstance(value, str | None) for part in parts for value in allowed_values(part))
     return not spelled and all(_PARAMETER_NAMES.accepts(name) for part in parts for name in part.get("properties", ()))
 
 
@@ -675,7 +675,7 @@ def _lower_types(schema: Json) -> Json:
     """Return a schema with the types of JSON Schema; Gemini's own enum of types has capitals."""
     if not isinstance(schema, dict):
         return schema
-    lowered = mapped(schema, _lower_types)
+    lowered = map_subschemas(schema, _lower_types)
     if isinstance(lowered.get("type"), str):
         return {**lowered, "type": lowered["type"].lower()}
     return lowered

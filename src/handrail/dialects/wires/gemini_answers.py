@@ -29,7 +29,7 @@ from handrail.messages import (
     Turn,
     Usage,
 )
-from handrail.schemas.walk import words
+from handrail.schemas.walk import split_words
 
 Part: TypeAlias = "dict[str, Json]"
 
@@ -42,7 +42,7 @@ FINISHES: Mapping[str, Finish] = {
     # The model called a tool that it does not have. The call is there, so it can be answered.
     "UNEXPECTED_TOOL_CALL": "stop",
     **dict.fromkeys(
-        words(
+        split_words(
             "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED "
             "IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"
         ),

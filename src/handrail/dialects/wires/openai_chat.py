@@ -465,7 +465,7 @@ def _parse_tool(tool: Json) -> Described:
     else:
         function = None
     if not isinstance(function, Mapping) or not function.get("name"):
-        raise ConfigError(f"the request has a tool without a function: {argument_errors.shown(tool)}")
+        raise ConfigError(f"the request has a tool without a function: {argument_errors.format_value(tool)}")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     if function.get("strict"):
         strict = parameters

@@ -30,8 +30,8 @@ from handrail.calls import Media
 from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
-from handrail.parsing.strictjson import copied
-from handrail.schemas.importing import imported
+from handrail.parsing.strictjson import copy
+from handrail.schemas.importing import import_schema
 from handrail.schemas.openapi import LeftOut, Operation, is_one, operations, server_of
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, make_client
@@ -366,8 +366,8 @@ class OperationTool(HttpTool):
         self.one_request = effect != "read"  # redirects are not followed, and a refused one is not sent again
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters = imported(operation.schema, name=operation.name)
-        self.bind = copied
+        self.parameters = import_schema(operation.schema, name=operation.name)
+        self.bind = copy
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()
 
