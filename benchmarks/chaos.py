@@ -10,10 +10,8 @@ whoever takes over comes after the death.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
 import random
 import sys
 import tempfile
@@ -29,14 +27,15 @@ from msgspec.structs import replace
 from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
-from handrail.journal.codec import result_from_json
+from benchmarks.verdicts import argument_parser, find_end, find_lost_texts, load_journals, print_broken
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Child, opener
 
 RUNS_AT_ONCE = 8
 PROCESSES = 2
-SHORTEST_LIFE_S, LONGEST_LIFE_S = 0.02, 0.15
+SHORTEST_LIFE_S = 0.02
+LONGEST_LIFE_S = 0.15
 
 
 def script(run_id: str) -> list:
@@ -77,18 +76,19 @@ def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], begun: 
 
 
 async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
-    places, claim = asyncio.Semaphore(RUNS_AT_ONCE), store.claim
-    store.claim = lambda claimed: claim(replace(claimed, lease_s=-1.0))
+    places = asyncio.Semaphore(RUNS_AT_ONCE)
+    claim = store.claim
+    store.claim = lambda request: claim(replace(request, lease_s=-1.0))
     look = hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read")
     async with hr.Runtime([look, *(tool(far, replay) for replay in CLASSES)], store=store) as runtime:
 
         async def one(run_id: str) -> None:
             async with places:
                 model = Remembering(run_id, far)
-                known = await asyncio.wrap_future(store.load_run(run_id))
-                run = await (
-                    runtime.resume(run_id, model=model) if known else runtime.run("Go.", model=model, run_id=run_id)
-                )
+                if await asyncio.wrap_future(store.load_run(run_id)):
+                    run = await runtime.resume(run_id, model=model)
+                else:
+                    run = await runtime.run("Go.", model=model, run_id=run_id)
                 assert run.ok, run
                 far.add("ended", run_id)
 
@@ -110,11 +110,11 @@ class Seat:
     stretch: float = 1.0
     """Grows while processes die before they have ended a single run, so that a busy machine gets on too."""
 
-    def cleared(self) -> int:
-        """Take away a process that has ended, or kill it when its time has come; return how many were killed."""
+    def clear(self) -> int:
+        """Remove a process that has ended, or kill it when its time has come; return how many were killed."""
         if self.child is None:
             return 0
-        ended = has_ended(self.child)
+        ended = find_end(self.child) is not None
         if not ended and monotonic() < self.dies_at:
             return 0
         if ended:
@@ -123,10 +123,10 @@ class Seat:
         self.child = None
         return not ended
 
-    def taken(self, begin: Callable[[list[str]], Child], far: Far, life_s: float) -> bool:
-        """Let a process go on with what is left; False when nothing is."""
+    def fill(self, begin: Callable[[list[str]], Child], far: Far, life_s: float) -> bool:
+        """Start a process for the runs that are left; False when none is."""
         if self.child is None:
-            ended = set(far.lines("ended"))  # read when whoever ended them is dead
+            ended = set(far.lines("ended"))  # read when the process that ended them is dead
             left = [run_id for run_id in self.share if run_id not in ended]
             self.stretch = min(2 * self.stretch, 64.0) if len(left) == self.left else 1.0
             self.left = len(left)
@@ -137,9 +137,11 @@ class Seat:
         return self.child is not None
 
 
-def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random) -> int:
+def kill_until_done(store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random) -> int:
     """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock."""
-    far, opened, kills = Far(folder), opener(store), 0
+    far = Far(folder)
+    opened = opener(store)
+    kills = 0
 
     def begin(left: list[str]) -> Child:
         return Child(partial(carry, opened, folder, left))
@@ -147,9 +149,9 @@ def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float
     seats = [Seat(run_ids[number::PROCESSES]) for number in range(PROCESSES)]
     try:
         while monotonic() < until:
-            kills += sum(seat.cleared() for seat in seats)
+            kills += sum(seat.clear() for seat in seats)
             lives = [dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S) for _ in seats]
-            working = [seat.taken(begin, far, life_s) for seat, life_s in zip(seats, lives, strict=True)]
+            working = [seat.fill(begin, far, life_s) for seat, life_s in zip(seats, lives, strict=True)]
             if not any(working):
                 break
             sleep(0.005)
@@ -160,17 +162,12 @@ def killed_until_done(store: str, folder: Path, run_ids: list[str], until: float
     return kills
 
 
-def has_ended(child: Child) -> bool:
-    """Whether a process is over, without waiting for it."""
-    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 # ---------------------------------------------------------------------- judging
 
 
 @dataclass
 class Verdict:
-    """What came of it. Every list is empty when the promises were kept."""
+    """The outcome. Every list is empty unless a promise was broken."""
 
     counts: Counter = field(default_factory=Counter)
     repeated: list[str] = field(default_factory=list)
@@ -178,9 +175,14 @@ class Verdict:
     unfinished: list[str] = field(default_factory=list)
 
     @property
-    def kept(self) -> bool:
-        """Whether every promise was kept."""
-        return not (self.repeated or self.lost or self.unfinished)
+    def broken(self) -> dict[str, list[str]]:
+        """What broke each promise."""
+        return {"repeats": self.repeated, "lost": self.lost, "unfinished": self.unfinished}
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no promise was broken."""
+        return not any(self.broken.values())
 
     @property
     def hit(self) -> bool:
@@ -188,27 +190,19 @@ class Verdict:
         return bool(self.counts["in doubt"] + self.counts["verified"] + self.counts["again"])
 
 
-def judged(place: str, far: Far, run_ids: list[str]) -> Verdict:
+def judge(place: str, far: Far, run_ids: list[str]) -> Verdict:
     """Compare the world with the journals, and the journals with what the models have seen."""
-    verdict, store = Verdict(), opener(place)()
+    verdict = Verdict()
     happened = Counter(line.split()[-1] for line in far.lines("effects"))
     asked = Counter(line.split()[-1] for line in far.lines("asked"))
-    journaled = {}
-    for run_id in run_ids:
-        begun = store.load_run(run_id).result(60)
-        if begun is None or begun.record.status != "done":
-            verdict.unfinished.append(run_id)
-            continue
-        results = [result_from_json(step.body) for step in begun.steps if step.kind == "call"]
-        journaled |= {(run_id, result.call_id): result.text for result in results}
-        by_tool = {result.name: result for result in results}
-        for replay, title in zip(CLASSES, titles_of(run_id), strict=True):
-            weigh(verdict, by_tool.get(f"open_{replay}"), title, happened[title], asked[title])
-    for line in far.lines("seen"):
-        run_id, call_id, text = json.loads(line)
-        if run_id not in verdict.unfinished and journaled.get((run_id, call_id)) != text:
-            verdict.lost.append(f"{run_id}: the model had seen {text!r}")
+    store: Any = opener(place)()
+    journals = load_journals(store, run_ids)
     store.close()
+    for run_id, results in journals.by_run.items():
+        for replay, title in zip(CLASSES, titles_of(run_id), strict=True):
+            weigh(verdict, results.get(f"open_{replay}"), title, happened[title], asked[title])
+    verdict.lost += find_lost_texts(far, journals)
+    verdict.unfinished = journals.unfinished
     return verdict
 
 
@@ -229,33 +223,32 @@ def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: 
 
 
 def chaos(runs: int, *, store: str, folder: Path, seconds: float, seed: int) -> tuple[Verdict, int]:
-    """Carry so many runs through kills; return what came of it, and how many kills there were."""
+    """Carry so many runs through kills; return the verdict, and how many kills there were."""
     run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
-    kills = killed_until_done(store, folder, run_ids, monotonic() + seconds, random.Random(seed))
-    return judged(store, Far(folder), run_ids), kills
+    kills = kill_until_done(store, folder, run_ids, monotonic() + seconds, random.Random(seed))
+    return judge(store, Far(folder), run_ids), kills
 
 
 def main() -> int:
     """Print the counts; the exit code is 1 when a promise was broken, 3 when nothing was proved."""
-    words = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0])
-    words.add_argument("--runs", type=int, default=1000)
-    words.add_argument("--seconds", type=float, default=600.0, help="stop after so long; what is unfinished then fails")
-    words.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
-    words.add_argument("--store", default="", help="such as postgresql://...; a new SQLite file by default")
-    given = words.parse_args()
+    parser = argument_parser("chaos", __doc__.splitlines()[0], seconds=600.0)
+    parser.add_argument("--runs", type=int, default=1000)
+    given = parser.parse_args()
+    began = monotonic()
     with tempfile.TemporaryDirectory(prefix="handrail-chaos-") as folder:
-        store, began = given.store or f"sqlite:///{folder}/chaos.db", monotonic()
+        store = given.store or f"sqlite:///{folder}/chaos.db"
         verdict, kills = chaos(given.runs, store=store, folder=Path(folder), seconds=given.seconds, seed=given.seed)
         print(
             f"seed {given.seed}: {given.runs} runs, {kills} kills, {monotonic() - began:.0f} s, {store.split(':')[0]}"
         )
     for name in ("writes", "effects", "again", "verified", "in doubt", "in doubt, and happened"):
         print(f"  {name:24}{verdict.counts[name]:6}")
-    for name, found in (("repeats", verdict.repeated), ("lost", verdict.lost), ("unfinished", verdict.unfinished)):
-        print(f"  {name:24}{len(found):6}", *found[:5], sep="\n    " if found else "")
+    print_broken(verdict.broken, width=24)
     if not verdict.hit:
         print("no kill fell between a claim and its settlement: nothing was proved")
-    return 0 if verdict.kept and verdict.hit else 1 if not verdict.kept else 3
+    if not verdict.is_sound:
+        return 1
+    return 0 if verdict.hit else 3
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ four runs in a worker process. In the end the world is compared with what the jo
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import ctypes
-import json
 import os
 import random
 import signal
@@ -40,7 +38,7 @@ from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
 from benchmarks.chaos import Remembering
-from handrail.journal.codec import result_from_json
+from benchmarks.verdicts import argument_parser, find_end, find_lost_texts, load_journals, print_broken
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Child, opener
@@ -48,7 +46,8 @@ from handrail.testing.crashes import Child, opener
 PROCESSES = 3
 RUNS_OF_A_BATCH = 24
 RUNS_AT_ONCE = 6
-SHORTEST_LIFE_S, LONGEST_LIFE_S = 0.02, 0.3
+SHORTEST_LIFE_S = 0.02
+LONGEST_LIFE_S = 0.3
 MOST_LINES = 100_000
 WRITES = (*CLASSES, "apart")
 _HANDRAIL = str(Path(hr.__file__).parent)
@@ -150,10 +149,6 @@ def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], fate: F
     asyncio.run(_carry(store, Far(folder), run_ids))
 
 
-async def _kept(store: Any, run_id: str) -> Any:
-    return await asyncio.wrap_future(store.load_run(run_id))
-
-
 async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
     places = asyncio.Semaphore(RUNS_AT_ONCE)
     look = hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read")
@@ -162,13 +157,16 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
 
         async def one(run_id: str) -> None:
             async with places:
-                while (kept := await _kept(store, run_id)) is None or kept.record.status != "done":
-                    how = {"model": Witness(run_id, far), "inject": {"folder": str(far.folder)}}
+                while True:
+                    stored = await asyncio.wrap_future(store.load_run(run_id))
+                    if stored is not None and stored.record.status == "done":
+                        break
+                    settings = {"model": Witness(run_id, far), "inject": {"folder": str(far.folder)}}
                     try:
-                        if kept is None:
-                            await runtime.run("Go.", run_id=run_id, **how)
+                        if stored is None:
+                            await runtime.run("Go.", run_id=run_id, **settings)
                         else:
-                            await runtime.resume(run_id, anyway=True, **how)
+                            await runtime.resume(run_id, anyway=True, **settings)
                     except hr.ConfigError:  # another process has begun it meanwhile
                         pass
                     await asyncio.sleep(random.uniform(0.01, 0.2))  # the other one may be at it
@@ -202,7 +200,8 @@ def _acts(fate: Fate, now: float, dice: random.Random) -> list[tuple[float, int]
     if fate.end == "moment":
         return [(now + fate.after_s, signal.SIGKILL)]
     if fate.end == "freeze":
-        frozen, thawed = now + fate.after_s, now + fate.after_s + dice.uniform(0.05, 0.5)
+        frozen = now + fate.after_s
+        thawed = frozen + dice.uniform(0.05, 0.5)
         return [(frozen, signal.SIGSTOP), (thawed, signal.SIGCONT), (thawed + fate.after_s, signal.SIGKILL)]
     return [(now + 10 * fate.after_s + 1.0, signal.SIGKILL)]  # it may never come to its line or its call
 
@@ -211,7 +210,9 @@ def storm(opened: Callable[[], Store], folder: Path, run_ids: list[str], until: 
     """Let processes carry the runs to their end, and end them; return how many came to which end."""
     ends: Counter = Counter()
     seats = [Seat() for _ in range(PROCESSES)]
-    stretch, progress, far = 1.0, 0, Far(folder)
+    far = Far(folder)
+    stretch = 1.0
+    progress = 0
     try:
         while monotonic() < until:
             for seat in seats:
@@ -221,9 +222,10 @@ def storm(opened: Callable[[], Store], folder: Path, run_ids: list[str], until: 
                     seat.child = Child(partial(carry, opened, folder, shuffled, seat.fate))
                     # Nobody waits until it has begun: one that is frozen may hold the store until it is thawed here.
                     seat.acts = _acts(seat.fate, monotonic(), dice)
-                    before, progress = progress, len(set(far.lines("ended")))
-                    stretch = 1.0 if progress > before else min(stretch * 1.3, 16.0)  # so that what is long gets done
-                elif (how := _way_it_ended(seat.child)) is not None:
+                    before = progress
+                    progress = len(set(far.lines("ended")))
+                    stretch = 1.0 if progress > before else min(stretch * 1.3, 16.0)  # so that long runs get done
+                elif (how := find_end(seat.child)) is not None:
                     if how == "done":
                         seat.child.told()  # raises what it raised
                         seat.child = None
@@ -252,20 +254,15 @@ def _settle(seats: list[Seat], opened: Callable[[], Store], folder: Path, run_id
         Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).told()
 
 
-def _way_it_ended(child: Child) -> str | None:
-    """Return "killed" or "done"; None while it lives. Without burying it."""
-    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if ended is None:
-        return None
-    return "done" if ended.si_code == os.CLD_EXITED else "killed"
-
-
 # ---------------------------------------------------------------------- judging
+
+
+PROMISES = ("repeated", "lost", "lies", "stuck", "unfinished")
 
 
 @dataclass
 class Verdict:
-    """What came of it. Every list but `ends` is empty when the promises were kept."""
+    """The outcome. Every list is empty unless a promise was broken."""
 
     writes: int = 0
     in_doubt: int = 0
@@ -279,29 +276,22 @@ class Verdict:
     @property
     def broken(self) -> dict[str, list[str]]:
         """Every promise that was broken, by its kind."""
-        kinds = {kind: getattr(self, kind) for kind in ("repeated", "lost", "lies", "stuck", "unfinished")}
+        kinds = {kind: getattr(self, kind) for kind in PROMISES}
         return {kind: found for kind, found in kinds.items() if found}
 
 
 def judge(verdict: Verdict, opened: Callable[[], Store], far: Far, run_ids: list[str]) -> None:
     """Compare the world with the journals of these runs, and the journals with what the models have seen."""
-    store, journaled = opened(), {}
     happened = Counter(line.split()[-1] for line in far.lines("effects"))
-    for run_id in run_ids:
-        begun = store.load_run(run_id).result(60)
-        if begun is None or begun.record.status != "done":
-            verdict.unfinished.append(run_id)
-            continue
-        results = [result_from_json(step.body) for step in begun.steps if step.kind == "call"]
-        journaled |= {(run_id, result.call_id): result.text for result in results}
-        by_name = {result.name: result for result in results}
-        for replay in writes_of(run_id):
-            weigh(verdict, by_name.get(f"open_{replay}"), f"{run_id}-{replay}", happened[f"{run_id}-{replay}"])
-    for line in far.lines("seen"):
-        run_id, call_id, text = json.loads(line)
-        if run_id in run_ids and run_id not in verdict.unfinished and journaled.get((run_id, call_id)) != text:
-            verdict.lost.append(f"{run_id}: a model had seen {text!r}")
+    store: Any = opened()
+    journals = load_journals(store, run_ids)
     store.close()
+    for run_id, results in journals.by_run.items():
+        for replay in writes_of(run_id):
+            title = f"{run_id}-{replay}"
+            weigh(verdict, results.get(f"open_{replay}"), title, happened[title])
+    verdict.lost += find_lost_texts(far, journals)
+    verdict.unfinished += journals.unfinished
     with hr.SyncRuntime([tool(far, "none", resource="ticket:{title}")], store=opened()) as runtime:
         for run_id in run_ids[:4]:  # the lock of a ticket is free once its run has ended
             title = f"{run_id}-verify"
@@ -327,20 +317,23 @@ def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: 
 
 def storms(kills: int, *, store: str, folder: Path, seconds: float, seed: int, runs: int = RUNS_OF_A_BATCH) -> Verdict:
     """Carry batches of runs through storms until so many processes were ended, or the time is over."""
-    verdict, opened, dice, until = Verdict(), opener(store), random.Random(seed), monotonic() + seconds
+    verdict = Verdict()
+    opened = opener(store)
+    dice = random.Random(seed)
+    until = monotonic() + seconds
     batch = 0
     while verdict.ends.total() < kills and monotonic() < until and not verdict.unfinished:
         far = Far(folder / f"batch-{batch}")
         run_ids = [f"s_{seed:x}_{batch}_{number}" for number in range(runs)]
         verdict.ends += storm(opened, far.folder, run_ids, until, dice)
-        told = Child(lambda begun, far=far, run_ids=run_ids: _judged_apart(opened, far, run_ids)).told()
-        for kind, found in told.items():
+        findings = Child(lambda _, far=far, run_ids=run_ids: _judge_in_fork(opened, far, run_ids)).told()
+        for kind, found in findings.items():
             setattr(verdict, kind, getattr(verdict, kind) + found)
         batch += 1
     return verdict
 
 
-def _judged_apart(opened: Callable[[], Store], far: Far, run_ids: list[str]) -> dict[str, Any]:
+def _judge_in_fork(opened: Callable[[], Store], far: Far, run_ids: list[str]) -> dict[str, Any]:
     """Judge in a process of its own: a store that is open does not survive the next fork."""
     verdict = Verdict()
     judge(verdict, opened, far, run_ids)
@@ -349,22 +342,18 @@ def _judged_apart(opened: Callable[[], Store], far: Far, run_ids: list[str]) -> 
 
 def main() -> int:
     """Print the counts; the exit code is 1 when a promise was broken."""
-    words = argparse.ArgumentParser(prog="python -m benchmarks.storm", description=__doc__.splitlines()[0])
-    words.add_argument("--kills", type=int, default=500)
-    words.add_argument("--seconds", type=float, default=3600.0, help="stop after so long; unfinished runs then fail")
-    words.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
-    words.add_argument("--store", default="", help="such as postgresql://...; a new SQLite file by default")
-    given = words.parse_args()
+    parser = argument_parser("storm", __doc__.splitlines()[0], seconds=3600.0)
+    parser.add_argument("--kills", type=int, default=500)
+    given = parser.parse_args()
+    began = monotonic()
     with tempfile.TemporaryDirectory(prefix="handrail-storm-") as folder:
-        store, began = given.store or f"sqlite:///{folder}/storm.db", monotonic()
+        store = given.store or f"sqlite:///{folder}/storm.db"
         verdict = storms(given.kills, store=store, folder=Path(folder), seconds=given.seconds, seed=given.seed)
     ends = ", ".join(f"{number} by {end}" for end, number in verdict.ends.most_common())
     took = f"{monotonic() - began:.0f} s, {store.partition(':')[0]}"
     print(f"seed {given.seed}: {verdict.ends.total()} ends ({ends}), {took}")
     print(f"  writes {verdict.writes}, in doubt {verdict.in_doubt}")
-    for kind in ("repeated", "lost", "lies", "stuck", "unfinished"):
-        found = verdict.broken.get(kind, [])
-        print(f"  {kind:12}{len(found):6}", *found[:5], sep="\n    " if found else "")
+    print_broken({kind: getattr(verdict, kind) for kind in PROMISES}, width=12)
     return 1 if verdict.broken else 0
 
 

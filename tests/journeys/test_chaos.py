@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from benchmarks.chaos import chaos, judged
+from benchmarks.chaos import chaos, judge
 
 from tests.journeys.worlds import Far
 
@@ -27,7 +27,7 @@ def judged_again(survived, tmp_path, file, change):
         lines = Far(folder).lines(name)
         for line in change(lines) if name == file else lines:
             far.add(name, line)
-    return judged(store, far, [f"r_5_{number}" for number in range(RUNS)])
+    return judge(store, far, [f"r_5_{number}" for number in range(RUNS)])
 
 
 def test_runs_that_are_killed_at_random_repeat_nothing_and_lose_nothing(survived):
@@ -40,7 +40,7 @@ def test_runs_that_are_killed_at_random_repeat_nothing_and_lose_nothing(survived
 def test_a_second_effect_would_be_found(survived, tmp_path):
     verdict = judged_again(survived, tmp_path, "effects", lambda lines: [*lines, lines[0]])
     assert len(verdict.repeated) == 1
-    assert not verdict.kept
+    assert not verdict.is_sound
 
 
 def test_an_effect_that_was_told_and_is_not_there_would_be_found(survived, tmp_path):
