@@ -832,4 +832,4 @@ def test_a_box_that_was_never_set_up_certainly_had_no_effect():
 def test_a_box_that_was_ended_says_whether_its_tool_had_begun(end, stdout, begun):
     with pytest.raises(ProcessEnded) as told:
         SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(JobEnded(end, None, stdout, b""))
-    assert told.value.begun is begun
+    assert told.value.started is begun

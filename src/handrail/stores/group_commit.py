@@ -208,9 +208,8 @@ def _commit_group(connection: Connection, requests: Sequence[Any], begun: float 
 def _decide_and_commit(connection: Connection, requests: Sequence[Any], now: float) -> list[Any]:
     """Answer requests within the transaction, and end it: by a commit where anything changed."""
     names = [write_name(each) for each in requests if isinstance(each, (Claim, LookUp, Settle, Renew))]
-    results = [each for each in requests if isinstance(each, SavedResult)]
-    operations = _group_operations(requests)
     ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
+    operations = _group_operations(requests)
     answers: list[Any] = [None] * len(requests)
     for position, request in enumerate(requests):
         if not isinstance(request, GroupOperation):
@@ -219,15 +218,23 @@ def _decide_and_commit(connection: Connection, requests: Sequence[Any], now: flo
         arguments = [requests[position].argument for position in positions]
         for position, answer in zip(positions, run(connection, now, arguments), strict=True):
             answers[position] = answer
-    changed = [row for row in ledger.rows.values() if row.changed]
-    if changed or results or operations or any(map(takes_locks, requests)):
-        new = [row for row in changed if not row.stored]
-        old = [row for row in changed if row.stored]
-        connection.write(new, old, results)
-        connection.commit()
-    else:
-        connection.rollback()
+    _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers
+
+
+def _end_transaction(
+    connection: Connection, ledger: Ledger, requests: Sequence[StoreRequest], *, has_operations: bool
+) -> None:
+    """Write what changed and commit; roll back where nothing did."""
+    changed = [row for row in ledger.rows.values() if row.changed]
+    results = [each for each in requests if isinstance(each, SavedResult)]
+    if not (changed or results or has_operations or any(map(takes_locks, requests))):
+        connection.rollback()
+        return
+    new = [row for row in changed if not row.stored]
+    old = [row for row in changed if row.stored]
+    connection.write(new, old, results)
+    connection.commit()
 
 
 def _group_operations(requests: Sequence[StoreRequest]) -> dict[Callable[..., Any], list[int]]:
