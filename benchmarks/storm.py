@@ -251,7 +251,7 @@ def _settle(seats: list[Seat], opened: Callable[[], Store], folder: Path, run_id
             seat.child.end()
             seat.child = None
     with suppress(RuntimeError):  # it hung: the runs are found unfinished
-        Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).told()
+        Child(partial(carry, opened, folder, run_ids, Fate("none", 0.0))).result()
 
 
 # ---------------------------------------------------------------------- judging
@@ -326,7 +326,7 @@ def storms(kills: int, *, store: str, folder: Path, seconds: float, seed: int, r
         far = Far(folder / f"batch-{batch}")
         run_ids = [f"s_{seed:x}_{batch}_{number}" for number in range(runs)]
         verdict.ends += storm(opened, far.folder, run_ids, until, dice)
-        findings = Child(lambda _, far=far, run_ids=run_ids: _judge_in_fork(opened, far, run_ids)).told()
+        findings = Child(lambda _, far=far, run_ids=run_ids: _judge_in_fork(opened, far, run_ids)).result()
         for kind, found in findings.items():
             setattr(verdict, kind, getattr(verdict, kind) + found)
         batch += 1

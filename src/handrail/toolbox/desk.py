@@ -57,7 +57,7 @@ class SupportDesk(Toolset):
 
     def __init__(self, address: str) -> None:
         self.desk = desk = Desk(address)
-        super().__init__(_make_tools(desk))
+        super().__init__([*_make_reads(desk), *_make_writes(desk)])
 
 
 class Desk:
@@ -472,73 +472,70 @@ def _unavailable() -> ToolError:
     )
 
 
-def _make_tools(desk: Desk) -> list[FunctionTool]:
-    user = "user:{user_id}"
+USER = "user:{user_id}"
+"""What most tools touch: calls about one user run one after another."""
 
-    def read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-        return FunctionTool(
-            run,
-            effect="read",
-            timeout_s=TIMEOUT_S,
-            aliases=aliases,
-            **declared,
-        )
 
-    def write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-        return FunctionTool(
-            run,
-            effect="write",
-            timeout_s=TIMEOUT_S,
-            aliases=aliases,
-            **declared,
-        )
+def _read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
+    return FunctionTool(run, effect="read", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
 
+
+def _write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
+    return FunctionTool(run, effect="write", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
+
+
+def _make_reads(desk: Desk) -> list[FunctionTool]:
     return [
-        read(desk.get_user, "customer", "用户", "客户", "查用户", resource=user),
-        read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=user),
-        read(desk.list_orders, "orders", "订单", "查订单", resource=user),
-        write(
+        _read(desk.get_user, "customer", "用户", "客户", "查用户", resource=USER),
+        _read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=USER),
+        _read(desk.list_orders, "orders", "订单", "查订单", resource=USER),
+    ]
+
+
+def _make_writes(desk: Desk) -> list[FunctionTool]:
+    return [
+        _write(
             desk.create_ticket,
             "open ticket",
             "建工单",
             "提交工单",
             replay="key",
-            resource=user,
+            resource=USER,
             compensate=desk.withdraw_ticket,
         ),
-        write(
+        _write(
             desk.close_ticket,
             "resolve",
             "关闭工单",
             replay="key",
             resource="ticket:{ticket_id}",
         ),
-        write(
+        _write(
             desk.update_plan,
             "upgrade",
             "downgrade",
             "套餐",
             "升级",
             replay="key",
-            resource=user,
+            resource=USER,
         ),
         # A user redeems a code once, in whatever run: the key says so, and a row shows whether it happened.
-        write(
+        _write(
             desk.redeem_promo,
             "coupon",
             "优惠码",
             "兑换",
             key="{user_id}:{code}",
             verify=desk.verify_redemption,
-            resource=[user, "promo:{code}"],
+            resource=[USER, "promo:{code}"],
         ),
-        write(
+        _write(
             desk.place_order,
             "buy",
             "下单",
             "订购",
             replay="key",
-            resource=[user, "item:{item}"],
+            resource=[USER, "item:{item}"],
             approve="quantity > 10",
             compensate=desk.cancel_order,
         ),
