@@ -21,7 +21,7 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 
 
 class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
-    """A setting's function, such as `check`, raised; `lifecycle.admit` refuses the call and logs it.
+    """A setting's function, such as `check`, raised; `admission.admit` refuses the call and logs it.
 
     Attributes:
         setting: Its name.
