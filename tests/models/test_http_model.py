@@ -11,6 +11,7 @@ import pytest
 
 import handrail as hr
 from handrail.core.retries import Backoff
+from handrail.engine.engine import Engine
 from handrail.errors import ConfigError, ModelError
 from handrail.events import HttpExchange, Streamed
 from handrail.messages import Options, TextDelta, UserMessage
@@ -442,7 +443,7 @@ def test_two_event_loops_share_a_model():
 ])  # fmt: skip
 def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
     with pytest.raises(hr.ConfigError, match="is no address"):
-        hr.Runtime().model(f"openai:x@{address}")
+        Engine().resolve_model(f"openai:x@{address}")
 
 
 @pytest.mark.parametrize(("model", "lacks"), [
@@ -450,7 +451,7 @@ def test_an_address_that_is_none_is_a_mistake_in_the_set_up(address):
 ])  # fmt: skip
 def test_a_model_that_is_half_named_is_told_which_half_is_missing(model, lacks):
     with pytest.raises(hr.ConfigError, match=f"has no {lacks}; write `provider:name`"):
-        hr.Runtime().model(model)
+        Engine().resolve_model(model)
 
 
 @pytest.mark.parametrize("address", [
@@ -459,5 +460,5 @@ def test_a_model_that_is_half_named_is_told_which_half_is_missing(model, lacks):
 ])  # fmt: skip
 def test_an_address_that_is_none_is_told_without_its_secrets(address):
     with pytest.raises(hr.ConfigError, match="the address '") as caught:
-        hr.Runtime().model(f"openai:x@{address}")
+        Engine().resolve_model(f"openai:x@{address}")
     assert "sk-sec" not in str(caught.value)

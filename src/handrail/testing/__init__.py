@@ -70,9 +70,10 @@ def line_for(script: Sequence[Line], messages: Sequence[Message], *, one_call_ea
     answers = sum(isinstance(message, AssistantMessage) for message in messages)
     place = 0
     while answers and place < len(script) - 1:
-        calls = len(as_turn(script[place], messages).calls)
-        answers -= max(1, calls) if one_call_each else 1
-        answers = max(0, answers)
+        used = 1
+        if one_call_each:  # only then: a line may be a function, which is to be called once a turn
+            used = max(1, len(as_turn(script[place], messages).calls))
+        answers = max(0, answers - used)
         place += 1
     return as_turn(script[place], messages)
 
