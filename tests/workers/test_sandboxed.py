@@ -663,9 +663,11 @@ def test_many_calls_at_once_get_their_own_answers_and_leave_no_descriptor_and_no
     def held():
         return len([*Path("/proc/self/fd").iterdir()]), {*descendants(os.getpid(), stop=False)}
 
-    before = held()
+    descriptors, children = held()
     assert asyncio.run(crowd()) == [number + 1 for number in range(24)]
-    assert held() == before
+    descriptors_after, children_after = held()
+    assert descriptors_after == descriptors
+    assert children_after <= children  # those of an earlier test may end meanwhile
 
 
 # ---------------------------------------------------------------------- where there is no sandbox
