@@ -232,9 +232,17 @@ class Engine:
         if is_audited and self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
             listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
-        settings = self._make_settings(
-            run_id,
+        settings = RunSettings(
             policy=policy or self.policy,
+            now=self.now,
+            jitter=self._jitter,
+            run_id=run_id,
+            scope=self.scope_prefix,
+            result_bytes=self.result_bytes,
+            backoff=self._backoff,
+            repair=self._repair,
+            renews=self.leases is not None,
+            looks_up=self.looks_up is not None,
             deadline=Deadline(started + budget.time_s) if budget.time_s is not None else Deadline(),
             keeps=run is not None or not by_calls,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
@@ -266,21 +274,6 @@ class Engine:
             )
         if self._closed:
             raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
-
-    def _make_settings(self, run_id: str, *, policy: Policy, **of_the_run: Any) -> RunSettings:
-        return RunSettings(
-            policy=policy,
-            now=self.now,
-            jitter=self._jitter,
-            run_id=run_id,
-            scope=self.scope_prefix,
-            result_bytes=self.result_bytes,
-            backoff=self._backoff,
-            repair=self._repair,
-            renews=self.leases is not None,
-            looks_up=self.looks_up is not None,
-            **of_the_run,
-        )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
@@ -343,10 +336,11 @@ class Engine:
         tools = self._showing.callable_tools(turn.calls, active.selector)
         if tools.needs_sandbox and levels.SEARCH.found is None:
             yield levels.SEARCH.start()  # a sandbox is started to find out, which admission must not wait for
+            tools = self._showing.callable_tools(turn.calls, active.selector)  # some may have been added meanwhile
         return Batch(
             turn.calls,
             turn.finish,
-            self._showing.callable_tools(turn.calls, active.selector),
+            tools,
             active.settings,
             budget=active.budget,
             spent=active.progress.spent,
