@@ -38,12 +38,21 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
 def main() -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(ROWS)}; all by default")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"what to measure: {', '.join(ROWS)}; all by default",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, for CI")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on standard output"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - ROWS.keys():
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+        parser.error(
+            f"there is no {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}"
+        )
     figures: list[Figure] = []
     for name in options.names or ROWS:
         rows = ROWS[name](options.quick)
@@ -51,7 +60,15 @@ def main() -> int:
         if not options.json:
             print(*rows, sep="\n", flush=True)
     if options.json:
-        print(json.dumps({"v": 1, "python": sys.version.split()[0], "figures": [row.as_json() for row in figures]}))
+        print(
+            json.dumps(
+                {
+                    "v": 1,
+                    "python": sys.version.split()[0],
+                    "figures": [row.as_json() for row in figures],
+                }
+            )
+        )
     return 1 if any(figure.is_gross for figure in figures) else 0
 
 

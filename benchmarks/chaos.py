@@ -27,7 +27,13 @@ from msgspec.structs import replace
 from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
-from benchmarks.verdicts import argument_parser, find_end, find_lost_texts, load_journals, print_broken
+from benchmarks.verdicts import (
+    argument_parser,
+    find_end,
+    find_lost_texts,
+    load_journals,
+    print_broken,
+)
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Child, opener
@@ -41,8 +47,15 @@ LONGEST_LIFE_S = 0.15
 def script(run_id: str) -> list:
     """Return what the model of a run says."""
     titles = dict(zip(CLASSES, titles_of(run_id), strict=True))
-    writes = {replay: call(f"open_{replay}", title=title) for replay, title in titles.items()}
-    return [[call("look"), writes["key"]], writes["verify"], writes["none"], "Three tickets."]
+    writes = {
+        replay: call(f"open_{replay}", title=title) for replay, title in titles.items()
+    }
+    return [
+        [call("look"), writes["key"]],
+        writes["verify"],
+        writes["none"],
+        "Three tickets.",
+    ]
 
 
 def titles_of(run_id: str) -> list[str]:
@@ -59,7 +72,11 @@ class Remembering(ScriptedModel):
 
     async def ask(self, request, listener=None):
         """See `ports.Model.ask`."""
-        results = [message.result for message in request.messages if isinstance(message, hr.ToolMessage)]
+        results = [
+            message.result
+            for message in request.messages
+            if isinstance(message, hr.ToolMessage)
+        ]
         for result in results[-2:]:  # older ones were written down before
             self.far.add("seen", json.dumps([self.run_id, result.call_id, result.text]))
         return await super().ask(request, listener)
@@ -68,7 +85,12 @@ class Remembering(ScriptedModel):
 # ---------------------------------------------------------------------- in the processes that die
 
 
-def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], begun: Callable[[], None]) -> None:
+def carry(
+    opened: Callable[[], Store],
+    folder: Path,
+    run_ids: list[str],
+    begun: Callable[[], None],
+) -> None:
     """Begin or go on with these runs until all have ended, or until we are killed."""
     store = opened()
     begun()
@@ -79,8 +101,12 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
     places = asyncio.Semaphore(RUNS_AT_ONCE)
     claim = store.claim
     store.claim = lambda request: claim(replace(request, lease_s=-1.0))
-    look = hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read")
-    async with hr.Runtime([look, *(tool(far, replay) for replay in CLASSES)], store=store) as runtime:
+    look = hr.FunctionTool(
+        lambda: "fine", name="look", parameters={"type": "object"}, effect="read"
+    )
+    async with hr.Runtime(
+        [look, *(tool(far, replay) for replay in CLASSES)], store=store
+    ) as runtime:
 
         async def one(run_id: str) -> None:
             async with places:
@@ -123,21 +149,29 @@ class Seat:
         self.child = None
         return not ended
 
-    def fill(self, begin: Callable[[list[str]], Child], far: Far, life_s: float) -> bool:
+    def fill(
+        self, begin: Callable[[list[str]], Child], far: Far, life_s: float
+    ) -> bool:
         """Start a process for the runs that are left; False when none is."""
         if self.child is None:
-            ended = set(far.lines("ended"))  # read when the process that ended them is dead
+            # read when the process that ended them is dead
+            ended = set(far.lines("ended"))
             left = [run_id for run_id in self.share if run_id not in ended]
-            self.stretch = min(2 * self.stretch, 64.0) if len(left) == self.left else 1.0
+            self.stretch = (
+                min(2 * self.stretch, 64.0) if len(left) == self.left else 1.0
+            )
             self.left = len(left)
             if left:
                 self.child = begin(left)
-                self.child.wait_for_boundary()  # else a slow connection would leave nothing of a short life
+                # else a slow connection would leave nothing of a short life
+                self.child.wait_for_boundary()
                 self.dies_at = monotonic() + life_s * self.stretch
         return self.child is not None
 
 
-def kill_until_done(store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random) -> int:
+def kill_until_done(
+    store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random
+) -> int:
     """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock."""
     far = Far(folder)
     opened = opener(store)
@@ -151,7 +185,10 @@ def kill_until_done(store: str, folder: Path, run_ids: list[str], until: float, 
         while monotonic() < until:
             kills += sum(seat.clear() for seat in seats)
             lives = [dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S) for _ in seats]
-            working = [seat.fill(begin, far, life_s) for seat, life_s in zip(seats, lives, strict=True)]
+            working = [
+                seat.fill(begin, far, life_s)
+                for seat, life_s in zip(seats, lives, strict=True)
+            ]
             if not any(working):
                 break
             sleep(0.005)
@@ -177,7 +214,11 @@ class Verdict:
     @property
     def broken(self) -> dict[str, list[str]]:
         """What broke each promise."""
-        return {"repeats": self.repeated, "lost": self.lost, "unfinished": self.unfinished}
+        return {
+            "repeats": self.repeated,
+            "lost": self.lost,
+            "unfinished": self.unfinished,
+        }
 
     @property
     def is_sound(self) -> bool:
@@ -187,7 +228,9 @@ class Verdict:
     @property
     def hit(self) -> bool:
         """Whether a kill fell between a claim and its settlement; otherwise nothing was proved."""
-        return bool(self.counts["in doubt"] + self.counts["verified"] + self.counts["again"])
+        return bool(
+            self.counts["in doubt"] + self.counts["verified"] + self.counts["again"]
+        )
 
 
 def judge(place: str, far: Far, run_ids: list[str]) -> Verdict:
@@ -200,13 +243,25 @@ def judge(place: str, far: Far, run_ids: list[str]) -> Verdict:
     store.close()
     for run_id, results in journals.by_run.items():
         for replay, title in zip(CLASSES, titles_of(run_id), strict=True):
-            weigh(verdict, results.get(f"open_{replay}"), title, happened[title], asked[title])
+            weigh(
+                verdict,
+                results.get(f"open_{replay}"),
+                title,
+                happened[title],
+                asked[title],
+            )
     verdict.lost += find_lost_texts(far, journals)
     verdict.unfinished = journals.unfinished
     return verdict
 
 
-def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: int, asked: int) -> None:
+def weigh(
+    verdict: Verdict,
+    result: hr.ToolResult | None,
+    title: str,
+    happened: int,
+    asked: int,
+) -> None:
     """Judge one write."""
     counts = verdict.counts
     counts["writes"] += 1
@@ -215,17 +270,27 @@ def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: 
     counts["verified"] += result is not None and "verified" in result.note
     if happened > 1:
         verdict.repeated.append(f"{title}: {happened} times")
-    if result is not None and result.failure is not None and result.failure.code == hr.Code.IN_DOUBT:
+    if (
+        result is not None
+        and result.failure is not None
+        and result.failure.code == hr.Code.IN_DOUBT
+    ):
         counts["in doubt"] += 1
         counts["in doubt, and happened"] += happened
     elif result is None or not result.ok or not happened:
-        verdict.lost.append(f"{title}: {happened} effects, and the journal has {result!r}")
+        verdict.lost.append(
+            f"{title}: {happened} effects, and the journal has {result!r}"
+        )
 
 
-def chaos(runs: int, *, store: str, folder: Path, seconds: float, seed: int) -> tuple[Verdict, int]:
+def chaos(
+    runs: int, *, store: str, folder: Path, seconds: float, seed: int
+) -> tuple[Verdict, int]:
     """Carry so many runs through kills; return the verdict, and how many kills there were."""
     run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
-    kills = kill_until_done(store, folder, run_ids, monotonic() + seconds, random.Random(seed))
+    kills = kill_until_done(
+        store, folder, run_ids, monotonic() + seconds, random.Random(seed)
+    )
     return judge(store, Far(folder), run_ids), kills
 
 
@@ -237,11 +302,24 @@ def main() -> int:
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="handrail-chaos-") as folder:
         store = given.store or f"sqlite:///{folder}/chaos.db"
-        verdict, kills = chaos(given.runs, store=store, folder=Path(folder), seconds=given.seconds, seed=given.seed)
+        verdict, kills = chaos(
+            given.runs,
+            store=store,
+            folder=Path(folder),
+            seconds=given.seconds,
+            seed=given.seed,
+        )
         print(
             f"seed {given.seed}: {given.runs} runs, {kills} kills, {monotonic() - began:.0f} s, {store.split(':')[0]}"
         )
-    for name in ("writes", "effects", "again", "verified", "in doubt", "in doubt, and happened"):
+    for name in (
+        "writes",
+        "effects",
+        "again",
+        "verified",
+        "in doubt",
+        "in doubt, and happened",
+    ):
         print(f"  {name:24}{verdict.counts[name]:6}")
     print_broken(verdict.broken, width=24)
     if not verdict.hit:

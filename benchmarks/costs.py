@@ -28,12 +28,21 @@ WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "be
 
 def thousand_tools(quick: bool) -> list[Figure]:
     """What 1,000 unchanged tools add to writing a request, after the first one."""
-    tools, none, messages = hr.Toolset(_tools(1000)), hr.Toolset(), [hr.UserMessage("?")]
+    tools, none, messages = (
+        hr.Toolset(_tools(1000)),
+        hr.Toolset(),
+        [hr.UserMessage("?")],
+    )
     figures = []
     for wire in WIRES[:1] if quick else WIRES[:-1]:  # Bedrock's has no transport here
-        model = HttpModel("m", cast(WireDialect, hr.dialect(wire)), "http://127.0.0.1/v1", {})
+        model = HttpModel(
+            "m", cast(WireDialect, hr.dialect(wire)), "http://127.0.0.1/v1", {}
+        )
         carrying, without = (
-            best_of(lambda: model.body(Request(messages, shown), False), rounds=5, times=20) for shown in (tools, none)
+            best_of(
+                lambda: model.body(Request(messages, shown), False), rounds=5, times=20
+            )
+            for shown in (tools, none)
         )
         what = f"carrying 1,000 unchanged tools in a request, {wire}"
         figures.append(Figure(what, (carrying - without) * 1e3, "ms", 0.1))
@@ -44,7 +53,9 @@ def streaming(quick: bool) -> list[Figure]:
     """CPU for each delta of a call's arguments, and whether it grows with their number."""
     figures = []
     for name in ("openai-chat",) if quick else (*WIRES, "hermes"):
-        per_delta = {count: _per_delta(name, count) * 1e6 for count in (500, 2_000, 8_000)}
+        per_delta = {
+            count: _per_delta(name, count) * 1e6 for count in (500, 2_000, 8_000)
+        }
         figures.append(
             Figure(
                 f"streaming, per argument delta at 2,000 deltas, {name}",
@@ -65,9 +76,15 @@ def _per_delta(name: str, count: int) -> float:
     """CPU seconds for each delta. Gemini streams a call whole, so there it is the text that comes in pieces."""
     dialect = hr.dialect(name)
     text = json.dumps({"text": "x" * (count * PIECE_CHARS - 12)})
-    turn = hr.Turn(text) if name == "gemini" else hr.Turn(calls=[hr.ToolCall("c", "f", text)], finish="calls")
+    turn = (
+        hr.Turn(text)
+        if name == "gemini"
+        else hr.Turn(calls=[hr.ToolCall("c", "f", text)], finish="calls")
+    )
     if isinstance(dialect, ServerDialect):
-        told = dialect.encode_stream(turn, Envelope("m", "a", 1), piece_chars=PIECE_CHARS)
+        told = dialect.encode_stream(
+            turn, Envelope("m", "a", 1), piece_chars=PIECE_CHARS
+        )
     else:
         told = pieces(cast(PromptDialect, dialect).encode_answer(turn), PIECE_CHARS)
     chunks = [each.encode() for each in told]
@@ -85,7 +102,14 @@ def _per_delta(name: str, count: int) -> float:
 def register(quick: bool) -> list[Figure]:
     """Registering 10,000 functions, each with hints and a docstring."""
     functions = _tools(10_000)
-    return [Figure("register 10,000 tools", best_of(lambda: hr.Toolset(functions), rounds=3), "s CPU", 1.0)]
+    return [
+        Figure(
+            "register 10,000 tools",
+            best_of(lambda: hr.Toolset(functions), rounds=3),
+            "s CPU",
+            1.0,
+        )
+    ]
 
 
 def _tools(count: int) -> list[Any]:
@@ -118,7 +142,10 @@ def beside(number: int) -> int:
 
 async def worker_calls(quick: bool) -> list[Figure]:
     """What a call in a warm process takes longer than one in a thread: by the clock, for both sides work."""
-    count, best = 100 if quick else 300, dict.fromkeys(("apart", "beside"), float("inf"))
+    count, best = (
+        100 if quick else 300,
+        dict.fromkeys(("apart", "beside"), float("inf")),
+    )
     async with hr.Runtime([apart, beside]) as runtime:
         for _ in range(10):
             for name in best:
@@ -127,23 +154,44 @@ async def worker_calls(quick: bool) -> list[Figure]:
                     assert (await runtime.call(name, {"number": number})).ok
                 best[name] = min(best[name], (perf_counter() - began) / count)
     more_s = best["apart"] - best["beside"]
-    return [Figure("a call in a warm process, over one in a thread", more_s * 1e6, "us", 100.0, note="by the clock")]
+    return [
+        Figure(
+            "a call in a warm process, over one in a thread",
+            more_s * 1e6,
+            "us",
+            100.0,
+            note="by the clock",
+        )
+    ]
 
 
 def boxes(quick: bool) -> list[Figure]:
     """What an empty Python program takes in each sandbox that this machine has, and in none: start to end, in turn."""
     sandboxes = [each for each in (ProcessSandbox(), Bubblewrap()) if not each.lacks]
-    times_s: dict[str, list[float]] = {"alone": [], **{each.level: [] for each in sandboxes}}
+    times_s: dict[str, list[float]] = {
+        "alone": [],
+        **{each.level: [] for each in sandboxes},
+    }
     for _ in range(10 if quick else 40):
         began = perf_counter()
         subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
         times_s["alone"].append(perf_counter() - began)
         for sandbox in sandboxes:
             began = perf_counter()
-            assert sandbox.run(SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"]), Event()).exit_code == 0
+            assert (
+                sandbox.run(
+                    SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"]), Event()
+                ).exit_code
+                == 0
+            )
             times_s[sandbox.level].append(perf_counter() - began)
     return [
-        Figure(f"an empty Python program, {level}", median(taken) * 1e3, "ms", note="by the clock, median")
+        Figure(
+            f"an empty Python program, {level}",
+            median(taken) * 1e3,
+            "ms",
+            note="by the clock, median",
+        )
         for level, taken in times_s.items()
     ]
 
@@ -153,11 +201,32 @@ def importing(quick: bool) -> list[Figure]:
     spent = import_cpu(IMPORTS, rounds=5 if quick else 15)
     theirs = spent["pydantic"]
     return [
-        Figure("import handrail, with Runtime and tool", spent["handrail"], "s CPU", 0.15),
-        Figure("  against pydantic alone", spent["handrail"] / theirs, "x pydantic", 2.0, usual=1.5),
-        Figure("import, make a runtime with one tool, carry one call", spent["one call"], "s CPU"),
-        Figure("  against pydantic alone", spent["one call"] / theirs, "x pydantic", usual=2.4),
-        Figure("  the least: asyncio, pydantic, two arguments described", spent["least"] / theirs, "x pydantic"),
+        Figure(
+            "import handrail, with Runtime and tool", spent["handrail"], "s CPU", 0.15
+        ),
+        Figure(
+            "  against pydantic alone",
+            spent["handrail"] / theirs,
+            "x pydantic",
+            2.0,
+            usual=1.5,
+        ),
+        Figure(
+            "import, make a runtime with one tool, carry one call",
+            spent["one call"],
+            "s CPU",
+        ),
+        Figure(
+            "  against pydantic alone",
+            spent["one call"] / theirs,
+            "x pydantic",
+            usual=2.4,
+        ),
+        Figure(
+            "  the least: asyncio, pydantic, two arguments described",
+            spent["least"] / theirs,
+            "x pydantic",
+        ),
         Figure("handrail --version", spent["version"] / theirs, "x pydantic"),
     ]
 
@@ -208,12 +277,18 @@ def import_cpu(programs: Mapping[str, str], *, rounds: int) -> dict[str, float]:
     """
     best = dict.fromkeys(programs, float("inf"))
     with TemporaryDirectory() as compiled:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "PYTHONDONTWRITEBYTECODE"
+        }
         environment["PYTHONPYCACHEPREFIX"] = compiled
         for _ in range(rounds + 1):  # the first one compiles
             for name, program in programs.items():
                 timed = f"import time; began = time.process_time()\n{program}\nprint(time.process_time() - began)"
                 command = [sys.executable, "-c", timed]
-                told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+                told = subprocess.run(
+                    command, capture_output=True, text=True, check=True, env=environment
+                )
                 best[name] = min(best[name], float(told.stdout))
     return best

@@ -26,15 +26,26 @@ SCHEMA = {
     },
     "required": ["city"],
 }
-TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+TYPES = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
-async def get_weather(city: str, days: int = 1, unit: str = "celsius") -> dict[str, Any]:
+async def get_weather(
+    city: str, days: int = 1, unit: str = "celsius"
+) -> dict[str, Any]:
     """Get the weather of a city."""
     return {"city": city, "days": days, "unit": unit, "temperature": 21.5}
 
 
-TOOLS: dict[str, tuple[Callable[..., Awaitable[Any]], dict[str, Any]]] = {"get_weather": (get_weather, SCHEMA)}
+TOOLS: dict[str, tuple[Callable[..., Awaitable[Any]], dict[str, Any]]] = {
+    "get_weather": (get_weather, SCHEMA)
+}
 
 
 def arguments_of(turn: int, call: int) -> str:
@@ -46,8 +57,14 @@ def answer_of(turn: int, turns: int, calls: int) -> dict[str, Any]:
     """The provider's answer to a turn (from 0), fresh as a client would hand it over."""
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     if turn >= turns:
-        message: dict[str, Any] = {"role": "assistant", "content": "It is 21.5 degrees everywhere."}
-        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "It is 21.5 degrees everywhere.",
+        }
+        return {
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": usage,
+        }
     wanted = [
         {
             "id": f"call_{turn}_{call}",
@@ -57,7 +74,10 @@ def answer_of(turn: int, turns: int, calls: int) -> dict[str, Any]:
         for call in range(calls)
     ]
     message = {"role": "assistant", "content": None, "tool_calls": wanted}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": usage}
+    return {
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        "usage": usage,
+    }
 
 
 class Provider:
@@ -70,7 +90,9 @@ class Provider:
         """Answer, after the pause."""
         if self.pause_s:
             await asyncio.sleep(self.pause_s)
-        return answer_of((len(messages) - 1) // (self.calls + 1), self.turns, self.calls)
+        return answer_of(
+            (len(messages) - 1) // (self.calls + 1), self.turns, self.calls
+        )
 
 
 def fault_in(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
@@ -100,9 +122,17 @@ async def hand_call(call: dict[str, Any]) -> dict[str, Any]:
     try:
         arguments = json.loads(function["arguments"])
     except ValueError as error:
-        return {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"error": str(error)})}
+        return {
+            "role": "tool",
+            "tool_call_id": call["id"],
+            "content": json.dumps({"error": str(error)}),
+        }
     if fault := fault_in(arguments, schema):
-        return {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"error": fault})}
+        return {
+            "role": "tool",
+            "tool_call_id": call["id"],
+            "content": json.dumps({"error": fault}),
+        }
     try:
         content = json.dumps(await fn(**arguments), ensure_ascii=False)
     except Exception as error:
@@ -124,10 +154,17 @@ async def prod_call(call: dict[str, Any]) -> dict[str, Any]:
             return result
         except (TimeoutError, ConnectionError):
             await asyncio.sleep(0.2 * 2**attempt)
-    return {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"error": "gave up"})}
+    return {
+        "role": "tool",
+        "tool_call_id": call["id"],
+        "content": json.dumps({"error": "gave up"}),
+    }
 
 
-async def loop(provider: Provider, carry: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] = hand_call) -> str:
+async def loop(
+    provider: Provider,
+    carry: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] = hand_call,
+) -> str:
     """Ask, carry out, feed back, until there is an answer."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "How warm is it?"}]
     tokens = 0

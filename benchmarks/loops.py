@@ -22,7 +22,9 @@ from handrail.testing import ScriptedServer
 Unit = Literal["celsius", "fahrenheit"]
 
 
-async def get_weather(city: str, days: int = 1, unit: Unit = "celsius") -> dict[str, Any]:
+async def get_weather(
+    city: str, days: int = 1, unit: Unit = "celsius"
+) -> dict[str, Any]:
     """Get the weather of a city.
 
     Args:
@@ -53,7 +55,10 @@ class FakeModel:
         turn = (len(request.messages) - 1) // (self.calls + 1)
         if turn >= self.turns:
             return hr.Turn("It is 21.5 degrees everywhere.", usage=hr.Usage(100, 20))
-        calls = [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(self.calls)]
+        calls = [
+            hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n))
+            for n in range(self.calls)
+        ]
         return hr.Turn(calls=calls, finish="calls", usage=hr.Usage(100, 20))
 
 
@@ -84,7 +89,13 @@ async def ten_by_four(quick: bool) -> list[Figure]:
         Figure("run of 10 turns x 4 calls: hand", hand / 40 * 1e6, "us a call"),
         Figure("  prod", times["prod"] / hand, "x hand"),
         Figure("  bare", times["bare"] / hand, "x hand"),
-        Figure("  handrail, every check on", times["handrail"] / hand, "x hand", 1.0, usual=1.0),
+        Figure(
+            "  handrail, every check on",
+            times["handrail"] / hand,
+            "x hand",
+            1.0,
+            usual=1.0,
+        ),
     ]
 
 
@@ -98,8 +109,16 @@ def sync_tools(quick: bool) -> list[Figure]:
 
     async def measure() -> dict[str, float]:
         denominators.TOOLS["get_weather"] = (in_place, kept[1])
-        threads = hr.Runtime([hr.FunctionTool(get_weather_now, name="get_weather", effect="read")])
-        quickly = hr.Runtime([hr.FunctionTool(get_weather_now, name="get_weather", effect="read", blocking=False)])
+        threads = hr.Runtime(
+            [hr.FunctionTool(get_weather_now, name="get_weather", effect="read")]
+        )
+        quickly = hr.Runtime(
+            [
+                hr.FunctionTool(
+                    get_weather_now, name="get_weather", effect="read", blocking=False
+                )
+            ]
+        )
         return await interleaved(
             {
                 "hand": lambda: denominators.loop(provider),
@@ -120,31 +139,51 @@ def sync_tools(quick: bool) -> list[Figure]:
             0.5,
             usual=0.85,
         ),
-        Figure("  in threads (the default; hand calls in place)", times["threads"] / times["hand"], "x hand"),
+        Figure(
+            "  in threads (the default; hand calls in place)",
+            times["threads"] / times["hand"],
+            "x hand",
+        ),
     ]
 
 
 async def two_hundred_at_once(quick: bool) -> list[Figure]:
     """200 runs at once against a model that takes 10 ms: CPU, and memory of a run under way."""
     count = 50 if quick else 200
-    provider, model, runtime = Provider(5, 2, 0.01), FakeModel(5, 2, 0.01), hr.Runtime([READ])
+    provider, model, runtime = (
+        Provider(5, 2, 0.01),
+        FakeModel(5, 2, 0.01),
+        hr.Runtime([READ]),
+    )
     times = await interleaved(
         {
-            "hand": lambda: asyncio.gather(*(denominators.loop(provider) for _ in range(count))),
-            "handrail": lambda: asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count))),
+            "hand": lambda: asyncio.gather(
+                *(denominators.loop(provider) for _ in range(count))
+            ),
+            "handrail": lambda: asyncio.gather(
+                *(runtime.run("How warm?", model=model) for _ in range(count))
+            ),
         },
         rounds=3 if quick else 7,
         times=1,
     )
     tracemalloc.start()
-    runs = asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count)))
+    runs = asyncio.gather(
+        *(runtime.run("How warm?", model=model) for _ in range(count))
+    )
     before = tracemalloc.get_traced_memory()[0]
     await asyncio.sleep(0.045)  # in the middle of the runs
     grown = tracemalloc.get_traced_memory()[0] - before
     await runs
     tracemalloc.stop()
     return [
-        Figure(f"{count} runs at once, 10 ms model: CPU", times["handrail"] / times["hand"], "x hand", 1.0, usual=1.3),
+        Figure(
+            f"{count} runs at once, 10 ms model: CPU",
+            times["handrail"] / times["hand"],
+            "x hand",
+            1.0,
+            usual=1.3,
+        ),
         Figure("  memory of a run under way", grown / count / 1024, "KB", 40.0),
     ]
 
@@ -154,16 +193,29 @@ async def length(quick: bool) -> list[Figure]:
     runtime = hr.Runtime([READ], budget=UNBOUND)
     short, long = FakeModel(10, 4), FakeModel(200, 4)
     times = await interleaved(
-        {"10": lambda: runtime.run("?", model=short), "200": lambda: runtime.run("?", model=long)},
+        {
+            "10": lambda: runtime.run("?", model=short),
+            "200": lambda: runtime.run("?", model=long),
+        },
         rounds=3 if quick else 9,
         times=2,
     )
-    return [Figure("t(200 turns) / t(10 turns), linear is 20", times["200"] / times["10"], "x", 22.0, usual=19.0)]
+    return [
+        Figure(
+            "t(200 turns) / t(10 turns), linear is 20",
+            times["200"] / times["10"],
+            "x",
+            22.0,
+            usual=19.0,
+        )
+    ]
 
 
 async def one_call(quick: bool) -> list[Figure]:
     """One call by `Runtime.call`: a read, and a write with its ledger."""
-    write = hr.FunctionTool(get_weather, name="set_weather", effect="write", repeatable=True)
+    write = hr.FunctionTool(
+        get_weather, name="set_weather", effect="write", repeatable=True
+    )
     runtime = hr.Runtime([READ, write])
     arguments = {"city": "北京", "days": 2}
     times = await interleaved(
@@ -177,7 +229,9 @@ async def one_call(quick: bool) -> list[Figure]:
     )
     return [
         Figure("one read by Runtime.call", times["read"] * 1e6, "us"),
-        Figure("one write by Runtime.call, ledger in memory", times["write"] * 1e6, "us"),
+        Figure(
+            "one write by Runtime.call, ledger in memory", times["write"] * 1e6, "us"
+        ),
     ]
 
 
@@ -187,7 +241,12 @@ def over_http(quick: bool) -> list[Figure]:
     for wire in _ON_THE_SDK:
         for turns, goal in ((10, 0.15), (40, 0.05)):
             script: list[Any] = [
-                [hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)) for n in range(4)]
+                [
+                    hr.ToolCall(
+                        f"call_{turn}_{n}", "get_weather", arguments_of(turn, n)
+                    )
+                    for n in range(4)
+                ]
                 for turn in range(turns)
             ]
             with ScriptedServer([*script, "done"], wire=wire) as server:
@@ -198,33 +257,52 @@ def over_http(quick: bool) -> list[Figure]:
             note = f"{ours * 1e3:.0f} of {sdk * 1e3:.0f} ms"
             # The goal was set against OpenAI's client, which walks the whole conversation again in every turn.
             figures.append(
-                Figure(what, max(ours, 0.0) / sdk, "x hand/SDK", goal if wire == "openai-chat" else None, note=note)
+                Figure(
+                    what,
+                    max(ours, 0.0) / sdk,
+                    "x hand/SDK",
+                    goal if wire == "openai-chat" else None,
+                    note=note,
+                )
             )
     return figures
 
 
 async def _clients(server: ScriptedServer, wire: str, rounds: int) -> dict[str, float]:
     client_of, on_the_sdk = _ON_THE_SDK[wire]
-    async with hr.Runtime([READ], budget=UNBOUND) as runtime, client_of(server) as client:
+    async with (
+        hr.Runtime([READ], budget=UNBOUND) as runtime,
+        client_of(server) as client,
+    ):
 
         async def ours() -> None:
             run = await runtime.run("How warm is it?", model=server.model)
             assert run.ok, run
 
         await ours()
-        asked = list(zip(server.paths, [json.dumps(body).encode() for body in server.requests], strict=True))
+        asked = list(
+            zip(
+                server.paths,
+                [json.dumps(body).encode() for body in server.requests],
+                strict=True,
+            )
+        )
 
         async def raw() -> None:
             _raw(server, asked)
 
         return await interleaved(
-            {"raw": raw, "sdk": lambda: on_the_sdk(client), "handrail": ours}, rounds=rounds, times=1
+            {"raw": raw, "sdk": lambda: on_the_sdk(client), "handrail": ours},
+            rounds=rounds,
+            times=1,
         )
 
 
 def _raw(server: ScriptedServer, asked: Sequence[tuple[str, bytes]]) -> None:
     """What server and sockets cost: the same requests, replayed as bytes by the smallest client there is."""
-    connection = http.client.HTTPConnection("127.0.0.1", int(server.base_url.split(":")[2].split("/")[0]))
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", int(server.base_url.split(":")[2].split("/")[0])
+    )
     for path, body in asked:
         connection.request("POST", path, body, {"content-type": "application/json"})
         connection.getresponse().read()
@@ -235,23 +313,37 @@ async def _on_openai(client: openai.AsyncOpenAI) -> None:
     tools: Any = hr.Toolset([READ]).definitions()
     messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
     while True:
-        answer = await client.chat.completions.create(model="scripted", messages=messages, tools=tools)
+        answer = await client.chat.completions.create(
+            model="scripted", messages=messages, tools=tools
+        )
         message = answer.choices[0].message
         messages.append(message.model_dump(exclude_none=True))
         if not message.tool_calls:
             return
         calls = [call.model_dump() for call in message.tool_calls]
-        messages += await asyncio.gather(*(denominators.hand_call(call) for call in calls))
+        messages += await asyncio.gather(
+            *(denominators.hand_call(call) for call in calls)
+        )
 
 
 async def _on_anthropic(client: anthropic.AsyncAnthropic) -> None:
     tools: Any = hr.Toolset([READ]).definitions("anthropic")
     messages: list[Any] = [{"role": "user", "content": "How warm is it?"}]
     while True:
-        answer = await client.messages.create(model="scripted", max_tokens=1000, messages=messages, tools=tools)
-        messages.append({"role": "assistant", "content": [each.model_dump() for each in answer.content]})
+        answer = await client.messages.create(
+            model="scripted", max_tokens=1000, messages=messages, tools=tools
+        )
+        messages.append(
+            {
+                "role": "assistant",
+                "content": [each.model_dump() for each in answer.content],
+            }
+        )
         calls = [
-            {"id": each.id, "function": {"name": each.name, "arguments": json.dumps(each.input)}}
+            {
+                "id": each.id,
+                "function": {"name": each.name, "arguments": json.dumps(each.input)},
+            }
             for each in answer.content
             if each.type == "tool_use"
         ]
@@ -259,15 +351,27 @@ async def _on_anthropic(client: anthropic.AsyncAnthropic) -> None:
             return
         told = await asyncio.gather(*(denominators.hand_call(call) for call in calls))
         results = [
-            {"type": "tool_result", "tool_use_id": each["tool_call_id"], "content": each["content"]} for each in told
+            {
+                "type": "tool_result",
+                "tool_use_id": each["tool_call_id"],
+                "content": each["content"],
+            }
+            for each in told
         ]
         messages.append({"role": "user", "content": results})
 
 
-_ON_THE_SDK: dict[str, tuple[Callable[[ScriptedServer], Any], Callable[[Any], Awaitable[None]]]] = {
-    "openai-chat": (lambda server: openai.AsyncOpenAI(base_url=server.base_url, api_key="none"), _on_openai),
+_ON_THE_SDK: dict[
+    str, tuple[Callable[[ScriptedServer], Any], Callable[[Any], Awaitable[None]]]
+] = {
+    "openai-chat": (
+        lambda server: openai.AsyncOpenAI(base_url=server.base_url, api_key="none"),
+        _on_openai,
+    ),
     "anthropic": (
-        lambda server: anthropic.AsyncAnthropic(base_url=server.base_url.removesuffix("/v1"), api_key="none"),
+        lambda server: anthropic.AsyncAnthropic(
+            base_url=server.base_url.removesuffix("/v1"), api_key="none"
+        ),
         _on_anthropic,
     ),
 }

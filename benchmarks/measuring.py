@@ -42,7 +42,10 @@ class Figure:
 
     def __str__(self) -> str:
         verdict = (
-            "" if self.goal is None else f"   goal {self.goal:g}" + ("" if self.value <= self.goal else "  MISSED")
+            ""
+            if self.goal is None
+            else f"   goal {self.goal:g}"
+            + ("" if self.value <= self.goal else "  MISSED")
         )
         return f"{self.what:58} {self.value:10.3f} {self.unit:10}{verdict}{f'   ({self.note})' if self.note else ''}"
 

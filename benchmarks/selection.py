@@ -25,7 +25,13 @@ from handrail.ports import Described
 from handrail.selectors import bm25, terms
 from handrail.selectors.bm25 import Bm25, Weights
 
-CORPUS = Path(os.environ.get("HANDRAIL_CORPUS") or Path(__file__).parents[2] / "shared" / "data") / "retrieval"
+CORPUS = (
+    Path(
+        os.environ.get("HANDRAIL_CORPUS")
+        or Path(__file__).parents[2] / "shared" / "data"
+    )
+    / "retrieval"
+)
 
 
 def selection(quick: bool) -> list[Figure]:
@@ -51,9 +57,16 @@ def selection(quick: bool) -> list[Figure]:
 
 def corpus() -> tuple[list[Described], list[dict[str, Any]]]:
     """Return the catalogue and the questions."""
-    lines = gzip.decompress((CORPUS / "catalogue.jsonl.gz").read_bytes()).decode().splitlines()
+    lines = (
+        gzip.decompress((CORPUS / "catalogue.jsonl.gz").read_bytes())
+        .decode()
+        .splitlines()
+    )
     rows = map(json.loads, lines)
-    tools = [Described(row["name"], row["description"] or "", row["parameters"]) for row in rows]
+    tools = [
+        Described(row["name"], row["description"] or "", row["parameters"])
+        for row in rows
+    ]
     text = (CORPUS / "queries.jsonl").read_text(encoding="utf-8")
     return tools, [json.loads(line) for line in text.split("\n") if line]
 
@@ -85,17 +98,24 @@ class Textbook:
         for place, counts in enumerate(texts):
             room = 1.2 * (0.25 + 0.75 * counts.total() / usual)
             for word, count in counts.items():
-                self._found.setdefault(word, []).append((place, count * 2.2 / (count + room)))
+                self._found.setdefault(word, []).append(
+                    (place, count * 2.2 / (count + room))
+                )
 
     def top(self, query: str, k: int = 5) -> list[Described]:
         """Return the best k tools."""
         scores: dict[int, float] = {}
         for word in _plain(query):
             found = self._found.get(word, ())
-            rarity = math.log(1 + (len(self.tools) - len(found) + 0.5) / (len(found) + 0.5))
+            rarity = math.log(
+                1 + (len(self.tools) - len(found) + 0.5) / (len(found) + 0.5)
+            )
             for place, worth in found:
                 scores[place] = scores.get(place, 0.0) + rarity * worth
-        return [self.tools[place] for place in sorted(scores, key=lambda place: -scores[place])[:k]]
+        return [
+            self.tools[place]
+            for place in sorted(scores, key=lambda place: -scores[place])[:k]
+        ]
 
 
 def _plain(text: str) -> list[str]:
@@ -153,7 +173,9 @@ def changed(parts: Mapping[str, Any]) -> Iterator[None]:
 def main() -> None:
     """Print the table: recall@1, @3, @5, @10 in English and Chinese, and @5 on the half that nothing was chosen on."""
     tools, questions = corpus()
-    print("| ranking | EN @1 | @3 | @5 | @10 | held out @5 | ZH @1 | @3 | @5 | @10 | held out @5 | p95 ms |")
+    print(
+        "| ranking | EN @1 | @3 | @5 | @10 | held out @5 | ZH @1 | @3 | @5 | @10 | held out @5 | p95 ms |"
+    )
     print("|---|" + "---:|" * 11)
     for name, weights, parts in STEPS:
         with changed(parts):
@@ -172,7 +194,8 @@ def _row(ranking: Bm25, questions: Sequence[Mapping[str, Any]]) -> str:
         found[lang, "asked"] += 1
         for k in (1, 3, 5, 10):
             found[lang, k] += len(wanted.intersection(hits[:k])) / len(wanted)  # type: ignore[assignment]
-        if sha1(question["id"].encode()).digest()[0] % 2:  # the half that weights were not chosen on
+        # the half that weights were not chosen on
+        if sha1(question["id"].encode()).digest()[0] % 2:
             found[lang, "held out asked"] += 1
             found[lang, "held out"] += len(wanted.intersection(hits[:5])) / len(wanted)  # type: ignore[assignment]
     cells = []

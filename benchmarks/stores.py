@@ -35,8 +35,14 @@ def durable_writes(quick: bool) -> list[Figure]:
         for kind, opened in (("sqlite", sqlite), ("postgres", postgres)):
             with opened() as store:
                 for callers in CALLERS if store else ():
-                    figure = _figure(kind, store, callers, (100 if quick else 400) * min(callers, 32))
-                    best[kind, callers] = min(best.get((kind, callers), figure), figure, key=lambda each: each.value)
+                    figure = _figure(
+                        kind, store, callers, (100 if quick else 400) * min(callers, 32)
+                    )
+                    best[kind, callers] = min(
+                        best.get((kind, callers), figure),
+                        figure,
+                        key=lambda each: each.value,
+                    )
     return list(best.values())
 
 
@@ -46,10 +52,16 @@ async def durable_crowd(quick: bool) -> list[Figure]:
     provider, model = Provider(5, 2, 0.01), FakeModel(5, 2, 0.01)
 
     def crowd(runtime: hr.Runtime) -> Callable[[], Awaitable[Any]]:
-        return lambda: asyncio.gather(*(runtime.run("How warm?", model=model) for _ in range(count)))
+        return lambda: asyncio.gather(
+            *(runtime.run("How warm?", model=model) for _ in range(count))
+        )
 
     with sqlite() as file, postgres() as server:
-        stores = {"in memory": "memory", "SQLite": file, **({"Postgres": server} if server else {})}
+        stores = {
+            "in memory": "memory",
+            "SQLite": file,
+            **({"Postgres": server} if server else {}),
+        }
         kinds = {"reads": READ, "writes": WRITE}
         runtimes = {
             f"{name}, {kind}": hr.Runtime([tool], store=store)
@@ -58,7 +70,9 @@ async def durable_crowd(quick: bool) -> list[Figure]:
         }
         times = await interleaved(
             {
-                "hand": lambda: asyncio.gather(*(denominators.loop(provider) for _ in range(count))),
+                "hand": lambda: asyncio.gather(
+                    *(denominators.loop(provider) for _ in range(count))
+                ),
                 **{name: crowd(each) for name, each in runtimes.items()},
             },
             rounds=2 if quick else 5,
@@ -94,9 +108,15 @@ async def writes(store: Store, callers: int, count: int) -> None:
         for number in todo:
             run, turn = (run, turn + 1) if turn < WRITES_A_RUN else (new_run_id(), 1)
             key, fingerprint = f"{run}/{turn}/0", sha256(number.to_bytes(4)).digest()
-            claimed = await wait_for(store.claim(Claim("refund", key, fingerprint, run, "none", 60.0)))
+            claimed = await wait_for(
+                store.claim(Claim("refund", key, fingerprint, run, "none", 60.0))
+            )
             assert claimed.state is ClaimState.FRESH
-            assert await wait_for(store.settle(Settle("refund", key, claimed.fence, "done", {"id": number})))
+            assert await wait_for(
+                store.settle(
+                    Settle("refund", key, claimed.fence, "done", {"id": number})
+                )
+            )
 
     await asyncio.gather(*(caller() for _ in range(callers)))
 

@@ -38,7 +38,13 @@ from tests.journeys.worlds import CLASSES, Far, tool
 
 import handrail as hr
 from benchmarks.chaos import Remembering
-from benchmarks.verdicts import argument_parser, find_end, find_lost_texts, load_journals, print_broken
+from benchmarks.verdicts import (
+    argument_parser,
+    find_end,
+    find_lost_texts,
+    load_journals,
+    print_broken,
+)
 from handrail.ports import Store
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import Child, opener
@@ -57,7 +63,12 @@ _CALLS = {
     "aarch64": (64, 68, 83, 63, 206, 207, 98, 56, 22, 57, 220),
 }
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-ENDS = ("moment", "line", "freeze", *(("call",) if os.uname().machine in _CALLS else ()))
+ENDS = (
+    "moment",
+    "line",
+    "freeze",
+    *(("call",) if os.uname().machine in _CALLS else ()),
+)
 
 
 @hr.tool(effect="write", isolation="process", name="open_apart", timeout_s=30)
@@ -110,7 +121,12 @@ def _die_at_call(number: int) -> None:
     """Have the kernel kill this process, all its threads, when any of them makes that system call next."""
     code = b"".join(
         struct.pack("=HBBI", *instruction)
-        for instruction in ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x8000_0000), (0x06, 0, 0, 0x7FFF_0000))
+        for instruction in (
+            (0x20, 0, 0, 0),
+            (0x15, 0, 1, number),
+            (0x06, 0, 0, 0x8000_0000),
+            (0x06, 0, 0, 0x7FFF_0000),
+        )
     )
 
     class Program(ctypes.Structure):
@@ -119,12 +135,18 @@ def _die_at_call(number: int) -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(38, ctypes.c_ulong(1), 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     program = Program(len(code) // 8, code)
-    libc.syscall(ctypes.c_long(_SECCOMP[os.uname().machine]), 1, 1, ctypes.byref(program))  # of all threads
+    # of all threads
+    libc.syscall(
+        ctypes.c_long(_SECCOMP[os.uname().machine]), 1, 1, ctypes.byref(program)
+    )
 
 
 def script(run_id: str) -> list:
     """Return what the model of a run says; every fourth run opens a ticket from a worker process too."""
-    writes = [call(f"open_{replay}", title=f"{run_id}-{replay}") for replay in writes_of(run_id)]
+    writes = [
+        call(f"open_{replay}", title=f"{run_id}-{replay}")
+        for replay in writes_of(run_id)
+    ]
     return [[call("look"), writes[0]], *writes[1:], "Done."]
 
 
@@ -141,7 +163,13 @@ class Witness(Remembering):
         ScriptedModel.__init__(self, script(run_id))
 
 
-def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], fate: Fate, begun: Callable[[], None]) -> None:
+def carry(
+    opened: Callable[[], Store],
+    folder: Path,
+    run_ids: list[str],
+    fate: Fate,
+    begun: Callable[[], None],
+) -> None:
     """Begin or go on with these runs, as others do, until all have ended or this process has."""
     store = opened()
     begun()
@@ -151,7 +179,9 @@ def carry(opened: Callable[[], Store], folder: Path, run_ids: list[str], fate: F
 
 async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
     places = asyncio.Semaphore(RUNS_AT_ONCE)
-    look = hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read")
+    look = hr.FunctionTool(
+        lambda: "fine", name="look", parameters={"type": "object"}, effect="read"
+    )
     locked = [tool(far, replay, resource="ticket:{title}") for replay in CLASSES]
     async with hr.Runtime([look, *locked, open_apart], store=store) as runtime:
 
@@ -161,7 +191,10 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
                     stored = await asyncio.wrap_future(store.load_run(run_id))
                     if stored is not None and stored.record.status == "done":
                         break
-                    settings = {"model": Witness(run_id, far), "inject": {"folder": str(far.folder)}}
+                    settings = {
+                        "model": Witness(run_id, far),
+                        "inject": {"folder": str(far.folder)},
+                    }
                     try:
                         if stored is None:
                             await runtime.run("Go.", run_id=run_id, **settings)
@@ -169,7 +202,8 @@ async def _carry(store: Any, far: Far, run_ids: list[str]) -> None:
                             await runtime.resume(run_id, anyway=True, **settings)
                     except hr.ConfigError:  # another process has begun it meanwhile
                         pass
-                    await asyncio.sleep(random.uniform(0.01, 0.2))  # the other one may be at it
+                    # the other one may be at it
+                    await asyncio.sleep(random.uniform(0.01, 0.2))
                 far.add("ended", run_id)
 
         await asyncio.gather(*map(one, run_ids))
@@ -193,7 +227,12 @@ def fate_of(dice: random.Random, stretch: float) -> Fate:
     """Throw the dice for one process."""
     number = dice.choice(_CALLS.get(os.uname().machine, (1,)))
     lines = int(100 * (MOST_LINES / 100) ** dice.random() * stretch)
-    return Fate(dice.choice(ENDS), dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S) * stretch, lines, number)
+    return Fate(
+        dice.choice(ENDS),
+        dice.uniform(SHORTEST_LIFE_S, LONGEST_LIFE_S) * stretch,
+        lines,
+        number,
+    )
 
 
 def _acts(fate: Fate, now: float, dice: random.Random) -> list[tuple[float, int]]:
@@ -202,11 +241,22 @@ def _acts(fate: Fate, now: float, dice: random.Random) -> list[tuple[float, int]
     if fate.end == "freeze":
         frozen = now + fate.after_s
         thawed = frozen + dice.uniform(0.05, 0.5)
-        return [(frozen, signal.SIGSTOP), (thawed, signal.SIGCONT), (thawed + fate.after_s, signal.SIGKILL)]
-    return [(now + 10 * fate.after_s + 1.0, signal.SIGKILL)]  # it may never come to its line or its call
+        return [
+            (frozen, signal.SIGSTOP),
+            (thawed, signal.SIGCONT),
+            (thawed + fate.after_s, signal.SIGKILL),
+        ]
+    # it may never come to its line or its call
+    return [(now + 10 * fate.after_s + 1.0, signal.SIGKILL)]
 
 
-def storm(opened: Callable[[], Store], folder: Path, run_ids: list[str], until: float, dice: random.Random) -> Counter:
+def storm(
+    opened: Callable[[], Store],
+    folder: Path,
+    run_ids: list[str],
+    until: float,
+    dice: random.Random,
+) -> Counter:
     """Let processes carry the runs to their end, and end them; return how many came to which end."""
     ends: Counter = Counter()
     seats = [Seat() for _ in range(PROCESSES)]
@@ -219,12 +269,15 @@ def storm(opened: Callable[[], Store], folder: Path, run_ids: list[str], until: 
                 if seat.child is None:
                     seat.fate = fate_of(dice, stretch)
                     shuffled = dice.sample(run_ids, len(run_ids))
-                    seat.child = Child(partial(carry, opened, folder, shuffled, seat.fate))
+                    seat.child = Child(
+                        partial(carry, opened, folder, shuffled, seat.fate)
+                    )
                     # Nobody waits until it has begun: one that is frozen may hold the store until it is thawed here.
                     seat.acts = _acts(seat.fate, monotonic(), dice)
                     before = progress
                     progress = len(set(far.lines("ended")))
-                    stretch = 1.0 if progress > before else min(stretch * 1.3, 16.0)  # so that long runs get done
+                    # so that long runs get done
+                    stretch = 1.0 if progress > before else min(stretch * 1.3, 16.0)
                 elif (how := find_end(seat.child)) is not None:
                     if how == "done":
                         seat.child.result()  # raises what it raised
@@ -244,7 +297,9 @@ def storm(opened: Callable[[], Store], folder: Path, run_ids: list[str], until: 
     return ends
 
 
-def _settle(seats: list[Seat], opened: Callable[[], Store], folder: Path, run_ids: list[str]) -> None:
+def _settle(
+    seats: list[Seat], opened: Callable[[], Store], folder: Path, run_ids: list[str]
+) -> None:
     """End the others, and let one process that nobody ends finish what they took over in the last moment."""
     for seat in seats:
         if seat.child is not None:
@@ -280,7 +335,9 @@ class Verdict:
         return {kind: found for kind, found in kinds.items() if found}
 
 
-def judge(verdict: Verdict, opened: Callable[[], Store], far: Far, run_ids: list[str]) -> None:
+def judge(
+    verdict: Verdict, opened: Callable[[], Store], far: Far, run_ids: list[str]
+) -> None:
     """Compare the world with the journals of these runs, and the journals with what the models have seen."""
     happened = Counter(line.split()[-1] for line in far.lines("effects"))
     store: Any = opened()
@@ -292,15 +349,20 @@ def judge(verdict: Verdict, opened: Callable[[], Store], far: Far, run_ids: list
             weigh(verdict, results.get(f"open_{replay}"), title, happened[title])
     verdict.lost += find_lost_texts(far, journals)
     verdict.unfinished += journals.unfinished
-    with hr.SyncRuntime([tool(far, "none", resource="ticket:{title}")], store=opened()) as runtime:
-        for run_id in run_ids[:4]:  # the lock of a ticket is free once its run has ended
+    with hr.SyncRuntime(
+        [tool(far, "none", resource="ticket:{title}")], store=opened()
+    ) as runtime:
+        # the lock of a ticket is free once its run has ended
+        for run_id in run_ids[:4]:
             title = f"{run_id}-verify"
             probe = runtime.call("open_none", {"title": title}, run=f"probe-{run_id}")
             if not probe.ok:
                 verdict.stuck.append(f"{title}: {probe.text}")
 
 
-def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: int) -> None:
+def weigh(
+    verdict: Verdict, result: hr.ToolResult | None, title: str, happened: int
+) -> None:
     """Judge one write: what was told of it against how often it happened."""
     verdict.writes += 1
     if happened > 1:
@@ -315,25 +377,39 @@ def weigh(verdict: Verdict, result: hr.ToolResult | None, title: str, happened: 
         verdict.lies.append(f"{title}: told as {result.failure.code}, and it happened")
 
 
-def storms(kills: int, *, store: str, folder: Path, seconds: float, seed: int, runs: int = RUNS_OF_A_BATCH) -> Verdict:
+def storms(
+    kills: int,
+    *,
+    store: str,
+    folder: Path,
+    seconds: float,
+    seed: int,
+    runs: int = RUNS_OF_A_BATCH,
+) -> Verdict:
     """Carry batches of runs through storms until so many processes were ended, or the time is over."""
     verdict = Verdict()
     opened = opener(store)
     dice = random.Random(seed)
     until = monotonic() + seconds
     batch = 0
-    while verdict.ends.total() < kills and monotonic() < until and not verdict.unfinished:
+    while (
+        verdict.ends.total() < kills and monotonic() < until and not verdict.unfinished
+    ):
         far = Far(folder / f"batch-{batch}")
         run_ids = [f"s_{seed:x}_{batch}_{number}" for number in range(runs)]
         verdict.ends += storm(opened, far.folder, run_ids, until, dice)
-        findings = Child(lambda _, far=far, run_ids=run_ids: _judge_in_fork(opened, far, run_ids)).result()
+        findings = Child(
+            lambda _, far=far, run_ids=run_ids: _judge_in_fork(opened, far, run_ids)
+        ).result()
         for kind, found in findings.items():
             setattr(verdict, kind, getattr(verdict, kind) + found)
         batch += 1
     return verdict
 
 
-def _judge_in_fork(opened: Callable[[], Store], far: Far, run_ids: list[str]) -> dict[str, Any]:
+def _judge_in_fork(
+    opened: Callable[[], Store], far: Far, run_ids: list[str]
+) -> dict[str, Any]:
     """Judge in a process of its own: a store that is open does not survive the next fork."""
     verdict = Verdict()
     judge(verdict, opened, far, run_ids)
@@ -348,7 +424,13 @@ def main() -> int:
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="handrail-storm-") as folder:
         store = given.store or f"sqlite:///{folder}/storm.db"
-        verdict = storms(given.kills, store=store, folder=Path(folder), seconds=given.seconds, seed=given.seed)
+        verdict = storms(
+            given.kills,
+            store=store,
+            folder=Path(folder),
+            seconds=given.seconds,
+            seed=given.seed,
+        )
     ends = ", ".join(f"{number} by {end}" for end, number in verdict.ends.most_common())
     took = f"{monotonic() - began:.0f} s, {store.partition(':')[0]}"
     print(f"seed {given.seed}: {verdict.ends.total()} ends ({ends}), {took}")

@@ -38,7 +38,9 @@ def load_journals(store: Any, run_ids: Iterable[str]) -> Journals:
         if stored is None or stored.record.status != "done":
             journals.unfinished.append(run_id)
             continue
-        results = [result_from_json(step.body) for step in stored.steps if step.kind == "call"]
+        results = [
+            result_from_json(step.body) for step in stored.steps if step.kind == "call"
+        ]
         journals.texts |= {(run_id, result.call_id): result.text for result in results}
         journals.by_run[run_id] = {result.name: result for result in results}
     return journals
@@ -62,16 +64,33 @@ def find_end(child: Child) -> str | None:
     return "done" if ended.si_code == os.CLD_EXITED else "killed"
 
 
-def argument_parser(name: str, description: str, *, seconds: float) -> argparse.ArgumentParser:
+def argument_parser(
+    name: str, description: str, *, seconds: float
+) -> argparse.ArgumentParser:
     """Return a parser of the options that both have."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    parser.add_argument("--seconds", type=float, default=seconds, help="stop after so long; unfinished runs then fail")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
-    parser.add_argument("--store", default="", help="such as postgresql://...; a new SQLite file by default")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=description
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=seconds,
+        help="stop after so long; unfinished runs then fail",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 31)
+    )
+    parser.add_argument(
+        "--store",
+        default="",
+        help="such as postgresql://...; a new SQLite file by default",
+    )
     return parser
 
 
 def print_broken(broken: Mapping[str, Sequence[str]], width: int) -> None:
     """Print how often each promise was broken, and the first five cases."""
     for name, cases in broken.items():
-        print(f"  {name:{width}}{len(cases):6}", *cases[:5], sep="\n    " if cases else "")
+        print(
+            f"  {name:{width}}{len(cases):6}", *cases[:5], sep="\n    " if cases else ""
+        )

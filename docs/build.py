@@ -33,7 +33,10 @@ from handrail.tools.tool import BaseTool
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 STAGED = ROOT / "build/docs"
-FROM_THE_ROOT = {ROOT / "CONTRIBUTING.md": "contributing/README.md", ROOT / "SECURITY.md": "contributing/security.md"}
+FROM_THE_ROOT = {
+    ROOT / "CONTRIBUTING.md": "contributing/README.md",
+    ROOT / "SECURITY.md": "contributing/security.md",
+}
 """Pages that GitHub wants in the root, and their places in the site."""
 CONFIGURATION = ROOT / "mkdocs.yml"
 
@@ -42,8 +45,14 @@ REFERENCE = {
         "Runtimes and runs",
         "Runtime SyncRuntime Run Budget Backoff Options Form agent_tool Workflow SyncWorkflow Require Forbid Step",
     ),
-    "tools": ("Tools", "tool FunctionTool BaseTool Toolset Then Context Injected Page Media openapi lint"),
-    "approval": ("Policy and approval", "Policy Rule AskHuman Approval Found NotFound Unknown"),
+    "tools": (
+        "Tools",
+        "tool FunctionTool BaseTool Toolset Then Context Injected Page Media openapi lint",
+    ),
+    "approval": (
+        "Policy and approval",
+        "Policy Rule AskHuman Approval Found NotFound Unknown",
+    ),
     "messages": (
         "Messages and calls",
         "ToolCall ToolResult UserMessage AssistantMessage SystemMessage ToolMessage Turn Usage dialect",
@@ -65,7 +74,9 @@ MODULES = {
 }
 """Whole modules that a page describes, public names and all."""
 
-PROVIDER_REGION = re.compile(r"(?<=<!-- providers -->\n).*?(?=<!-- end of providers -->)", re.S)
+PROVIDER_REGION = re.compile(
+    r"(?<=<!-- providers -->\n).*?(?=<!-- end of providers -->)", re.S
+)
 """The part of `reference/configuration.md` that lists the providers."""
 
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
@@ -75,14 +86,24 @@ _FENCED = re.compile(r"^(`{3,}).*?^\1$", re.S | re.M)
 def main() -> int:
     """Stage the pages and build them; return the exit code of the build."""
     stage()
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(CONFIGURATION)]
+    command = [
+        sys.executable,
+        "-m",
+        "zensical",
+        "build",
+        "--strict",
+        "--config-file",
+        str(CONFIGURATION),
+    ]
     return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 
 def stage() -> None:
     """Write every page of the site to `build/docs`."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    for source in (path for path in DOCS.rglob("*") if path.suffix in (".md", ".svg", ".css")):
+    for source in (
+        path for path in DOCS.rglob("*") if path.suffix in (".md", ".svg", ".css")
+    ):
         target = STAGED / source.relative_to(DOCS)
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
@@ -99,7 +120,9 @@ def stage() -> None:
 
 def repository() -> str:
     """Return the address of the repository, as `pyproject.toml` has it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return str(project["urls"]["Repository"])
 
 
@@ -124,7 +147,9 @@ def with_links_of_the_site(page: Path) -> str:
             return link[0]  # a generated page; the build fails if there is none
         if place := place_of(target):
             return f"]({os.path.relpath(place, folder)}{anchor})"
-        return f"]({repository()}/blob/main/{target.relative_to(ROOT).as_posix()}{anchor})"
+        return (
+            f"]({repository()}/blob/main/{target.relative_to(ROOT).as_posix()}{anchor})"
+        )
 
     text = page.read_text(encoding="utf-8")
     pieces = []
@@ -165,7 +190,9 @@ def described_names(page: str) -> list[str]:
 def reference_page(page: str) -> str:
     """Return a page with one directive for each name."""
     title, _ = REFERENCE[page]
-    return f"# {title}\n\n" + "\n".join(f"::: {name}\n" for name in described_names(page))
+    return f"# {title}\n\n" + "\n".join(
+        f"::: {name}\n" for name in described_names(page)
+    )
 
 
 def page_of(name: str) -> str:
@@ -215,7 +242,12 @@ def settings_of_a_tool() -> Iterator[tuple[str, str, str, str]]:
         if isinstance(node.target, ast.Name) and isinstance(after.value, ast.Constant):
             name = node.target.id
             default = repr(getattr(BaseTool, name)) if node.value else ""
-            yield name, ast.unparse(node.annotation).replace(" | ", " or "), default, str(after.value.value)
+            yield (
+                name,
+                ast.unparse(node.annotation).replace(" | ", " or "),
+                default,
+                str(after.value.value),
+            )
 
 
 def tool_settings() -> str:
@@ -232,27 +264,36 @@ def tool_settings() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def commands_of(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+def commands_of(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
     """Yield a command and all commands below it, each with its context."""
     yield command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             below = command.get_command(context, name)
             if below is not None and not below.hidden:
-                yield from commands_of(below, click.Context(below, info_name=name, parent=context))
+                yield from commands_of(
+                    below, click.Context(below, info_name=name, parent=context)
+                )
 
 
 def command_line() -> str:
     """Return the page of all commands, as their `--help` has it."""
-    sections = ["# The command line\n\nEvery command with its arguments and options, as `--help` prints them.\n"]
+    sections = [
+        "# The command line\n\nEvery command with its arguments and options, as `--help` prints them.\n"
+    ]
     main_command = cli.main
     assert isinstance(main_command, click.Command)
     for command, context in commands_of(
-        main_command, click.Context(main_command, info_name="handrail", max_content_width=100)
+        main_command,
+        click.Context(main_command, info_name="handrail", max_content_width=100),
     ):
         context.terminal_width = 100
         level = "##" if context.command_path.count(" ") < 2 else "###"
-        sections.append(f"{level} {context.command_path}\n\n```text\n{click.unstyle(command.get_help(context))}\n```\n")
+        sections.append(
+            f"{level} {context.command_path}\n\n```text\n{click.unstyle(command.get_help(context))}\n```\n"
+        )
     return "\n".join(sections)
 
 
@@ -260,11 +301,19 @@ def provider_table() -> str:
     """Return where each provider is looked for, and where its key."""
     rows = []
     for name, provider in PROVIDERS.items():
-        keys = [f"`{key}`" for key in (provider.key_variable, provider.other_key_variable) if key]
+        keys = [
+            f"`{key}`"
+            for key in (provider.key_variable, provider.other_key_variable)
+            if key
+        ]
         address = f"`{provider.address}`" if provider.address else ""
         variable = f"`{provider.address_variable}`" if provider.address_variable else ""
         rows.append(f"| `{name}` | {', '.join(keys)} | {variable} | {address} |")
-    return "\n| provider | key | address | default address |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+    return (
+        "\n| provider | key | address | default address |\n|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n\n"
+    )
 
 
 def decisions() -> str:
@@ -272,7 +321,12 @@ def decisions() -> str:
     pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
     rows = []
     for page in pages:
-        number, _, title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(": ")
+        number, _, title = (
+            page.read_text(encoding="utf-8")
+            .partition("\n")[0]
+            .removeprefix("# ")
+            .partition(": ")
+        )
         rows.append(f"| {number} | [{title}]({page.name}) |")
     head = "# Decisions\n\nChoices that would be costly to undo, with their reasons.\n\n| | decision |\n|---|---|\n"
     return head + "\n".join(rows) + "\n"

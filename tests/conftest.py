@@ -19,7 +19,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 QUICK_EXAMPLES = 10
-settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)  # `make test-fast`
+# `make test-fast`
+settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ MARKED_BY_PATH = {
 }  # fmt: skip
 """What whole files need. A single test is marked where it stands."""
 
-SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}  # where a module can start one; elsewhere it is HTTP
+# where a module can start one; elsewhere it is HTTP
+SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}
 SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
@@ -64,7 +66,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if config.getoption("--hypothesis-profile") == "quick":
             draw_few_examples(item)
-        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        path = (
+            item.path.relative_to(TESTS).as_posix()
+            if item.path.is_relative_to(TESTS)
+            else ""
+        )
         for marker, patterns in MARKED_BY_PATH.items():
             if any(fnmatch(path, pattern) for pattern in patterns):
                 item.add_marker(marker)
@@ -74,18 +80,26 @@ def pytest_collection_modifyitems(config, items):
 
 def draw_few_examples(item) -> None:
     """Bound the examples of a property that has a number of its own, which no profile changes."""
-    function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    function = getattr(
+        getattr(item, "obj", None), "__func__", getattr(item, "obj", None)
+    )
     own = getattr(function, "_hypothesis_internal_use_settings", None)
     if own is not None and own.max_examples > QUICK_EXAMPLES:
-        function._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)
+        function._hypothesis_internal_use_settings = settings(
+            own, max_examples=QUICK_EXAMPLES
+        )
 
 
 def needs_server(item) -> bool:
     """Whether a test has a Postgres: by a fixture, or as one of the engines over which it is repeated."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    is_named = any(isinstance(each, str) and each in SERVER_PARAMETERS for each in parameters)
+    is_named = any(
+        isinstance(each, str) and each in SERVER_PARAMETERS for each in parameters
+    )
     can_start = hasattr(getattr(item, "module", None), "started")
-    return is_named or (can_start and not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())))
+    return is_named or (
+        can_start and not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

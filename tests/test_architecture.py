@@ -55,7 +55,9 @@ def folders() -> list[Path]:
 
 def name_of(path: Path) -> str:
     """Return a module's name below `handrail`, such as `core.batch`; a package's own module has its folder's name."""
-    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 NAMES = {name_of(path) for path in modules()}
@@ -73,7 +75,10 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
                 continue
         for name in wanted:
             if name.split(".")[0] == "handrail":
-                yield module_of(name.removeprefix("handrail").removeprefix(".")), node.lineno
+                yield (
+                    module_of(name.removeprefix("handrail").removeprefix(".")),
+                    node.lineno,
+                )
 
 
 def module_of(name: str) -> str:
@@ -105,7 +110,8 @@ def may_import(here: str, there: str) -> bool:
     if here == there or here in DOORS or {here, there} <= VALUES:
         return True
     if there in DOORS:
-        return here == "cli"  # the demo and the projects of `handrail new` are written as a user writes
+        # the demo and the projects of `handrail new` are written as a user writes
+        return here == "cli"
     return FLOOR_OF[there] < FLOOR_OF[here]
 
 
@@ -132,33 +138,58 @@ def test_no_import_is_relative():
 
 def test_no_folder_holds_more_files_than_a_reader_can_take_in():
     crowded = {
-        str(folder): len(found) for folder in folders() if len(found := [*folder.glob("*.py")]) > MOST_FILES_IN_A_FOLDER
+        str(folder): len(found)
+        for folder in folders()
+        if len(found := [*folder.glob("*.py")]) > MOST_FILES_IN_A_FOLDER
     }
     assert crowded == {}
 
 
-OF_A_DISTRIBUTION = {"yaml": "pyyaml", "jsonschema_rs": "jsonschema-rs", "docstring_parser": "docstring-parser"}
+OF_A_DISTRIBUTION = {
+    "yaml": "pyyaml",
+    "jsonschema_rs": "jsonschema-rs",
+    "docstring_parser": "docstring-parser",
+}
 LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 """The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
-    told = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    told = tomllib.loads(
+        (SRC.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     extras = told["optional-dependencies"]
-    of_users = [each for name, each in extras.items() if name not in ("test", "dev", "docs")]
+    of_users = [
+        each for name, each in extras.items() if name not in ("test", "dev", "docs")
+    ]
     listed = [*told["dependencies"], *(each for extra in of_users for each in extra)]
     declared = {re.match(r"[A-Za-z0-9_.\-]+", each)[0] for each in listed}
-    roots = {root for path in modules() for root in roots_of(path)} - {*sys.stdlib_module_names, "handrail"}
-    imported = {OF_A_DISTRIBUTION.get(root, root.replace("_", "-")) for root in roots - LOADED_BY_OTHERS}
+    roots = {root for path in modules() for root in roots_of(path)} - {
+        *sys.stdlib_module_names,
+        "handrail",
+    }
+    imported = {
+        OF_A_DISTRIBUTION.get(root, root.replace("_", "-"))
+        for root in roots - LOADED_BY_OTHERS
+    }
     assert imported == declared
 
 
 def roots_of(path: Path) -> list[str]:
     """Return the first part of every name that a module imports."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    whole = [
+        alias.name
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
     return [
-        name.split(".")[0] for name in (*whole, *(node.module for node in nodes if isinstance(node, ast.ImportFrom)))
+        name.split(".")[0]
+        for name in (
+            *whole,
+            *(node.module for node in nodes if isinstance(node, ast.ImportFrom)),
+        )
     ]
 
 
@@ -174,7 +205,16 @@ def test_values_need_only_the_standard_library_and_what_values_are_made_of():
 
 def test_what_decides_is_not_async():
     """Sync and async are one implementation: what both drivers share has no `await`."""
-    shared = {*VALUES, "parsing", "schemas", "tools", "core", "audit", "journal", "dialects"}
+    shared = {
+        *VALUES,
+        "parsing",
+        "schemas",
+        "tools",
+        "core",
+        "audit",
+        "journal",
+        "dialects",
+    }
     # `ports` says what others write; `paging` reads a user's async generator, which nothing else can; `futures` brings
     # what threads answer to a loop.
     exempt = {"ports", "tools.paging", "futures"}
@@ -202,7 +242,8 @@ def test_no_function_is_longer_than_a_screen():
         f"{path.relative_to(SRC)}:{node.lineno} {node.name}: {length}"
         for path in modules()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (length := body_lines(node)) > LONGEST_BODY
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := body_lines(node)) > LONGEST_BODY
     ]
     assert long == []
 
@@ -221,11 +262,20 @@ def test_every_public_name_has_a_docstring():
         if not ast.get_docstring(tree):
             silent.append(f"{path.relative_to(SRC)}")
         for node in ast.iter_child_nodes(tree):
-            is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            if is_named and not (node.name.startswith("_") or ast.get_docstring(node) or is_overload(node)):
+            is_named = isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            )
+            if is_named and not (
+                node.name.startswith("_")
+                or ast.get_docstring(node)
+                or is_overload(node)
+            ):
                 silent.append(f"{path.relative_to(SRC)}:{node.lineno} {node.name}")
     assert silent == []
 
 
 def is_overload(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Name) and each.id == "overload" for each in getattr(node, "decorator_list", ()))
+    return any(
+        isinstance(each, ast.Name) and each.id == "overload"
+        for each in getattr(node, "decorator_list", ())
+    )

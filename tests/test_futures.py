@@ -28,7 +28,9 @@ def test_many_answers_wake_the_loop_once():
     async def main():
         loop, box, heard, woken = asyncio.get_running_loop(), mailbox(), [], []
         wake = loop.call_soon_threadsafe
-        loop.call_soon_threadsafe = lambda *given: (woken.append(given), wake(*given))[1]
+        loop.call_soon_threadsafe = lambda *given: (woken.append(given), wake(*given))[
+            1
+        ]
         await told(box, [lambda n=n: heard.append(n) for n in range(200)])
         return heard, len(woken)
 
@@ -38,7 +40,9 @@ def test_many_answers_wake_the_loop_once():
 def test_what_raises_costs_the_letters_behind_it_nothing():
     async def main():
         heard, errors = [], []
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(repr(what["exception"])))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, what: errors.append(repr(what["exception"]))
+        )
         await told(mailbox(), [lambda: 1 / 0, lambda: heard.append(1)])
         return heard, errors
 

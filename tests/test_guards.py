@@ -118,7 +118,9 @@ def test_an_injected_statement_never_reaches_the_database():
 
     async def asked():
         async with hr.Runtime([count_users]) as runtime:
-            return await runtime.call("count_users", {"user_id": "U1'; DROP TABLE users; --"})
+            return await runtime.call(
+                "count_users", {"user_id": "U1'; DROP TABLE users; --"}
+            )
 
     assert asyncio.run(asked()).failure.code == "INVALID_ARGUMENTS"
     assert seen == []

@@ -13,7 +13,9 @@ import handrail
 
 SRC = Path(handrail.__file__).parent
 MODULES = sorted(
-    ".".join(("handrail", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+    ".".join(("handrail", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
     for path in SRC.rglob("*.py")
 )
 
@@ -36,7 +38,9 @@ def imports_of(tree):
             case ast.Import(names=names):
                 named |= {each.asname or each.name: each.name for each in names}
             case ast.ImportFrom(module=str(module), names=names):
-                named |= {each.asname or each.name: f"{module}.{each.name}" for each in names}
+                named |= {
+                    each.asname or each.name: f"{module}.{each.name}" for each in names
+                }
     return named
 
 
@@ -45,11 +49,14 @@ def lazy_modules_in(tree):
     return {
         node.targets[0].id: ast.literal_eval(node.value.args[0])
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("_lazy.module(")
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.value).startswith("_lazy.module(")
     }
 
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SRC.rglob("*.py")}
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8")) for path in SRC.rglob("*.py")
+}
 LAZY = {
     str(path.relative_to(SRC)): (lazy_modules, imports_of(tree))
     for path, tree in TREES.items()
@@ -67,7 +74,9 @@ def test_what_is_imported_late_is_there_and_is_what_type_checkers_see(file):
 
 def test_importing_stays_within_its_budget():
     """Relative, because machines differ. Measured in November 2026: 1.6 for the import, 2.5 with the first call."""
-    spent = import_cpu({name: IMPORTS[name] for name in ("pydantic", "handrail", "one call")}, rounds=5)
+    spent = import_cpu(
+        {name: IMPORTS[name] for name in ("pydantic", "handrail", "one call")}, rounds=5
+    )
     assert spent["handrail"] <= 2.0 * spent["pydantic"]
     assert spent["one call"] <= 3.2 * spent["pydantic"]
 
@@ -75,19 +84,48 @@ def test_importing_stays_within_its_budget():
 def loaded_by(program):
     """Return the names of the modules that a program has loaded at its end."""
     command = [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_importing_the_runtime_leaves_to_the_first_tool_what_only_a_tool_needs():
-    heavy = {"pydantic.main", "pydantic.fields", "pydantic.json_schema", "importlib.metadata", "docstring_parser"}
+    heavy = {
+        "pydantic.main",
+        "pydantic.fields",
+        "pydantic.json_schema",
+        "importlib.metadata",
+        "docstring_parser",
+    }
     assert heavy & loaded_by(IMPORTS["handrail"]) == set()
-    assert heavy <= loaded_by(IMPORTS["one call"])  # else these names are not those that matter any more
+    # else these names are not those that matter any more
+    assert heavy <= loaded_by(IMPORTS["one call"])
 
 
 def test_one_call_loads_nothing_that_it_does_not_need():
-    foreign = {"httpx2", "opentelemetry", "rich", "click", "sqlite3", "starlette", "mcp", "cloudpickle"}
+    foreign = {
+        "httpx2",
+        "opentelemetry",
+        "rich",
+        "click",
+        "sqlite3",
+        "starlette",
+        "mcp",
+        "cloudpickle",
+    }
     standard = {"multiprocessing", "ctypes", "pickle", "tomllib", "logging.config"}
     ours = {
-        f"handrail.{name}" for name in ("child", "forking", "mending", "undoing", "workflows", "testing", "linting")
+        f"handrail.{name}"
+        for name in (
+            "child",
+            "forking",
+            "mending",
+            "undoing",
+            "workflows",
+            "testing",
+            "linting",
+        )
     }
     assert (foreign | standard | ours) & loaded_by(IMPORTS["one call"]) == set()

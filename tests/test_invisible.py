@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from handrail.invisible import hides, json_text, printable
 
 JSON = st.recursive(
-    st.none() | st.integers() | st.text(), lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts)
+    st.none() | st.integers() | st.text(),
+    lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts),
 )
 
 

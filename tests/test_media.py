@@ -26,33 +26,61 @@ LINKED = hr.Media("image/jpeg", url="https://a.example/b.jpg")
     (["a", "b"], '["a","b"]', []),
     ("text", "text", []),
 ])  # fmt: skip
-def test_what_a_tool_shows_is_named_in_the_text_and_stands_beside_it(drive, value, text, media):
+def test_what_a_tool_shows_is_named_in_the_text_and_stands_beside_it(
+    drive, value, text, media
+):
     tool = hr.FunctionTool(lambda: value, name="look", effect="read")
-    result = drive([tool]).run("?", model=ScriptedModel([call("look"), "Seen."])).messages[2].result
-    assert (result.text, list(result.media)) == (text, [value] if media is ... else media)
+    result = (
+        drive([tool])
+        .run("?", model=ScriptedModel([call("look"), "Seen."]))
+        .messages[2]
+        .result
+    )
+    assert (result.text, list(result.media)) == (
+        text,
+        [value] if media is ... else media,
+    )
 
 
 def test_a_call_without_a_run_shows_it_too(drive):
-    result = drive([hr.FunctionTool(lambda: PNG, name="look", effect="read")]).call("look")
+    result = drive([hr.FunctionTool(lambda: PNG, name="look", effect="read")]).call(
+        "look"
+    )
     assert (result.text, result.media) == ("[image/png, 12 KB]", (PNG,))
 
 
 def test_pictures_are_no_part_of_the_text_s_budget(drive):
     large = hr.Media("image/png", bytes(3_000_000))
-    result = drive([hr.FunctionTool(lambda: ["Look:", large], name="look", effect="read")]).call("look")
-    assert (result.text, result.note, result.handle) == ("Look:\n[image/png, 2.9 MB]", "", "")
+    result = drive(
+        [hr.FunctionTool(lambda: ["Look:", large], name="look", effect="read")]
+    ).call("look")
+    assert (result.text, result.note, result.handle) == (
+        "Look:\n[image/png, 2.9 MB]",
+        "",
+        "",
+    )
 
 
 def test_text_beside_a_picture_is_cut_like_any_other(drive):
     tool = hr.FunctionTool(lambda: ["x" * 50_000, PNG], name="look", effect="read")
     result = drive([tool], result_bytes=1024).call("look", run="r")
-    assert (len(result.text) <= 1024, result.media, bool(result.handle)) == (True, (PNG,), True)
+    assert (len(result.text) <= 1024, result.media, bool(result.handle)) == (
+        True,
+        (PNG,),
+        True,
+    )
 
 
 def test_two_pictures_of_one_size_are_no_circle(drive):
     frames = iter(range(9))
-    tool = hr.FunctionTool(lambda: hr.Media("image/png", bytes([next(frames)])), name="screenshot", effect="read")
-    run = drive([tool]).run("?", model=ScriptedModel([*[call("screenshot")] * 4, "Seen."]))
+    tool = hr.FunctionTool(
+        lambda: hr.Media("image/png", bytes([next(frames)])),
+        name="screenshot",
+        effect="read",
+    )
+    run = drive([tool]).run(
+        "?", model=ScriptedModel([*[call("screenshot")] * 4, "Seen."])
+    )
     assert run.status == "done"
 
 
@@ -74,20 +102,37 @@ CHAT = hr.dialect("openai-chat")
 
 
 def shown(*media):
-    return [ToolResult(f"c{n}", "look", value=each, text="named", media=[each]) for n, each in enumerate(media)]
+    return [
+        ToolResult(f"c{n}", "look", value=each, text="named", media=[each])
+        for n, each in enumerate(media)
+    ]
 
 
 def test_the_chat_form_shows_pictures_in_a_user_s_message_after_all_results_of_the_turn():
     calls = [ToolCall("c0", "look"), ToolCall("c1", "look")]
     results = shown(PNG, LINKED)
     answer = AssistantMessage(Turn(calls=calls, finish="calls"))
-    body = CHAT.encode_request([UserMessage("?"), answer, *map(ToolMessage, results), UserMessage("And?")])
+    body = CHAT.encode_request(
+        [UserMessage("?"), answer, *map(ToolMessage, results), UserMessage("And?")]
+    )
     messages = body["messages"]
-    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "tool", "user", "user"]
+    assert [each["role"] for each in messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
     assert [each["content"] for each in messages[2:4]] == ["named", "named"]
     assert messages[4]["content"] == [
         {"type": "text", "text": "Shown by look (c0):"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(PNG.data).decode()}},
+        {
+            "type": "image_url",
+            "image_url": {
+                "url": "data:image/png;base64," + base64.b64encode(PNG.data).decode()
+            },
+        },
         {"type": "text", "text": "Shown by look (c1):"},
         {"type": "image_url", "image_url": {"url": "https://a.example/b.jpg"}},
     ]
@@ -121,7 +166,15 @@ def test_handling_a_message_gives_results_and_what_they_show(drive):
     assert [reply["role"] for reply in replies] == ["tool", "user"]
 
 
-@pytest.mark.parametrize("given", [(b"png", "image/png"), ("image/png", "png"), (None,), ("image/png", b"", b"https:")])
+@pytest.mark.parametrize(
+    "given",
+    [
+        (b"png", "image/png"),
+        ("image/png", "png"),
+        (None,),
+        ("image/png", b"", b"https:"),
+    ],
+)
 def test_what_is_no_media_is_refused_where_it_is_made(given):
     with pytest.raises(TypeError, match="such as 'image/png', bytes and an address"):
         hr.Media(*given)

@@ -52,7 +52,10 @@ async def nothing_left_of(runtime):
 
 @pytest.mark.parametrize("how", ["task", "stubborn", "thread"])
 async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(gate, how):
-    async with hr.Runtime([tool_at(gate, how=how, timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
+    async with (
+        hr.Runtime([tool_at(gate, how=how, timeout_s=BOUND_S)]) as runtime,
+        nothing_left_of(runtime),
+    ):
         asking = asyncio.create_task(runtime.call("work"))
         await here(gate)
         asking.cancel()
@@ -63,7 +66,9 @@ async def test_a_cancelled_call_is_cancelled_and_leaves_nothing_behind(gate, how
 
 
 async def test_a_write_cut_off_by_a_cancelled_task_is_in_doubt(gate):
-    async with hr.Runtime([tool_at(gate, how="task", effect="write", timeout_s=BOUND_S)]) as runtime:
+    async with hr.Runtime(
+        [tool_at(gate, how="task", effect="write", timeout_s=BOUND_S)]
+    ) as runtime:
         asking = asyncio.create_task(runtime.call("work", run="r"))
         await here(gate)
         asking.cancel()
@@ -75,22 +80,35 @@ async def test_a_write_cut_off_by_a_cancelled_task_is_in_doubt(gate):
 
 async def test_a_cancelled_run_is_told_as_ended(gate):
     events = []
-    async with hr.Runtime([], observers=[events.append]) as runtime, nothing_left_of(runtime):
-        running = asyncio.create_task(runtime.run("?", model=WaitingModel(["never"], gate), run_id="r"))
+    async with (
+        hr.Runtime([], observers=[events.append]) as runtime,
+        nothing_left_of(runtime),
+    ):
+        running = asyncio.create_task(
+            runtime.run("?", model=WaitingModel(["never"], gate), run_id="r")
+        )
         await here(gate)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert events[-1] == RunEnded("r", "cancelled", "the task that ran it was cancelled")
+        assert events[-1] == RunEnded(
+            "r", "cancelled", "the task that ran it was cancelled"
+        )
         assert runtime.cancel("r") is False
     assert gate.cancelled == 1
 
 
-@pytest.mark.parametrize(("ended_by", "stands"), [("its task", "queued"), ("the runtime", "cancelled")])
-async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(gate, tmp_path, ended_by, stands):
+@pytest.mark.parametrize(
+    ("ended_by", "stands"), [("its task", "queued"), ("the runtime", "cancelled")]
+)
+async def test_a_kept_run_whose_task_is_cancelled_stands_as_one_to_go_on_with(
+    gate, tmp_path, ended_by, stands
+):
     tools = [tool_at(gate, how="task", timeout_s=BOUND_S)]
     async with hr.Runtime(tools, store=f"sqlite:///{tmp_path}/handrail.db") as runtime:
-        running = asyncio.create_task(runtime.run("?", model=ScriptedModel([call("work"), "done"]), run_id="r"))
+        running = asyncio.create_task(
+            runtime.run("?", model=ScriptedModel([call("work"), "done"]), run_id="r")
+        )
         await here(gate)
         assert running.cancel() if ended_by == "its task" else runtime.cancel("r")
         await asyncio.wait([running])
@@ -103,7 +121,8 @@ async def test_a_time_limit_around_a_call_holds(gate):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(SHORT_S):
                 await runtime.call("work")
-        assert (await runtime.call("nothing")).failure.code == Code.UNKNOWN_TOOL  # the task goes on
+        # the task goes on
+        assert (await runtime.call("nothing")).failure.code == Code.UNKNOWN_TOOL
 
 
 async def test_a_tool_that_uses_time_limits_of_its_own_disturbs_no_other(gate):
@@ -117,7 +136,11 @@ async def test_a_tool_that_uses_time_limits_of_its_own_disturbs_no_other(gate):
             return f"gave up {n}"
 
     async with hr.Runtime([limited, get_weather]) as runtime:
-        calls = [each for n in range(8) for each in (call("limited", n=n), call("get_weather", city=str(n)))]
+        calls = [
+            each
+            for n in range(8)
+            for each in (call("limited", n=n), call("get_weather", city=str(n)))
+        ]
         told = await runtime.handle(chat_message(*calls))
     assert [each["content"] for each in told[::2]] == [f"gave up {n}" for n in range(8)]
 
@@ -135,7 +158,9 @@ async def test_tools_that_answer_at_once_keep_their_context_variables_apart():
         return found
 
     async with hr.Runtime([leave]) as runtime:
-        told = await runtime.handle(chat_message(*(call("leave", n=n) for n in range(8))))
+        told = await runtime.handle(
+            chat_message(*(call("leave", n=n) for n in range(8)))
+        )
     assert {each["content"] for each in told} == {"clean"}
     assert var.get() == "clean"
 
@@ -165,10 +190,21 @@ async def test_a_tool_may_call_other_tools_and_run_a_model_in_its_first_step():
         model = ScriptedModel([[call("at_once"), call("slowly")], "both answered"])
         return (await runtime.run("?", model=model)).text
 
-    calls = [call("caller", name="at_once"), call("caller", name="slowly"), call("ask_a_model")]
-    async with hr.Runtime([at_once, slowly, caller, ask_a_model]) as runtime, asyncio.timeout(BOUND_S):
+    calls = [
+        call("caller", name="at_once"),
+        call("caller", name="slowly"),
+        call("ask_a_model"),
+    ]
+    async with (
+        hr.Runtime([at_once, slowly, caller, ask_a_model]) as runtime,
+        asyncio.timeout(BOUND_S),
+    ):
         run = await runtime.run("?", model=ScriptedModel([calls, "done"]))
-    assert [message.result.value for message in run.messages if isinstance(message, hr.ToolMessage)] == [
+    assert [
+        message.result.value
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ] == [
         "it said at once",
         "it said slowly",
         "both answered",
@@ -176,7 +212,10 @@ async def test_a_tool_may_call_other_tools_and_run_a_model_in_its_first_step():
 
 
 async def test_two_cancellations_are_no_worse_than_one(gate):
-    async with hr.Runtime([tool_at(gate, how="stubborn", timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
+    async with (
+        hr.Runtime([tool_at(gate, how="stubborn", timeout_s=BOUND_S)]) as runtime,
+        nothing_left_of(runtime),
+    ):
         asking = asyncio.create_task(runtime.call("work"))
         await here(gate)
         asking.cancel()
@@ -192,7 +231,9 @@ async def test_two_cancellations_are_no_worse_than_one(gate):
 
 async def test_a_stream_gives_the_events_in_order_and_the_run_at_its_end():
     async with hr.Runtime([get_weather]) as runtime:
-        stream = runtime.stream("?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]))
+        stream = runtime.stream(
+            "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"])
+        )
         with pytest.raises(RuntimeError, match="has not ended: read all of its events"):
             _ = stream.run
         names = [type(event).__name__ async for event in stream]
@@ -204,8 +245,13 @@ async def test_a_stream_gives_the_events_in_order_and_the_run_at_its_end():
 
 
 async def test_leaving_a_stream_early_cancels_its_run(gate):
-    async with hr.Runtime([tool_at(gate, how="task", timeout_s=BOUND_S)]) as runtime, nothing_left_of(runtime):
-        events = runtime.stream("?", model=ScriptedModel([call("work"), "never"])).__aiter__()
+    async with (
+        hr.Runtime([tool_at(gate, how="task", timeout_s=BOUND_S)]) as runtime,
+        nothing_left_of(runtime),
+    ):
+        events = runtime.stream(
+            "?", model=ScriptedModel([call("work"), "never"])
+        ).__aiter__()
         async for event in events:
             if isinstance(event, ModelAsked):
                 break
@@ -243,7 +289,9 @@ def in_threads(count, work):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_event_loops_in_several_threads_share_tools_resources_and_the_ledger(asynchronous):
+def test_event_loops_in_several_threads_share_tools_resources_and_the_ledger(
+    asynchronous,
+):
     documents, seen, made = Documents(asynchronous=asynchronous), Overlap(), []
 
     @hr.tool(effect="write", resource="the-one", repeatable=True)
@@ -263,7 +311,9 @@ def test_event_loops_in_several_threads_share_tools_resources_and_the_ledger(asy
     async def work(n):
         for _ in range(10):
             results = await asyncio.gather(
-                runtime.call("update"), runtime.call("once"), runtime.call("search", {"query": str(n)})
+                runtime.call("update"),
+                runtime.call("once"),
+                runtime.call("search", {"query": str(n)}),
             )
             assert [result.value for result in results] == [None, "done", str(n)]
 
@@ -296,7 +346,9 @@ def test_a_late_report_is_recorded_after_its_event_loop_has_ended(gate):
 
 def test_a_runtime_that_nobody_closes_leaves_no_warning():
     async def main():
-        runtime = hr.Runtime([get_weather, hr.FunctionTool(lambda: 1, name="one", effect="read")])
+        runtime = hr.Runtime(
+            [get_weather, hr.FunctionTool(lambda: 1, name="one", effect="read")]
+        )
         assert (await runtime.call("get_weather", {"city": "Oslo"})).ok
         assert (await runtime.call("one")).ok
         with pytest.raises(hr.ConfigError):
@@ -310,13 +362,15 @@ async def test_finished_runs_are_told_to_the_observers_of_the_run_and_of_the_run
     mine, ours = [], []
     async with hr.Runtime([get_weather], observers=[ours.append]) as runtime:
         run = await runtime.run(
-            "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]), observers=[mine.append]
+            "?",
+            model=ScriptedModel([call("get_weather", city="Oslo"), "21"]),
+            observers=[mine.append],
         )
     assert mine == ours
     assert isinstance(mine[0], RunStarted) and isinstance(mine[-1], RunEnded)
-    assert [event.result.value for event in mine if isinstance(event, CallFinished)] == [
-        {"city": "Oslo", "celsius": 21}
-    ]
+    assert [
+        event.result.value for event in mine if isinstance(event, CallFinished)
+    ] == [{"city": "Oslo", "celsius": 21}]
     assert codes_of(run) == [None]
 
 
@@ -340,7 +394,15 @@ async def test_tools_that_call_others_in_their_first_step_leave_no_task_for_each
 
 # -- what a runtime shows ----------------------------------------------------------------------------------------------
 
-SETTINGS = ["approver", "budget", "observers", "policy", "result_bytes", "store", "tools"]
+SETTINGS = [
+    "approver",
+    "budget",
+    "observers",
+    "policy",
+    "result_bytes",
+    "store",
+    "tools",
+]
 VERBS = [
     "call", "cancel", "close", "fork", "handle", "replay", "resume", "run", "stream", "undo", "undoable", "workflow",
 ]  # fmt: skip
@@ -352,16 +414,24 @@ def kind(request):
 
 
 def test_a_runtime_shows_its_settings_and_its_verbs_and_nothing_else(kind):
-    assert [name for name in dir(kind([])) if not name.startswith("_")] == sorted(SETTINGS + VERBS)
+    assert [name for name in dir(kind([])) if not name.startswith("_")] == sorted(
+        SETTINGS + VERBS
+    )
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_cannot_be_changed_by_half(kind, name):
     runtime = kind([])
     before = getattr(runtime, name)
-    with pytest.raises(hr.ConfigError, match=f"`{name}` of a {kind.__name__} cannot be changed; make another"):
+    with pytest.raises(
+        hr.ConfigError,
+        match=f"`{name}` of a {kind.__name__} cannot be changed; make another",
+    ):
         setattr(runtime, name, None)
-    with pytest.raises(hr.ConfigError, match=f"`{name}` of a {kind.__name__} cannot be changed; make another"):
+    with pytest.raises(
+        hr.ConfigError,
+        match=f"`{name}` of a {kind.__name__} cannot be changed; make another",
+    ):
         delattr(runtime, name)
     assert getattr(runtime, name) is before
 

@@ -30,14 +30,18 @@ def gate():
 
 
 def loops():
-    return [thread for thread in threading.enumerate() if thread.name == "handrail-loop"]
+    return [
+        thread for thread in threading.enumerate() if thread.name == "handrail-loop"
+    ]
 
 
 def test_it_works_inside_a_running_event_loop():
     async def main():
         with hr.SyncRuntime([get_weather]) as runtime:
             model = ScriptedModel([call("get_weather", city="Oslo"), "21"])
-            return runtime.call("get_weather", {"city": "Oslo"}), runtime.run("?", model=model)
+            return runtime.call("get_weather", {"city": "Oslo"}), runtime.run(
+                "?", model=model
+            )
 
     result, run = asyncio.run(main())
     assert (result.value["celsius"], run.text) == (21, "21")
@@ -46,7 +50,11 @@ def test_it_works_inside_a_running_event_loop():
 def test_a_tool_may_call_the_runtime_that_runs_it():
     runtime = hr.SyncRuntime([get_weather])
     runtime.tools.add(
-        hr.FunctionTool(lambda: runtime.call("get_weather", {"city": "Oslo"}).value, name="ask", effect="read")
+        hr.FunctionTool(
+            lambda: runtime.call("get_weather", {"city": "Oslo"}).value,
+            name="ask",
+            effect="read",
+        )
     )
     with runtime:
         assert runtime.call("ask").value["city"] == "Oslo"
@@ -122,7 +130,9 @@ def test_an_interrupt_while_the_model_is_asked_ends_the_run(gate):
 
 def test_a_stream_gives_the_events_and_returns_the_run():
     with hr.SyncRuntime([get_weather]) as runtime:
-        stream = runtime.stream("?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]))
+        stream = runtime.stream(
+            "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"])
+        )
         events = []
         while True:
             try:
@@ -135,7 +145,9 @@ def test_a_stream_gives_the_events_and_returns_the_run():
 
 def test_a_stream_that_was_read_has_its_run():
     with hr.SyncRuntime([get_weather]) as runtime:
-        stream = runtime.stream("?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]))
+        stream = runtime.stream(
+            "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"])
+        )
         with pytest.raises(RuntimeError, match="read all of its events first"):
             _ = stream.run
         assert [type(event) for event in stream][-1] is RunEnded
@@ -146,7 +158,9 @@ def test_a_stream_that_was_read_has_its_run():
 
 def test_leaving_the_loop_over_a_stream_that_somebody_holds_cancels_its_run(gate):
     ended = []
-    with hr.SyncRuntime([tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]) as runtime:
+    with hr.SyncRuntime(
+        [tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]
+    ) as runtime:
         stream = runtime.stream("?", model=ScriptedModel([call("work"), "never"]))
         for event in stream:
             if type(event).__name__ == "AttemptStarted":
@@ -158,14 +172,18 @@ def test_leaving_the_loop_over_a_stream_that_somebody_holds_cancels_its_run(gate
 
 def test_leaving_a_stream_early_cancels_its_run(gate):
     ended = []
-    with hr.SyncRuntime([tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]) as runtime:
+    with hr.SyncRuntime(
+        [tool_at(gate, how="task", timeout_s=BOUND_S)], observers=[ended.append]
+    ) as runtime:
         stream = runtime.stream("?", model=ScriptedModel([call("work"), "never"]))
         for event in stream:
             if type(event).__name__ == "AttemptStarted":
                 break
         stream.close()
     assert (ended[-1].status, gate.left) == ("cancelled", 0)
-    assert not [thread for thread in threading.enumerate() if thread.name == "handrail-stream"]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name == "handrail-stream"
+    ]
 
 
 def test_a_stream_of_a_run_that_cannot_begin_raises():
@@ -197,7 +215,9 @@ def test_a_runtime_can_be_used_again_after_it_was_closed():
 
 
 def test_a_runtime_that_nobody_closes_leaves_no_warning():
-    runtime = hr.SyncRuntime([get_weather, hr.FunctionTool(lambda: 1, name="one", effect="read")])
+    runtime = hr.SyncRuntime(
+        [get_weather, hr.FunctionTool(lambda: 1, name="one", effect="read")]
+    )
     assert runtime.call("get_weather", {"city": "Oslo"}).ok
     assert runtime.call("one").ok
     del runtime
@@ -234,13 +254,22 @@ runtime.close()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_runtime_that_was_used_before_a_fork_works_on_both_sides_of_it():
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]
-    assert subprocess.check_output(command, text=True, timeout=BOUND_S).split() == ["21", "21", "21"]
+    assert subprocess.check_output(command, text=True, timeout=BOUND_S).split() == [
+        "21",
+        "21",
+        "21",
+    ]
 
 
 def test_threads_that_share_a_runtime_share_its_loop():
     before = len(loops())
     with hr.SyncRuntime([get_weather]) as runtime:
-        threads = [threading.Thread(target=runtime.call, args=("get_weather", {"city": str(n)})) for n in range(8)]
+        threads = [
+            threading.Thread(
+                target=runtime.call, args=("get_weather", {"city": str(n)})
+            )
+            for n in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

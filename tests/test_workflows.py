@@ -18,7 +18,11 @@ from tests.engine.test_resume import Died, MortalStore, on  # noqa: F401  # `on`
 from tests.support.drivers import KINDS
 
 KIND = '{"kind": "disk"}'
-FORM = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
+FORM = {
+    "type": "object",
+    "properties": {"kind": {"type": "string"}},
+    "required": ["kind"],
+}
 
 
 class Desk:
@@ -28,7 +32,9 @@ class Desk:
         self.looks, self.pages = 0, []
         self.tools = [
             hr.FunctionTool(self.get_ticket, effect="read", blocking=False),
-            hr.FunctionTool(self.page, effect="write", replay="key", approve=approve, blocking=False),
+            hr.FunctionTool(
+                self.page, effect="write", replay="key", approve=approve, blocking=False
+            ),
         ]
 
     def get_ticket(self, id: str) -> dict:
@@ -46,7 +52,9 @@ class Desk:
 async def triage(flow, ticket):
     first = await flow.call("get_ticket", {"id": ticket})
     kind = await flow.run(f"Which kind? {first.text}", output=FORM)
-    second = await flow.call("page", {"text": f"{kind.output['kind']} {first.value['look']}"})
+    second = await flow.call(
+        "page", {"text": f"{kind.output['kind']} {first.value['look']}"}
+    )
     return {"kind": kind.output["kind"], "paged": second.value}
 
 
@@ -66,16 +74,22 @@ TOLD = {"kind": "disk", "paged": "paged: disk 1"}
 def flows(request):
     """A function that opens a runtime on a store, drives a workflow, and closes it; `both` gives its two forms."""
 
-    def drive(store, tools, both, arguments=None, run_id="w_1", model=None, made=None, **how):
+    def drive(
+        store, tools, both, arguments=None, run_id="w_1", model=None, made=None, **how
+    ):
         made, model = made or {}, model or ScriptedModel([KIND])
         fn = both[request.param]
         if request.param == "sync":
             with hr.SyncRuntime(tools, store=store, **made) as runtime:
-                return runtime.workflow(fn, arguments, run_id=run_id, model=model, **how)
+                return runtime.workflow(
+                    fn, arguments, run_id=run_id, model=model, **how
+                )
 
         async def main():
             async with hr.Runtime(tools, store=store, **made) as runtime:
-                return await runtime.workflow(fn, arguments, run_id=run_id, model=model, **how)
+                return await runtime.workflow(
+                    fn, arguments, run_id=run_id, model=model, **how
+                )
 
         return asyncio.run(main())
 
@@ -93,11 +107,14 @@ def test_it_needs_no_store_that_keeps_runs(flows):
     assert flows("memory:", Desk().tools, TRIAGE, {"ticket": "T-1"}).output == TOLD
 
 
-def test_a_workflow_that_dies_before_or_after_any_step_is_gone_on_with_and_pages_once(flows):
+def test_a_workflow_that_dies_before_or_after_any_step_is_gone_on_with_and_pages_once(
+    flows,
+):
     store, desk = MortalStore(), Desk()
     flows(store, desk.tools, TRIAGE, {"ticket": "T-1"})
     steps = store.count
-    assert steps >= 9  # two runs begun, an entry for each of three steps and each end, claim and settle
+    # two runs begun, an entry for each of three steps and each end, claim and settle
+    assert steps >= 9
     for at in range(1, steps + 1):
         for after in (False, True):
             store, desk = MortalStore(), Desk()
@@ -113,14 +130,21 @@ def test_a_workflow_that_dies_before_or_after_any_step_is_gone_on_with_and_pages
 def test_what_has_happened_is_not_done_again_and_no_model_asked_twice(flows):
     store, desk, model = MortalStore(), Desk(), ScriptedModel([KIND])
     for _ in range(2):
-        assert flows(store, desk.tools, TRIAGE, {"ticket": "T-1"}, model=model).output == TOLD
+        assert (
+            flows(store, desk.tools, TRIAGE, {"ticket": "T-1"}, model=model).output
+            == TOLD
+        )
     assert (desk.looks, len(desk.pages), len(model.requests)) == (1, 1, 1)
 
 
 def test_a_step_that_waits_for_a_person_leaves_the_function_and_is_gone_on_with(flows):
     store, desk = MortalStore(), Desk(approve=True)
     run = flows(store, desk.tools, TRIAGE, {"ticket": "T-1"})
-    assert (run.status, run.reason, run.output) == ("waiting", "waiting for approval of page", None)
+    assert (run.status, run.reason, run.output) == (
+        "waiting",
+        "waiting for approval of page",
+        None,
+    )
     run = flows(store, desk.tools, TRIAGE, made={"approver": ScriptedApprover([True])})
     assert (run.status, run.output, desk.looks) == ("done", TOLD, 1)
 
@@ -132,12 +156,25 @@ def test_a_run_of_a_model_that_waits_leaves_it_too(flows):
     def ask_here(flow):
         return flow.run("Page.").text
 
-    store, desk, model = MortalStore(), Desk(approve=True), ScriptedModel([call("page", text="x"), "Paged."])
+    store, desk, model = (
+        MortalStore(),
+        Desk(approve=True),
+        ScriptedModel([call("page", text="x"), "Paged."]),
+    )
     both = {"asyncio": ask, "sync": ask_here}
     ask_here.__name__ = "ask"
     run = flows(store, desk.tools, both, model=model)
-    assert (run.status, run.reason) == ("waiting", "its run w_1.1: waiting for approval of page")
-    run = flows(store, desk.tools, both, model=model, made={"approver": ScriptedApprover([True])})
+    assert (run.status, run.reason) == (
+        "waiting",
+        "its run w_1.1: waiting for approval of page",
+    )
+    run = flows(
+        store,
+        desk.tools,
+        both,
+        model=model,
+        made={"approver": ScriptedApprover([True])},
+    )
     assert (run.status, run.text, len(desk.pages)) == ("done", "Paged.", 1)
 
 
@@ -155,7 +192,12 @@ def test_leaving_is_no_exception_that_the_function_would_catch(flows):
             return "swallowed"
 
     desk = Desk(approve=True)
-    assert flows(MortalStore(), desk.tools, {"asyncio": careful, "sync": careful_here}).status == "waiting"
+    assert (
+        flows(
+            MortalStore(), desk.tools, {"asyncio": careful, "sync": careful_here}
+        ).status
+        == "waiting"
+    )
 
 
 def test_what_the_function_raises_is_raised_and_the_workflow_can_be_gone_on_with(flows):
@@ -178,9 +220,15 @@ def test_what_the_function_raises_is_raised_and_the_workflow_can_be_gone_on_with
     with pytest.raises(ValueError, match="a secret"):
         flows(store, desk.tools, both)
     kept = store.load_run("w_1").record
-    assert (kept.status, kept.result["reason"]) == ("failed", "its function raised ValueError")
+    assert (kept.status, kept.result["reason"]) == (
+        "failed",
+        "its function raised ValueError",
+    )
     broken[0] = False
-    assert (flows(store, desk.tools, both).output, desk.looks) == ({"id": "T", "look": 1}, 1)
+    assert (flows(store, desk.tools, both).output, desk.looks) == (
+        {"id": "T", "look": 1},
+        1,
+    )
 
 
 def test_a_failure_of_a_tool_is_a_result_and_raises_nothing(flows):
@@ -194,20 +242,30 @@ def test_a_failure_of_a_tool_is_a_result_and_raises_nothing(flows):
     assert flows(MortalStore(), Desk().tools, both).output == "INVALID_ARGUMENTS"
 
 
-def test_a_function_that_makes_another_step_than_the_recorded_one_is_refused_before_it_runs(flows):
+def test_a_function_that_makes_another_step_than_the_recorded_one_is_refused_before_it_runs(
+    flows,
+):
     names = ["get_ticket"]
 
     async def first(flow):
-        return (await flow.call(names[0], {"id": "T"} if names[0] == "get_ticket" else {"text": "T"})).ok
+        return (
+            await flow.call(
+                names[0], {"id": "T"} if names[0] == "get_ticket" else {"text": "T"}
+            )
+        ).ok
 
     def first_here(flow):
-        return flow.call(names[0], {"id": "T"} if names[0] == "get_ticket" else {"text": "T"}).ok
+        return flow.call(
+            names[0], {"id": "T"} if names[0] == "get_ticket" else {"text": "T"}
+        ).ok
 
     both, store, desk = {"asyncio": first, "sync": first_here}, MortalStore(), Desk()
     first_here.__name__ = "first"
     flows(store, desk.tools, both)
     names[0] = "page"
-    with pytest.raises(JournalMismatch, match=r"step 1 .* was get_ticket.* and is now page"):
+    with pytest.raises(
+        JournalMismatch, match=r"step 1 .* was get_ticket.* and is now page"
+    ):
         flows(store, desk.tools, both)
     assert desk.pages == []
 
@@ -219,41 +277,71 @@ def test_a_workflow_that_has_returned_is_told_again_and_does_no_more(flows, furt
     async def page(flow):
         await flow.call("page", {"text": "x"})
         if grown[0]:
-            await (flow.call("page", {"text": "y"}) if further == "call" else flow.run("Which?"))
+            await (
+                flow.call("page", {"text": "y"})
+                if further == "call"
+                else flow.run("Which?")
+            )
         return "paged"
 
     def page_here(flow):
         flow.call("page", {"text": "x"})
         if grown[0]:
-            _ = flow.call("page", {"text": "y"}) if further == "call" else flow.run("Which?")
+            _ = (
+                flow.call("page", {"text": "y"})
+                if further == "call"
+                else flow.run("Which?")
+            )
         return "paged"
 
     page_here.__name__ = "page"
-    both, store, desk, model = {"asyncio": page, "sync": page_here}, MortalStore(), Desk(), ScriptedModel(["This."])
+    both, store, desk, model = (
+        {"asyncio": page, "sync": page_here},
+        MortalStore(),
+        Desk(),
+        ScriptedModel(["This."]),
+    )
     assert flows(store, desk.tools, both, model=model).output == "paged"
-    assert flows(store, desk.tools, both, model=model).output == "paged"  # from its journal
+    # from its journal
+    assert flows(store, desk.tools, both, model=model).output == "paged"
     grown[0] = True
     with pytest.raises(JournalMismatch):
         flows(store, desk.tools, both, model=model)
     assert (len(desk.pages), len(model.requests)) == (1, 0)
     grown[0] = False
-    assert flows(store, desk.tools, both, model=model).output == "paged"  # the refusal has changed nothing
+    # the refusal has changed nothing
+    assert flows(store, desk.tools, both, model=model).output == "paged"
 
 
 @pytest.mark.parametrize("first", ["call", "run"])
-def test_a_call_in_place_of_a_recorded_run_and_a_run_in_place_of_a_recorded_call_are_refused(flows, first):
+def test_a_call_in_place_of_a_recorded_run_and_a_run_in_place_of_a_recorded_call_are_refused(
+    flows, first
+):
     kinds = [first]
 
     async def step(flow):
-        await (flow.call("page", {"text": "x"}) if kinds[0] == "call" else flow.run("Which?"))
+        await (
+            flow.call("page", {"text": "x"})
+            if kinds[0] == "call"
+            else flow.run("Which?")
+        )
         raise RuntimeError("gone")
 
     def step_here(flow):
-        _ = flow.call("page", {"text": "x"}) if kinds[0] == "call" else flow.run("Which?")
+        _ = (
+            flow.call("page", {"text": "x"})
+            if kinds[0] == "call"
+            else flow.run("Which?")
+        )
         raise RuntimeError("gone")
 
     step_here.__name__ = "step"
-    both, store, desk, model = {"asyncio": step, "sync": step_here}, MortalStore(), Desk(), ScriptedModel(["This."])
+    both, store, desk, model = (
+        {"asyncio": step, "sync": step_here},
+        MortalStore(),
+        Desk(),
+        ScriptedModel(["This."]),
+    )
     with pytest.raises(RuntimeError):
         flows(store, desk.tools, both, model=model)
     done = len(desk.pages), len(model.requests)
@@ -279,9 +367,18 @@ def test_what_stands_in_a_finally_is_no_step_while_the_workflow_leaves(flows):
             flow.call("get_ticket", {"id": "the last"})
 
     tidy_here.__name__ = "tidy"
-    both, store, desk = {"asyncio": tidy, "sync": tidy_here}, MortalStore(), Desk(approve=True)
+    both, store, desk = (
+        {"asyncio": tidy, "sync": tidy_here},
+        MortalStore(),
+        Desk(approve=True),
+    )
     assert (flows(store, desk.tools, both).status, desk.looks) == ("waiting", 0)
-    assert flows(store, desk.tools, both, made={"approver": ScriptedApprover([True])}).status == "done"
+    assert (
+        flows(
+            store, desk.tools, both, made={"approver": ScriptedApprover([True])}
+        ).status
+        == "done"
+    )
     assert (len(desk.pages), desk.looks) == (1, 2)
 
 
@@ -307,7 +404,10 @@ def test_a_run_that_another_process_has_begun_a_moment_ago_is_gone_on_with(flows
         knows = True
 
         def load_run(self, run_id):
-            known, self.knows = self.knows or run_id != "w_1.1", self.knows or run_id == "w_1.1"
+            known, self.knows = (
+                self.knows or run_id != "w_1.1",
+                self.knows or run_id == "w_1.1",
+            )
             return super().load_run(run_id) if known else None
 
     died = [True]
@@ -324,11 +424,18 @@ def test_a_run_that_another_process_has_begun_a_moment_ago_is_gone_on_with(flows
         return told(flow.run("Which?"))
 
     asks_here.__name__ = "asks"
-    both, store, model = {"asyncio": asks, "sync": asks_here}, Late(), ScriptedModel(["This."])
+    both, store, model = (
+        {"asyncio": asks, "sync": asks_here},
+        Late(),
+        ScriptedModel(["This."]),
+    )
     with pytest.raises(RuntimeError):
         flows(store, [], both, model=model)
     died[0], store.knows = False, False
-    assert (flows(store, [], both, model=model).output, len(model.requests)) == ("This.", 1)
+    assert (flows(store, [], both, model=model).output, len(model.requests)) == (
+        "This.",
+        1,
+    )
 
 
 def test_the_same_write_twice_is_meant_and_done_twice(flows):
@@ -345,7 +452,14 @@ def test_the_same_write_twice_is_meant_and_done_twice(flows):
 
 def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows, on):  # noqa: F811
     store, desk = MortalStore(), Desk()
-    on(store, desk.tools, "run", "Hello.", model=ScriptedModel(["Hello."]), run_id="w_1")
+    on(
+        store,
+        desk.tools,
+        "run",
+        "Hello.",
+        model=ScriptedModel(["Hello."]),
+        run_id="w_1",
+    )
     with pytest.raises(ConfigError, match="stored already, as a run of a model"):
         flows(store, desk.tools, TRIAGE, {"ticket": "T-1"})
     assert store.load_run("w_1").record.epoch == 1
@@ -403,7 +517,10 @@ def test_a_store_that_falls_silent_leaves_the_workflow_without_the_write(flows):
 
     desk = Desk()
     run = flows(Silent(), desk.tools, {"asyncio": pages, "sync": pages_here})
-    assert (run.status, desk.pages) == ("failed", []) and "could not be recorded" in run.reason
+    assert (run.status, desk.pages) == (
+        "failed",
+        [],
+    ) and "could not be recorded" in run.reason
 
 
 def test_steps_may_be_under_way_at_once():
@@ -419,7 +536,9 @@ def test_steps_may_be_under_way_at_once():
             return place
 
     async def wide(flow):
-        found = await asyncio.gather(*(flow.call("look", {"place": each}) for each in "ab"))
+        found = await asyncio.gather(
+            *(flow.call("look", {"place": each}) for each in "ab")
+        )
         return [each.value for each in found]
 
     async def main():
@@ -493,10 +612,21 @@ def test_a_workflow_that_is_killed_is_gone_on_with_by_another_process(tmp_path):
     """The example, killed by SIGKILL after its model has answered; see `examples/flow/workflow.py`."""
     program = Path(__file__).parents[1] / "examples/flow/workflow.py"
     place = f"sqlite:///{tmp_path}/runs.db"
-    died = subprocess.run([sys.executable, program, place, "--die"], timeout=60, check=False)
+    died = subprocess.run(
+        [sys.executable, program, place, "--die"], timeout=60, check=False
+    )
     assert died.returncode < 0
     store = SqliteStore(f"///{tmp_path}/runs.db")
-    assert {step.key for step in store.load_run("triage-T-1").result().steps} == {"1.m", "1.0"}
+    assert {step.key for step in store.load_run("triage-T-1").result().steps} == {
+        "1.m",
+        "1.0",
+    }
     store.close()
-    told = subprocess.run([sys.executable, program, place], capture_output=True, text=True, timeout=60, check=True)
+    told = subprocess.run(
+        [sys.executable, program, place],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert told.stdout == "done: paged for T-1; this process asked the model 0 times\n"

@@ -113,7 +113,8 @@ def __getattr__(name: str) -> Any:
     if home := _MODULES.get(name):
         return import_module(f"handrail.{home}")
     if home := _HOME_OF.get(name):
-        found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)  # from now on without a search
+        # from now on without a search
+        found = globals()[name] = getattr(import_module(f"handrail.{home}"), name)
         return found
     raise AttributeError(f"module 'handrail' has no attribute {name!r}")
 

@@ -16,11 +16,27 @@ from handrail.audit import log_key
 from handrail.audit.trail import person_entry
 from handrail.core.redaction import Redactor
 from handrail.effects import ApprovalScope, SettledState, not_counted
-from handrail.engine.approvals import decision_entry, make_standing_approval, standing_approval_entry
+from handrail.engine.approvals import (
+    decision_entry,
+    make_standing_approval,
+    standing_approval_entry,
+)
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
-from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore
-from handrail.records import ApprovalRequest, AuditEntry, RunRecord, StandingApproval, WriteRecord
+from handrail.ports import (
+    ApprovalStore,
+    AuditStore,
+    LedgerStore,
+    RunStore,
+    StandingApprovalStore,
+)
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    RunRecord,
+    StandingApproval,
+    WriteRecord,
+)
 from handrail.schemas.validation import Checker
 
 
@@ -30,14 +46,24 @@ def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     Raises:
         ConfigError: There is none of that id.
     """
-    found = next((each for each in result_now(store.list_approvals(state="")) if each.id == id), None)
+    found = next(
+        (each for each in result_now(store.list_approvals(state="")) if each.id == id),
+        None,
+    )
     if found is None:
-        raise ConfigError(f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones")
+        raise ConfigError(
+            f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones"
+        )
     return found
 
 
 def approve(
-    store: ApprovalStore, id: str, *, by: str, edited: Mapping[str, Json] | None = None, scope: ApprovalScope = "once"
+    store: ApprovalStore,
+    id: str,
+    *,
+    by: str,
+    edited: Mapping[str, Json] | None = None,
+    scope: ApprovalScope = "once",
 ) -> ApprovalRequest:
     """Approve the call of a question, with the arguments that were shown or others.
 
@@ -51,16 +77,28 @@ def approve(
     """
     log_key.check(store)
     asked = question(store, id)
-    if asked.required_approvals > 1 and asked.state == "open" and (why := _why_not(asked, by, edited, scope)):
-        raise ConfigError(f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals")
+    if (
+        asked.required_approvals > 1
+        and asked.state == "open"
+        and (why := _why_not(asked, by, edited, scope))
+    ):
+        raise ConfigError(
+            f"{why}. Nothing was decided: {asked.tool} needs {asked.required_approvals} approvals"
+        )
     if edited is not None and scope != "once":
-        raise ConfigError("other arguments are for one call; a standing approval is on calls as they are asked about")
+        raise ConfigError(
+            "other arguments are for one call; a standing approval is on calls as they are asked about"
+        )
     if scope != "once" and not isinstance(store, StandingApprovalStore):
-        raise ConfigError("this store keeps no standing approvals, so an approval is for one call")
+        raise ConfigError(
+            "this store keeps no standing approvals, so an approval is for one call"
+        )
     if edited is not None and asked.parameters:
         checked = Checker(dict(asked.parameters)).check(dict(edited))
         if isinstance(checked, Failure):
-            raise ConfigError(f"{asked.tool} does not take these arguments: {checked.message} The question stays open")
+            raise ConfigError(
+                f"{asked.tool} does not take these arguments: {checked.message} The question stays open"
+            )
     decided = _decide(store, asked, granted=True, by=by, reason="", edited=edited)
     if isinstance(store, StandingApprovalStore) and scope != "once":
         grant = result_now(store.grant(make_standing_approval(asked, scope, by=by)))
@@ -68,14 +106,18 @@ def approve(
     return decided
 
 
-def deny(store: ApprovalStore, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
+def deny(
+    store: ApprovalStore, id: str, *, by: str, reason: str = ""
+) -> ApprovalRequest:
     """Deny the call of a question.
 
     Raises:
         ConfigError: There is no such question, or it is open no longer.
     """
     log_key.check(store)
-    return _decide(store, question(store, id), granted=False, by=by, reason=reason, edited=None)
+    return _decide(
+        store, question(store, id), granted=False, by=by, reason=reason, edited=None
+    )
 
 
 def _decide(
@@ -88,24 +130,40 @@ def _decide(
     edited: Mapping[str, Json] | None,
 ) -> ApprovalRequest:
     if asked.state == "cancelled":
-        raise ConfigError(f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it")
+        raise ConfigError(
+            f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it"
+        )
     if asked.state != "open":
         raise ConfigError(
             f"the question {asked.id!r} is {asked.state}{describe_decision(asked)} and takes no further word"
         )
-    now = result_now(store.decide(asked.id, granted=granted, by=by, reason=reason, edited=edited)) or asked
+    now = (
+        result_now(
+            store.decide(asked.id, granted=granted, by=by, reason=reason, edited=edited)
+        )
+        or asked
+    )
     wanted = ("approved" if granted else "denied", by, reason, edited)
     if granted and now.required_approvals > 1:
         is_counted = by.strip() in now.agreed
     else:
         is_counted = (now.state, now.by, now.decision_reason, now.edited) == wanted
     if not is_counted:
-        raise ConfigError(f"somebody was quicker: the question {asked.id!r} is {now.state}{describe_decision(now)}")
-    _record(store, decision_entry(now, granted=granted, by=by, reason=reason, edited=edited))
+        raise ConfigError(
+            f"somebody was quicker: the question {asked.id!r} is {now.state}{describe_decision(now)}"
+        )
+    _record(
+        store, decision_entry(now, granted=granted, by=by, reason=reason, edited=edited)
+    )
     return now
 
 
-def _why_not(asked: ApprovalRequest, by: str, edited: Mapping[str, Json] | None, scope: ApprovalScope) -> str:
+def _why_not(
+    asked: ApprovalRequest,
+    by: str,
+    edited: Mapping[str, Json] | None,
+    scope: ApprovalScope,
+) -> str:
     """Return why a yes cannot count where several people must agree; empty when it can."""
     if edited is not None:
         return "other arguments are not what the others agree to; deny it, so that the model asks anew"
@@ -120,7 +178,9 @@ def describe_decision(asked: ApprovalRequest) -> str:
         return f", {len(asked.agreed)} of {asked.required_approvals} have agreed"
     by = f" by {asked.by}" if asked.by else ""
     edited = ", with edited arguments" if asked.edited is not None else ""
-    return f"{by}{edited}{f' ({asked.decision_reason})' if asked.decision_reason else ''}"
+    return (
+        f"{by}{edited}{f' ({asked.decision_reason})' if asked.decision_reason else ''}"
+    )
 
 
 def standing_approvals(store: StandingApprovalStore) -> list[StandingApproval]:
@@ -141,7 +201,15 @@ def revoke(store: StandingApprovalStore, id: str, *, by: str) -> StandingApprova
         raise ConfigError(
             f"no standing approval {id!r} is in force; `handrail approvals standing` shows those that are"
         )
-    _note(store, "Revoked", found.run_id, by=by, grant=id, tool=found.tool, reason=found.reason)
+    _note(
+        store,
+        "Revoked",
+        found.run_id,
+        by=by,
+        grant=id,
+        tool=found.tool,
+        reason=found.reason,
+    )
     return found
 
 
@@ -153,11 +221,21 @@ def write(store: LedgerStore, scope: str, key: str) -> WriteRecord:
     """
     found = result_now(store.load_write(scope, key))
     if found is None:
-        raise ConfigError(f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest")
+        raise ConfigError(
+            f"there is no write {scope!r} {key!r} in this store; `handrail ledger list` shows the newest"
+        )
     return found
 
 
-def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str, value: Json = None) -> WriteRecord:
+def resolve(
+    store: LedgerStore,
+    scope: str,
+    key: str,
+    *,
+    happened: bool,
+    by: str,
+    value: Json = None,
+) -> WriteRecord:
     """Say how a write ended that nobody knows of. Whoever decides has looked.
 
     Raises:
@@ -166,10 +244,23 @@ def resolve(store: LedgerStore, scope: str, key: str, *, happened: bool, by: str
     log_key.check(store)
     before = write(store, scope, key)
     state: SettledState = "done" if happened else "failed"
-    now = result_now(store.resolve(scope, key, state=state, by=by, value=value)) or before
+    now = (
+        result_now(store.resolve(scope, key, state=state, by=by, value=value)) or before
+    )
     if (now.state, now.resolved_by) != (state, by):
-        raise ConfigError(f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}")
-    _note(store, "WriteResolved", now.run_id, by=by, scope=scope, key=key, state=state, fence=now.fence)
+        raise ConfigError(
+            f"the write {scope} {key} takes no word: it is {now.state.replace('_', ' ')}"
+        )
+    _note(
+        store,
+        "WriteResolved",
+        now.run_id,
+        by=by,
+        scope=scope,
+        key=key,
+        state=state,
+        fence=now.fence,
+    )
     return now
 
 
@@ -182,7 +273,11 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     log_key.check(store)
     if not result_now(store.request_cancel(run_id)):
         stored = result_now(store.load_run(run_id))
-        status = f"the run {run_id!r} is over ({stored.record.status})" if stored else f"there is no run {run_id!r}"
+        status = (
+            f"the run {run_id!r} is over ({stored.record.status})"
+            if stored
+            else f"there is no run {run_id!r}"
+        )
         raise ConfigError(f"{status}; there is nothing to cancel")
     _note(store, "CancelRequested", run_id, by=by)
     stored = result_now(store.load_run(run_id))
@@ -190,7 +285,9 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     return stored.record
 
 
-def _note(store: object, event: str, run_id: str, *, by: str, **details: object) -> None:
+def _note(
+    store: object, event: str, run_id: str, *, by: str, **details: object
+) -> None:
     _record(store, person_entry(event, run_id, Redactor(), by=by, **details))
 
 

@@ -46,9 +46,17 @@ class Media(Struct, frozen=True):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.media_type, str) and isinstance(self.data, bytes) and isinstance(self.url, str)):
-            kinds = ", ".join(type(each).__name__ for each in (self.media_type, self.data, self.url))
-            raise TypeError(f"Media has a type such as 'image/png', bytes and an address, not {kinds}")
+        if not (
+            isinstance(self.media_type, str)
+            and isinstance(self.data, bytes)
+            and isinstance(self.url, str)
+        ):
+            kinds = ", ".join(
+                type(each).__name__ for each in (self.media_type, self.data, self.url)
+            )
+            raise TypeError(
+                f"Media has a type such as 'image/png', bytes and an address, not {kinds}"
+            )
 
     def __repr__(self) -> str:
         return f"Media({self.media_type!r}, <{len(self.data)} bytes>, url={self.url!r}, name={self.name!r})"
@@ -86,7 +94,12 @@ class Page(Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return what the model reads."""
         named = {"columns": list(self.columns)} if self.columns else {}
-        return {**named, "rows": list(self.rows), "has_more": self.next is not None, "next": self.next}
+        return {
+            **named,
+            "rows": list(self.rows),
+            "has_more": self.next is not None,
+            "next": self.next,
+        }
 
 
 class ToolResult(Struct):
@@ -124,8 +137,16 @@ class ToolResult(Struct):
         return self.failure is None
 
     def __repr__(self) -> str:
-        what = f"failed {self.failure.code}" if self.failure else f"ok, {len(self.text)} chars"
-        extra = "".join(f", {word}" for word in (self.note and "noted", self.replayed and "replayed") if word)
+        what = (
+            f"failed {self.failure.code}"
+            if self.failure
+            else f"ok, {len(self.text)} chars"
+        )
+        extra = "".join(
+            f", {word}"
+            for word in (self.note and "noted", self.replayed and "replayed")
+            if word
+        )
         return f"<ToolResult {self.call_id} {self.name}: {what}, {self.attempts} attempts{extra}>"
 
 

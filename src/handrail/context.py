@@ -63,7 +63,9 @@ class Context(Struct, Generic[D]):
     nested: Any = None
     """What starts runs for the tool; see `nested`. None in a process of the tool's own."""
 
-    def run(self, question: Any, *, model: Any, runtime: Any = None, **how: Any) -> Awaitable[Any]:
+    def run(
+        self, question: Any, *, model: Any, runtime: Any = None, **how: Any
+    ) -> Awaitable[Any]:
         """Start a run as part of this call, and await its `Run`: an agent as a tool.
 
         The run is named after this call. When the call is repeated, after a failure or in a resumed run, the run is
@@ -80,16 +82,24 @@ class Context(Struct, Generic[D]):
             RunWaits: The run waits for a person. Do not catch it: the outer run must wait, too.
             JournalMismatch: The run of this name was given another question.
         """
-        run: Awaitable[Any] = self._starter().run(question, model=model, runtime=runtime, **how)
+        run: Awaitable[Any] = self._starter().run(
+            question, model=model, runtime=runtime, **how
+        )
         return run
 
-    def run_blocking(self, question: Any, *, model: Any, runtime: Any = None, **how: Any) -> Any:
+    def run_blocking(
+        self, question: Any, *, model: Any, runtime: Any = None, **how: Any
+    ) -> Any:
         """Do what `run` does, from a tool that is no coroutine function."""
-        return self._starter().run_blocking(question, model=model, runtime=runtime, **how)
+        return self._starter().run_blocking(
+            question, model=model, runtime=runtime, **how
+        )
 
     def _starter(self) -> Any:
         if self.nested is None:
-            raise SetupError(f"{self.tool} runs in a process of its own, from which no run can be started")
+            raise SetupError(
+                f"{self.tool} runs in a process of its own, from which no run can be started"
+            )
         return self.nested
 
     def __repr__(self) -> str:
@@ -97,7 +107,16 @@ class Context(Struct, Generic[D]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what a process of the tool's own can use: it is killed, not cancelled, and reads no long result."""
-        names = ("deps", "run_id", "call_id", "tool", "attempt", "deadline", "idempotency_key", "fence")
+        names = (
+            "deps",
+            "run_id",
+            "call_id",
+            "tool",
+            "attempt",
+            "deadline",
+            "idempotency_key",
+            "fence",
+        )
         return _in_process, tuple(getattr(self, name) for name in names)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
@@ -111,7 +130,14 @@ class Context(Struct, Generic[D]):
 
 
 def _in_process(
-    deps: Any, run_id: str, call_id: str, tool: str, attempt: int, deadline: float, key: str, fence: int
+    deps: Any,
+    run_id: str,
+    call_id: str,
+    tool: str,
+    attempt: int,
+    deadline: float,
+    key: str,
+    fence: int,
 ) -> Context[Any]:
     return Context(
         deps=deps,

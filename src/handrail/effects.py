@@ -113,7 +113,11 @@ def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
 def _looks(name: str) -> str:
     # Without what nobody sees before it is composed, for that may stand between a letter and its accent.
     shown = "".join(char for char in name if char.isspace() or not is_unseen(char))
-    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold()).split())
+    return " ".join(
+        unicodedata.normalize(
+            "NFKC", unicodedata.normalize("NFKC", shown).casefold()
+        ).split()
+    )
 
 
 class Approval(Struct, frozen=True):
@@ -355,4 +359,14 @@ class CallCancelled(Exception):  # noqa: N818  # not an error: the run's end, th
     """The run was cancelled while a call was waiting."""
 
 
-Effect: TypeAlias = LookUp | AskHuman | Reserve[CallT] | Claim | Invoke[CallT] | Verify[CallT] | Wait | Settle | Keep
+Effect: TypeAlias = (
+    LookUp
+    | AskHuman
+    | Reserve[CallT]
+    | Claim
+    | Invoke[CallT]
+    | Verify[CallT]
+    | Wait
+    | Settle
+    | Keep
+)

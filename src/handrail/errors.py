@@ -211,7 +211,8 @@ class ToolError(HandrailError):
         super().__init__(message)
         self.failure = Failure(code, message, suggestion, retryable, tuple(details))
         try:
-            seconds = -1.0 if retry_after_s is None else float(retry_after_s)  # a header is text
+            # a header is text
+            seconds = -1.0 if retry_after_s is None else float(retry_after_s)
         except (TypeError, ValueError, OverflowError):
             seconds = -1.0
         self.retry_after_s = seconds if 0 <= seconds < inf else None

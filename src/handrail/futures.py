@@ -82,7 +82,8 @@ class Mailbox:
             loop.call_soon_threadsafe(self._read)
 
     def _read(self) -> None:
-        self._is_woken = False  # first: what comes from now on wakes the loop again, at worst for nothing
+        # first: what comes from now on wakes the loop again, at worst for nothing
+        self._is_woken = False
         try:
             while self._calls:
                 then, args = self._calls.popleft()

@@ -54,14 +54,22 @@ Identifier: TypeAlias = Annotated[
 Slug: TypeAlias = Annotated[
     str,
     _text(
-        "[a-z0-9]+(-[a-z0-9]+)*", "monthly-report", 64, "be lower-case words joined by `-`, such as `monthly-report`"
+        "[a-z0-9]+(-[a-z0-9]+)*",
+        "monthly-report",
+        64,
+        "be lower-case words joined by `-`, such as `monthly-report`",
     ),
 ]
 """Lower-case words joined by `-`."""
 
 SqlIdentifier: TypeAlias = Annotated[
     str,
-    _text("[A-Za-z_][A-Za-z0-9_]*", "order_items", 63, "be a name of letters, digits and `_`, such as `order_items`"),
+    _text(
+        "[A-Za-z_][A-Za-z0-9_]*",
+        "order_items",
+        63,
+        "be a name of letters, digits and `_`, such as `order_items`",
+    ),
 ]
 """A table or a column, where SQL takes no bound parameter. Still write it in quotes: `order` is a word of SQL.
 
@@ -69,7 +77,13 @@ SqlIdentifier: TypeAlias = Annotated[
 """
 
 KubernetesName: TypeAlias = Annotated[
-    str, _text(_LABEL, "api-gateway", 63, "be a name of lower-case letters, digits and `-`, such as `api-gateway`")
+    str,
+    _text(
+        _LABEL,
+        "api-gateway",
+        63,
+        "be a name of lower-case letters, digits and `-`, such as `api-gateway`",
+    ),
 ]
 """A namespace, a service, a container: a label of RFC 1123. It never begins with `-`, so it is no option either."""
 
@@ -85,7 +99,13 @@ KubernetesObject: TypeAlias = Annotated[
 """A pod, a deployment, a node: labels of RFC 1123 joined by dots (a DNS subdomain)."""
 
 HostName: TypeAlias = Annotated[
-    str, _text(_HOST, "db1.example.com", 253, "be the name of a host without a port, such as `db1.example.com`")
+    str,
+    _text(
+        _HOST,
+        "db1.example.com",
+        253,
+        "be the name of a host without a port, such as `db1.example.com`",
+    ),
 ]
 """A name of DNS (RFC 1123), or an IPv4 address, without a port. What it resolves to is not looked at."""
 
@@ -115,7 +135,9 @@ OneLine: TypeAlias = Annotated[
 def _relative(path: str) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts:
-        raise ValueError("must stay below its folder: neither `..` nor a `/` at the start")
+        raise ValueError(
+            "must stay below its folder: neither `..` nor a `/` at the start"
+        )
     return "/".join(parts) or "."
 
 
@@ -134,7 +156,8 @@ RelativePath: TypeAlias = Annotated[
 It says nothing of links: whoever opens it must not follow them.
 """
 
-_REST = r"([/?#][!-\[\]-~]*)?"  # what can be seen of ASCII but `\\`, which some parsers take for a `/`
+# what can be seen of ASCII but `\\`, which some parsers take for a `/`
+_REST = r"([/?#][!-\[\]-~]*)?"
 
 
 def _with_a_port(url: str) -> str:
@@ -164,7 +187,14 @@ def url_at(*hosts: str) -> Any:
         ToolDefinitionError: A host is none.
     """
     if not hosts or not all(re.fullmatch(_HOST, host) for host in hosts):
-        raise ToolDefinitionError(f"url_at takes the hosts that may be named, such as 'example.com'; got {hosts!r}")
+        raise ToolDefinitionError(
+            f"url_at takes the hosts that may be named, such as 'example.com'; got {hosts!r}"
+        )
     named = "|".join(host.lower().replace(".", r"\.") for host in hosts)
     example = f"https://{hosts[0]}/a"
-    return _text(rf"https://({named}){_REST}", example, 2048, f"be an https address at {' or '.join(hosts)}")
+    return _text(
+        rf"https://({named}){_REST}",
+        example,
+        2048,
+        f"be an https address at {' or '.join(hosts)}",
+    )

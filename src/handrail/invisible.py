@@ -39,7 +39,10 @@ _WIDE_SPACE = "\u3000"
 
 def is_unseen(char: str) -> bool:
     """Whether nothing is shown for a character, nor any space."""
-    return unicodedata.category(char) in ("Cf", "Cc") or _compiled(_IGNORABLE).match(char) is not None
+    return (
+        unicodedata.category(char) in ("Cf", "Cc")
+        or _compiled(_IGNORABLE).match(char) is not None
+    )
 
 
 def hides(char: str) -> bool:
@@ -50,7 +53,10 @@ def hides(char: str) -> bool:
     """
     if char == _AS_PICTURE:
         return False
-    return unicodedata.category(char) in _UNPRINTED or _compiled(_IGNORABLE + "|" + _OVERLAY).match(char) is not None
+    return (
+        unicodedata.category(char) in _UNPRINTED
+        or _compiled(_IGNORABLE + "|" + _OVERLAY).match(char) is not None
+    )
 
 
 def misleads(char: str) -> bool:
@@ -62,7 +68,9 @@ def misleads(char: str) -> bool:
     if hides(char) or char == _AS_PICTURE:
         return True
     category = unicodedata.category(char)
-    return category in ("Co", "Cn") or (category == "Zs" and char not in (" ", _WIDE_SPACE))
+    return category in ("Co", "Cn") or (
+        category == "Zs" and char not in (" ", _WIDE_SPACE)
+    )
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -73,7 +81,9 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(char) if char not in keep and hides(char) else char for char in text)
+    return "".join(
+        _escaped(char) if char not in keep and hides(char) else char for char in text
+    )
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -88,9 +98,21 @@ _NOT_PLAIN = r"[^\n\x20-\x7e\u3001-\u312f\u4e00-\u9fff\uff01-\uff5e]"
 
 def _in_json(found: re.Match[str]) -> str:
     char = found[0]
-    return f"\\u{ord(char):04x}" if char == "\x7f" else json.dumps(char)[1:-1] if hides(char) else char
+    return (
+        f"\\u{ord(char):04x}"
+        if char == "\x7f"
+        else json.dumps(char)[1:-1]
+        if hides(char)
+        else char
+    )
 
 
 def _escaped(char: str) -> str:
     code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )

@@ -31,7 +31,10 @@ class RaisedElsewhere(RuntimeError):
 
     def __init__(self, text: str, kind: str, place: str) -> None:
         super().__init__(_visible(text, _LONGEST_TEXT))
-        self.kind, self.place = _visible(kind, _LONGEST_WORD), _visible(place, _LONGEST_WORD)
+        self.kind, self.place = (
+            _visible(kind, _LONGEST_WORD),
+            _visible(place, _LONGEST_WORD),
+        )
 
 
 def _visible(text: str, most: int) -> str:
@@ -39,7 +42,11 @@ def _visible(text: str, most: int) -> str:
 
 
 def log_exception(
-    what: str, error: BaseException, function: Any = None, *, redacted: Callable[[str], str] | None = None
+    what: str,
+    error: BaseException,
+    function: Any = None,
+    *,
+    redacted: Callable[[str], str] | None = None,
 ) -> None:
     """Log that something raised, as `what`: a sentence without contents.
 
@@ -48,9 +55,16 @@ def log_exception(
         redacted: Returns the traceback without known secrets.
     """
     if isinstance(error, RaisedElsewhere):
-        log.warning("%s: %s in %s, as told from its sandbox", what, error.kind, error.place)
+        log.warning(
+            "%s: %s in %s, as told from its sandbox", what, error.kind, error.place
+        )
     else:
-        log.warning("%s: %s%s", what, type(error).__name__, _place(error.__traceback__, function))
+        log.warning(
+            "%s: %s%s",
+            what,
+            type(error).__name__,
+            _place(error.__traceback__, function),
+        )
     if redacted is None:
         log.debug("%s", what, exc_info=error)
     elif log.isEnabledFor(logging.DEBUG):
@@ -59,11 +73,19 @@ def log_exception(
 
 def _place(trace: TracebackType | None, function: Any) -> str:
     """Return where an exception was raised: the last frame of its traceback, or the last one in the function's file."""
-    own = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    own = (
+        getattr(inspect.unwrap(function), "__code__", None)
+        if callable(function)
+        else None
+    )
     last = (own, own.co_firstlineno) if own is not None else None
     while trace is not None:
         code = trace.tb_frame.f_code
         if own is None or code.co_filename == own.co_filename:
             last = code, trace.tb_lineno
         trace = trace.tb_next
-    return f" in {last[0].co_name} ({PurePath(last[0].co_filename).name}:{last[1]})" if last else ""
+    return (
+        f" in {last[0].co_name} ({PurePath(last[0].co_filename).name}:{last[1]})"
+        if last
+        else ""
+    )

@@ -65,13 +65,17 @@ class Turn(Struct, frozen=True):
 
     def __eq__(self, other: object) -> bool:
         """Whether the same was said, whatever a provider wrapped it in."""
-        return isinstance(other, Turn) and all(getattr(self, name) == getattr(other, name) for name in _SAID)
+        return isinstance(other, Turn) and all(
+            getattr(self, name) == getattr(other, name) for name in _SAID
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(getattr(self, name) for name in _SAID))
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SAID if getattr(self, name))
+        said = ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in _SAID if getattr(self, name)
+        )
         return f"Turn({said})"
 
 
@@ -172,7 +176,12 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
 
 
 def conversation_of(
-    opening: str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]], *, system: str = ""
+    opening: str
+    | Message
+    | Mapping[str, Json]
+    | Iterable[Message | Mapping[str, Json]],
+    *,
+    system: str = "",
 ) -> list[Message]:
     """Return messages from a question, from messages, or from dictionaries in the chat form that every tool exports.
 
@@ -196,7 +205,9 @@ def _message(spoken: Message | Json) -> Message:
         return spoken
     if not isinstance(spoken, Mapping):
         what = type(spoken).__name__
-        raise ConfigError(f"a message is a dictionary with a role, or one such as `hr.UserMessage`, not {what}")
+        raise ConfigError(
+            f"a message is a dictionary with a role, or one such as `hr.UserMessage`, not {what}"
+        )
     role = spoken.get("role")
     content = spoken.get("content")
     text = content if isinstance(content, str) else _text_of(content)
@@ -204,27 +215,44 @@ def _message(spoken: Message | Json) -> Message:
         case "system" | "developer":
             return SystemMessage(text)
         case "user":
-            return UserMessage(text, () if isinstance(content, str) or content is None else tuple(content))
+            return UserMessage(
+                text,
+                () if isinstance(content, str) or content is None else tuple(content),
+            )
         case "assistant":
             calls = [_call(call) for call in spoken.get("tool_calls") or ()]
             finish: Finish = "calls" if calls else "stop"
             return AssistantMessage(
-                Turn(text, calls=calls, finish=finish, refusal=str(spoken.get("refusal") or ""), raw=spoken)
+                Turn(
+                    text,
+                    calls=calls,
+                    finish=finish,
+                    refusal=str(spoken.get("refusal") or ""),
+                    raw=spoken,
+                )
             )
         case "tool":
             called = str(spoken.get("tool_call_id", ""))
-            return ToolMessage(ToolResult(called, str(spoken.get("name", "")), value=text, text=text))
+            return ToolMessage(
+                ToolResult(called, str(spoken.get("name", "")), value=text, text=text)
+            )
         case _:
-            raise ConfigError(f"a message has the role {role!r}; it is system, developer, user, assistant or tool")
+            raise ConfigError(
+                f"a message has the role {role!r}; it is system, developer, user, assistant or tool"
+            )
 
 
 def _text_of(content: Json) -> str:
-    return "".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+    return "".join(
+        part.get("text", "") for part in content or () if isinstance(part, Mapping)
+    )
 
 
 def _call(call: Mapping[str, Json]) -> ToolCall:
     function = call.get("function") or call
     arguments = function.get("arguments", "{}")
     if not isinstance(arguments, str):
-        raise ConfigError(f"the arguments of call {call.get('id')!r} are not a string; the chat form holds JSON text")
+        raise ConfigError(
+            f"the arguments of call {call.get('id')!r} are not a string; the chat form holds JSON text"
+        )
     return ToolCall(str(call.get("id", "")), str(function.get("name", "")), arguments)

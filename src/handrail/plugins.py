@@ -38,7 +38,9 @@ _PROMPTS = {
 }
 # fmt: on
 PROMPTS: dict[str, str] = {
-    name: f"handrail.dialects.prompts.{module}:DIALECTS" for module, names in _PROMPTS.items() for name in names
+    name: f"handrail.dialects.prompts.{module}:DIALECTS"
+    for module, names in _PROMPTS.items()
+    for name in names
 }
 """Where the prompts of open models are, by the name of their dialect. A model is named with it too, unless a provider
 has the name: `hermes:NAME@ADDRESS`."""
@@ -66,7 +68,8 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
     "selectors": dict.fromkeys(
-        ("auto", "all", "bm25", "search", "two-stage"), "handrail.selectors.strategies:SELECTORS"
+        ("auto", "all", "bm25", "search", "two-stage"),
+        "handrail.selectors.strategies:SELECTORS",
     ),
     "sandboxes": dict.fromkeys(("bubblewrap", "process"), "handrail.sandboxes:KNOWN"),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
@@ -107,4 +110,6 @@ def load(kind: str, name: str) -> Any:
             return point.load()
     meant = " or ".join(map(repr, get_close_matches(name, known(kind), n=2)))
     near = f"did you mean {meant}? " if meant else ""
-    raise ConfigError(f"there is no {kind.removesuffix('s')} {name!r}; {near}known are {', '.join(known(kind))}")
+    raise ConfigError(
+        f"there is no {kind.removesuffix('s')} {name!r}; {near}known are {', '.join(known(kind))}"
+    )

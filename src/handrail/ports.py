@@ -12,7 +12,15 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
-from handrail.effects import Approval, AskHuman, Claim, Claimed, Renew, Settle, SettledState
+from handrail.effects import (
+    Approval,
+    AskHuman,
+    Claim,
+    Claimed,
+    Renew,
+    Settle,
+    SettledState,
+)
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
 from handrail.futures import StoreAnswer
@@ -85,7 +93,9 @@ class RunStore(Protocol):
     `tests/stores/contract.py` is the suite that every one inherits.
     """
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> StoreAnswer[StoredRun]:
+    def begin_run(
+        self, record: RunRecord, *, new: bool = False
+    ) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
 
         Its takeovers grow by one where its owner has left it under way (`process_identity.has_left`), and are none
@@ -118,7 +128,9 @@ class RunStore(Protocol):
         """Return a run and its steps, in the order in which they came, without taking it over."""
         ...
 
-    def list_runs(self, *, status: str = "", most: int = 100) -> StoreAnswer[Sequence[RunRecord]]:
+    def list_runs(
+        self, *, status: str = "", most: int = 100
+    ) -> StoreAnswer[Sequence[RunRecord]]:
         """Return runs without their steps, the newest first."""
         ...
 
@@ -135,7 +147,9 @@ class RunStore(Protocol):
 class ApprovalStore(Protocol):
     """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
 
-    def ask(self, question: ApprovalRequest, *, within_s: float) -> StoreAnswer[ApprovalRequest]:
+    def ask(
+        self, question: ApprovalRequest, *, within_s: float
+    ) -> StoreAnswer[ApprovalRequest]:
         """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
 
         One that more people must agree to than when it was asked is open again, for as long; see
@@ -144,7 +158,13 @@ class ApprovalStore(Protocol):
         ...
 
     def decide(
-        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+        self,
+        id: str,
+        *,
+        granted: bool,
+        by: str,
+        reason: str = "",
+        edited: Mapping[str, Json] | None = None,
     ) -> StoreAnswer[ApprovalRequest | None]:
         """Record a person's word on an open question; return it as it stands now, None when there is none.
 
@@ -156,7 +176,9 @@ class ApprovalStore(Protocol):
         """Consume an approval. True for exactly one caller."""
         ...
 
-    def list_approvals(self, *, state: str = "open", run_id: str = "") -> StoreAnswer[Sequence[ApprovalRequest]]:
+    def list_approvals(
+        self, *, state: str = "open", run_id: str = ""
+    ) -> StoreAnswer[Sequence[ApprovalRequest]]:
         """Return questions, the oldest first."""
         ...
 
@@ -180,7 +202,9 @@ class StandingApprovalStore(Protocol):
         """Keep a standing approval; one that was revoked is in force again."""
         ...
 
-    def list_standing_approvals(self, *, tool: str = "") -> StoreAnswer[Sequence[StandingApproval]]:
+    def list_standing_approvals(
+        self, *, tool: str = ""
+    ) -> StoreAnswer[Sequence[StandingApproval]]:
         """Return those that are in force, the oldest first."""
         ...
 
@@ -193,7 +217,9 @@ class StandingApprovalStore(Protocol):
 class LedgerStore(Protocol):
     """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
 
-    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> StoreAnswer[Sequence[WriteRecord]]:
+    def list_writes(
+        self, *, state: str = "", run_id: str = "", most: int = 100
+    ) -> StoreAnswer[Sequence[WriteRecord]]:
         """Return writes, the newest first.
 
         Args:
@@ -216,7 +242,9 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def release(self, scope: str, key: str, *, fence: int, by: str) -> StoreAnswer[bool]:
+    def release(
+        self, scope: str, key: str, *, fence: int, by: str
+    ) -> StoreAnswer[bool]:
         """Free the key of a write that was done and has been taken back, so that the act can be performed again.
 
         False when the write of this fence is not `done`: the key was freed already, or the write was made again.
@@ -232,7 +260,9 @@ class AuditStore(Protocol):
         """Add to the log, in this order, all or nothing."""
         ...
 
-    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> StoreAnswer[Sequence[AuditRecord]]:
+    def log(
+        self, *, after: int = 0, run_id: str = "", most: int = 1000
+    ) -> StoreAnswer[Sequence[AuditRecord]]:
         """Return records in order, those after a number."""
         ...
 
@@ -413,7 +443,9 @@ class Sandbox(Protocol):
         ...
 
 
-Approver: TypeAlias = Callable[[AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"]
+Approver: TypeAlias = Callable[
+    [AskHuman], "Awaitable[Approval | bool | None] | Approval | bool | None"
+]
 """Whoever is asked, sync or async. True and False are short for an `Approval`; None means nobody is there."""
 
 

@@ -77,7 +77,11 @@ def _is_seen_from_here(owner: str) -> bool:
     """Whether a name is that of a process of this machine, and of this container."""
     named, _, beginning = owner.rpartition(":")
     host, _, number = named.rpartition(":")
-    return host == gethostname() and number.isdecimal() and not _is_of_another_room(beginning)
+    return (
+        host == gethostname()
+        and number.isdecimal()
+        and not _is_of_another_room(beginning)
+    )
 
 
 def _beginning(number: int) -> str:
@@ -88,7 +92,9 @@ def _beginning(number: int) -> str:
     try:
         if str(Path("/proc/self").readlink()) != str(os.getpid()):
             return ""  # what lies there are the processes of another room
-        state, *fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        state, *fields = (
+            Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        )
         # Its threads may outlive the first one; with none beside it, nothing of it runs any more (proc_pid_stat(5)).
         if state in "ZX" and int(fields[16]) <= 1:
             return "ended"
@@ -118,7 +124,11 @@ def _room() -> str:
     try:
         numbers = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         clock = Path("/proc/self/ns/time")
-        told = str(clock.readlink()).strip("time:[]") if clock.is_symlink() else _FIRST_CLOCK
+        told = (
+            str(clock.readlink()).strip("time:[]")
+            if clock.is_symlink()
+            else _FIRST_CLOCK
+        )
     except OSError:
         return ""
     return numbers if told == _FIRST_CLOCK else f"{numbers}.{told}"

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from handrail.testing.cassettes import Cassette
     from handrail.testing.crashes import Crash
 
-_BOUNDARIES = ("before claim", "after claim", "after effect", "after settle", "after journal")
+_BOUNDARIES = (
+    "before claim",
+    "after claim",
+    "after effect",
+    "after settle",
+    "after journal",
+)
 
 
 @pytest.fixture(params=_BOUNDARIES, ids=lambda boundary: boundary.replace(" ", "-"))
@@ -33,7 +39,9 @@ def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--record-cassettes`."""
     told = "ask real models and run real tools, and write what they say to the cassettes of the tests that run"
-    parser.getgroup("handrail").addoption("--record-cassettes", action="store_true", help=told)
+    parser.getgroup("handrail").addoption(
+        "--record-cassettes", action="store_true", help=told
+    )
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ from handrail.process_identity import has_died_here, has_left, is_gone
 JOURNAL_V = 1
 """The version of what runs and steps hold. A run of a newer one is refused."""
 
-RecordStatus: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "poisoned"]
+RecordStatus: TypeAlias = Literal[
+    "queued", "running", "waiting", "done", "failed", "cancelled", "poisoned"
+]
 """How a kept run stands. `done` is every end that a resume would not change; `Run.status` says which. `queued` is a run
 that its process left unfinished: any process may resume it."""
 
@@ -75,7 +77,9 @@ class RunRecord(Struct, frozen=True):
     @property
     def is_poisoned(self) -> bool:
         """Whether it seems to be the run that kills its processes, or kills them soon enough."""
-        return self.status == "poisoned" or (self.status == "running" and self.takeovers >= MOST_TAKEOVERS)
+        return self.status == "poisoned" or (
+            self.status == "running" and self.takeovers >= MOST_TAKEOVERS
+        )
 
     def takeovers_at(self, now: float) -> int:
         """Return how many takeovers there are once somebody takes it now. Who is at work has not died in it."""
@@ -85,10 +89,16 @@ class RunRecord(Struct, frozen=True):
 
     def name_taken(self) -> RunNameTaken:
         """Return the error for a new run with this run's name."""
-        stands, advice = "", f"resume({self.run_id!r}) tells its end again or goes on with it"
+        stands, advice = (
+            "",
+            f"resume({self.run_id!r}) tells its end again or goes on with it",
+        )
         if self.status == "running" and self.owner and not is_gone(self.owner):
             process = self.owner.rpartition(":")[0] or self.owner
-            stands, advice = f", and is being carried out by the process {process}", "wait for its end"
+            stands, advice = (
+                f", and is being carried out by the process {process}",
+                "wait for its end",
+            )
         return RunNameTaken(
             f"a run {self.run_id!r} is kept already{stands}: {advice}, or give the new one another name"
         )
@@ -118,7 +128,9 @@ class JournalEntry(Struct, frozen=True):
 RUN_CANCELLED = "the run was cancelled"
 """The reason of a question that was closed without an answer."""
 
-ApprovalState: TypeAlias = Literal["open", "approved", "denied", "expired", "used", "cancelled"]
+ApprovalState: TypeAlias = Literal[
+    "open", "approved", "denied", "expired", "used", "cancelled"
+]
 
 
 class ApprovalRequest(Struct, frozen=True):
@@ -165,7 +177,12 @@ class ApprovalRequest(Struct, frozen=True):
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
 
     def with_decision(
-        self, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+        self,
+        *,
+        granted: bool,
+        by: str,
+        reason: str = "",
+        edited: Mapping[str, Json] | None = None,
     ) -> ApprovalRequest:
         """Return the question once a person has spoken: decided; or open until more agree, where several must.
 
@@ -175,14 +192,24 @@ class ApprovalRequest(Struct, frozen=True):
             return self
         if not granted or self.required_approvals == 1:
             return replace(
-                self, state="approved" if granted else "denied", by=by, decision_reason=reason, edited=edited
+                self,
+                state="approved" if granted else "denied",
+                by=by,
+                decision_reason=reason,
+                edited=edited,
             )
         if edited is not None or not_counted(by, self.agreed, self.principal):
             return self
         agreed = (*self.agreed, by.strip())
         if len(agreed) < self.required_approvals:
             return replace(self, agreed=agreed)
-        return replace(self, state="approved", by=" and ".join(agreed), decision_reason=reason, agreed=agreed)
+        return replace(
+            self,
+            state="approved",
+            by=" and ".join(agreed),
+            decision_reason=reason,
+            agreed=agreed,
+        )
 
     def at(self, now: float) -> ApprovalRequest:
         """Return the request with its state at this time: one that is open, or approved and unused, may expire."""
@@ -198,10 +225,19 @@ class ApprovalRequest(Struct, frozen=True):
 
     def requiring(self, required_approvals: int) -> ApprovalRequest:
         """Return the question with more required approvals: it is open again, and the earlier ones do not count."""
-        if required_approvals <= self.required_approvals or self.state not in ("open", "approved"):
+        if required_approvals <= self.required_approvals or self.state not in (
+            "open",
+            "approved",
+        ):
             return self
         return replace(
-            self, required_approvals=required_approvals, state="open", by="", decision_reason="", edited=None, agreed=()
+            self,
+            required_approvals=required_approvals,
+            state="open",
+            by="",
+            decision_reason="",
+            edited=None,
+            agreed=(),
         )
 
 
@@ -253,7 +289,9 @@ class WriteRecord(Struct, frozen=True):
 
     def is_abandoned(self, now: float) -> bool:
         """Whether it has no end and nobody performs it any more: its process has died, or its lease is over."""
-        return self.state == "claimed" and (self.lease_until < now or has_died_here(self.owner))
+        return self.state == "claimed" and (
+            self.lease_until < now or has_died_here(self.owner)
+        )
 
     def state_at(self, now: float) -> str:
         """Return the state as people see it: an abandoned write is in doubt."""
@@ -281,4 +319,7 @@ class AuditRecord(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """Return the record as one line of an export holds it."""
-        return {name: getattr(self, name) for name in ("seq", "at", "run_id", "event", "body", "prev", "hash")}
+        return {
+            name: getattr(self, name)
+            for name in ("seq", "at", "run_id", "event", "body", "prev", "hash")
+        }

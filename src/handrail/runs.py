@@ -14,7 +14,14 @@ from handrail.core.conversation import Status
 from handrail.core.results import plain
 from handrail.errors import Json
 from handrail.invisible import json_text
-from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
@@ -52,7 +59,11 @@ class Run(Struct, Generic[T_co], frozen=True):
 
     def transcript(self, *, debug: bool = False) -> str:
         """Return the run as text: question and answer for a user; with `debug` every message, call and result."""
-        return "\n".join(_visible(line) for message in self.messages for line in (_debug if debug else _human)(message))
+        return "\n".join(
+            _visible(line)
+            for message in self.messages
+            for line in (_debug if debug else _human)(message)
+        )
 
     def as_json(self) -> dict[str, Json]:
         """Return the run as one JSON document, as `--json` prints it."""
@@ -68,13 +79,20 @@ class Run(Struct, Generic[T_co], frozen=True):
             "output_tokens": self.spent.usage.output_tokens,
             "seconds": round(self.seconds, 3),
             **({} if self.output is None else {"output": plain(self.output)}),
-            "results": [_result(message) for message in self.messages if isinstance(message, ToolMessage)],
+            "results": [
+                _result(message)
+                for message in self.messages
+                if isinstance(message, ToolMessage)
+            ],
         }
 
 
 def _visible(text: str) -> str:
     """Escape what a terminal would obey, and set lines that follow apart: nobody forges a line of a transcript."""
-    shown = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+    shown = "".join(
+        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
+        for char in text
+    )
     return shown.replace("\n", "\n    ")
 
 
@@ -125,7 +143,11 @@ def _result_line(result: ToolResult) -> str:
 
 def _result(message: ToolMessage) -> dict[str, Json]:
     result = message.result
-    document: dict[str, Json] = {"call_id": result.call_id, "tool": result.name, "ok": result.ok}
+    document: dict[str, Json] = {
+        "call_id": result.call_id,
+        "tool": result.name,
+        "ok": result.ok,
+    }
     document["attempts"] = result.attempts
     if result.repairs:
         document["repairs"] = list(result.repairs)

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
@@ -23,7 +30,14 @@ from handrail.core.retries import Backoff
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.asyncio_scheduler import AsyncioScheduler
-from handrail.engine.engine import AskTurn, CallFunction, Engine, PerformBatch, Verb, refuse_assignment
+from handrail.engine.engine import (
+    AskTurn,
+    CallFunction,
+    Engine,
+    PerformBatch,
+    Verb,
+    refuse_assignment,
+)
 from handrail.engine.executor import BatchExecutor
 from handrail.engine.verbs import ResumeOptions, RunOptions
 from handrail.errors import Json
@@ -118,7 +132,8 @@ class Runtime:
         object.__setattr__(self, "_engine", engine)
         object.__setattr__(self, "_scheduler", None)
 
-    if not TYPE_CHECKING:  # type checkers see properties without setters, and refuse any other name
+    # type checkers see properties without setters, and refuse any other name
+    if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
             refuse_assignment(self, name)
@@ -161,7 +176,7 @@ class Runtime:
     @property
     def result_bytes(self) -> int:
         """How much of a result the model reads, in bytes of UTF-8."""
-        return self._engine.result_bytes
+        return self._engine.settings.result_bytes
 
     # ------------------------------------------------------------------ calls
 
@@ -183,7 +198,9 @@ class Runtime:
         Raises:
             MissingInjection: The tool needs a value that `inject` does not have.
         """
-        return await self._perform(verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject))
+        return await self._perform(
+            verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject)
+        )
 
     async def handle(
         self,
@@ -202,7 +219,14 @@ class Runtime:
             dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
         """
         return await self._perform(
-            verbs.handle(self._engine, message, run=run, deps=deps, inject=inject, dialect=dialect)
+            verbs.handle(
+                self._engine,
+                message,
+                run=run,
+                deps=deps,
+                inject=inject,
+                dialect=dialect,
+            )
         )
 
     # ------------------------------------------------------------------ runs
@@ -263,18 +287,35 @@ class Runtime:
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
         """
-        return await self._perform(verbs.run(self._engine, question, model=model, output=output, **options))
+        return await self._perform(
+            verbs.run(self._engine, question, model=model, output=output, **options)
+        )
 
     @overload
     async def resume(
-        self, run_id: str, *, output: type[T], anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: type[T],
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
     async def resume(
-        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: object = None,
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     async def resume(
-        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: object = None,
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """Resume a run that was interrupted, waits for a person, or ended by its budget; in any process.
 
@@ -295,13 +336,21 @@ class Runtime:
             RunUnderWay: Another process drives it, which lives.
             JournalMismatch: What was stored cannot be read by this version.
         """
-        return await self._perform(verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options))
+        return await self._perform(
+            verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options)
+        )
 
     @overload
-    async def replay(self, run_id: str, *, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
+    async def replay(
+        self, run_id: str, *, output: type[T], **options: Unpack[ResumeOptions]
+    ) -> Run[T]: ...
     @overload
-    async def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]: ...
-    async def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]:
+    async def replay(
+        self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]: ...
+    async def replay(
+        self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]:
         """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
 
         Args:
@@ -310,16 +359,35 @@ class Runtime:
         Raises:
             JournalMismatch: The journal ends before the run does.
         """
-        return await self._perform(verbs.replay(self._engine, run_id, output=output, **options))
+        return await self._perform(
+            verbs.replay(self._engine, run_id, output=output, **options)
+        )
 
     @overload
-    async def fork(self, run_id: str, *, at_turn: int, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: type[T],
+        **options: Unpack[ResumeOptions],
+    ) -> Run[T]: ...
     @overload
     async def fork(
-        self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     async def fork(
-        self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """Begin a new run with the first turns of another, and ask the model again from `at_turn` on.
 
@@ -328,7 +396,9 @@ class Runtime:
         Args:
             options: As for `resume`.
         """
-        return await self._perform(verbs.fork(self._engine, run_id, at_turn=at_turn, output=output, **options))
+        return await self._perform(
+            verbs.fork(self._engine, run_id, at_turn=at_turn, output=output, **options)
+        )
 
     async def workflow(
         self,
@@ -358,7 +428,14 @@ class Runtime:
         """
         return await self._perform(
             workflows.workflow(
-                self._engine, fn, arguments, run_id=run_id, budget=budget, deps=deps, inject=inject, options=options
+                self._engine,
+                fn,
+                arguments,
+                run_id=run_id,
+                budget=budget,
+                deps=deps,
+                inject=inject,
+                options=options,
             )
         )
 
@@ -400,7 +477,10 @@ class Runtime:
         """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""
 
         def start(observer: Observer) -> Awaitable[Run[Any]]:
-            observed: RunOptions = {**options, "observers": (*options.get("observers", ()), observer)}
+            observed: RunOptions = {
+                **options,
+                "observers": (*options.get("observers", ()), observer),
+            }
             return self.run(question, model=model, output=output, **observed)
 
         return RunStream(start)
@@ -411,7 +491,9 @@ class Runtime:
         """Return what a stored run has written and its tools can take back, the newest first."""
         return await self._perform(verbs.undoable(self._engine, run_id))
 
-    async def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
+    async def undo(
+        self, run_id: str, steps: Sequence[str] | None = None
+    ) -> list[ToolResult]:
         """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
 
         Each is a write of its own, once at most, and frees the key of what it took back. Whoever calls this decides;
@@ -463,9 +545,13 @@ class Runtime:
                         await self._perform_batch(request.active, request.batch)
                         answer = None
                     elif isinstance(request, AskTurn):
-                        answer = await self._engine.asker.ask(request.active, request.model, request.asked)
+                        answer = await self._engine.asker.ask(
+                            request.active, request.model, request.asked
+                        )
                     elif isinstance(request, CallFunction):
-                        answer = await workflows.call_function(self._engine, self._perform, request)
+                        answer = await workflows.call_function(
+                            self._engine, self._perform, request
+                        )
                     else:
                         answer = await wait_for(request)
                 except BaseException as error:

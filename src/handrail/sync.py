@@ -26,7 +26,14 @@ from handrail.core.policy import Policy
 from handrail.core.retries import Backoff
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.active_run import ActiveRun, new_run_id
-from handrail.engine.engine import AskTurn, CallFunction, Engine, PerformBatch, Verb, refuse_assignment
+from handrail.engine.engine import (
+    AskTurn,
+    CallFunction,
+    Engine,
+    PerformBatch,
+    Verb,
+    refuse_assignment,
+)
 from handrail.engine.executor import BatchExecutor
 from handrail.engine.thread_scheduler import LoopThread, ThreadScheduler
 from handrail.engine.verbs import ResumeOptions, RunOptions
@@ -101,7 +108,8 @@ class SyncRuntime:
         object.__setattr__(self, "_engine", engine)
         object.__setattr__(self, "_loop_thread", LoopThread())
 
-    if not TYPE_CHECKING:  # type checkers see properties without setters, and refuse any other name
+    # type checkers see properties without setters, and refuse any other name
+    if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
             refuse_assignment(self, name)
@@ -144,7 +152,7 @@ class SyncRuntime:
     @property
     def result_bytes(self) -> int:
         """See `Runtime.result_bytes`."""
-        return self._engine.result_bytes
+        return self._engine.settings.result_bytes
 
     # ------------------------------------------------------------------ calls
 
@@ -158,7 +166,9 @@ class SyncRuntime:
         inject: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """See `Runtime.call`."""
-        return self._perform(verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject))
+        return self._perform(
+            verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject)
+        )
 
     def handle(
         self,
@@ -170,7 +180,16 @@ class SyncRuntime:
         dialect: str = "openai-chat",
     ) -> Any:
         """See `Runtime.handle`."""
-        return self._perform(verbs.handle(self._engine, message, run=run, deps=deps, inject=inject, dialect=dialect))
+        return self._perform(
+            verbs.handle(
+                self._engine,
+                message,
+                run=run,
+                deps=deps,
+                inject=inject,
+                dialect=dialect,
+            )
+        )
 
     # ------------------------------------------------------------------ runs
 
@@ -210,39 +229,87 @@ class SyncRuntime:
         **options: Unpack[RunOptions],
     ) -> Run[Any]:
         """See `Runtime.run`."""
-        return self._perform(verbs.run(self._engine, question, model=model, output=output, **options))
+        return self._perform(
+            verbs.run(self._engine, question, model=model, output=output, **options)
+        )
 
     @overload
     def resume(
-        self, run_id: str, *, output: type[T], anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: type[T],
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[T]: ...
     @overload
     def resume(
-        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: object = None,
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
     def resume(
-        self, run_id: str, *, output: object = None, anyway: bool = False, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        output: object = None,
+        anyway: bool = False,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]:
         """See `Runtime.resume`."""
-        return self._perform(verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options))
+        return self._perform(
+            verbs.resume(self._engine, run_id, output=output, anyway=anyway, **options)
+        )
 
     @overload
-    def replay(self, run_id: str, *, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
+    def replay(
+        self, run_id: str, *, output: type[T], **options: Unpack[ResumeOptions]
+    ) -> Run[T]: ...
     @overload
-    def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]: ...
-    def replay(self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]:
+    def replay(
+        self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]: ...
+    def replay(
+        self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]:
         """See `Runtime.replay`."""
-        return self._perform(verbs.replay(self._engine, run_id, output=output, **options))
+        return self._perform(
+            verbs.replay(self._engine, run_id, output=output, **options)
+        )
 
-    @overload
-    def fork(self, run_id: str, *, at_turn: int, output: type[T], **options: Unpack[ResumeOptions]) -> Run[T]: ...
     @overload
     def fork(
-        self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: type[T],
+        **options: Unpack[ResumeOptions],
+    ) -> Run[T]: ...
+    @overload
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: object = None,
+        **options: Unpack[ResumeOptions],
     ) -> Run[Any]: ...
-    def fork(self, run_id: str, *, at_turn: int, output: object = None, **options: Unpack[ResumeOptions]) -> Run[Any]:
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at_turn: int,
+        output: object = None,
+        **options: Unpack[ResumeOptions],
+    ) -> Run[Any]:
         """See `Runtime.fork`."""
-        return self._perform(verbs.fork(self._engine, run_id, at_turn=at_turn, output=output, **options))
+        return self._perform(
+            verbs.fork(self._engine, run_id, at_turn=at_turn, output=output, **options)
+        )
 
     def workflow(
         self,
@@ -258,7 +325,14 @@ class SyncRuntime:
         """See `Runtime.workflow`."""
         return self._perform(
             workflows.workflow(
-                self._engine, fn, arguments, run_id=run_id, budget=budget, deps=deps, inject=inject, options=options
+                self._engine,
+                fn,
+                arguments,
+                run_id=run_id,
+                budget=budget,
+                deps=deps,
+                inject=inject,
+                options=options,
             )
         )
 
@@ -301,7 +375,10 @@ class SyncRuntime:
         options["run_id"] = run_id = options.get("run_id") or new_run_id()
 
         def start(observer: Observer) -> Run[Any]:
-            observed: RunOptions = {**options, "observers": (*options.get("observers", ()), observer)}
+            observed: RunOptions = {
+                **options,
+                "observers": (*options.get("observers", ()), observer),
+            }
             return self.run(question, model=model, output=output, **observed)
 
         return SyncRunStream(_stream_events(start, cancel=partial(self.cancel, run_id)))
@@ -348,10 +425,14 @@ class SyncRuntime:
                         self._perform_batch(request.active, request.batch)
                         answer = None
                     elif isinstance(request, AskTurn):
-                        asking = self._engine.asker.ask(request.active, request.model, request.asked)
+                        asking = self._engine.asker.ask(
+                            request.active, request.model, request.asked
+                        )
                         answer = self._loop_thread.result(asking)
                     elif isinstance(request, CallFunction):
-                        answer = workflows.call_function_blocking(self._engine, self._perform, request)
+                        answer = workflows.call_function_blocking(
+                            self._engine, self._perform, request
+                        )
                     else:
                         answer = result_now(request)
                 except BaseException as error:
@@ -409,7 +490,9 @@ class SyncRunStream(Generic[T]):
         self._events.close()
 
 
-def _stream_events(start: Callable[[Observer], Run[T]], cancel: Callable[[], Any]) -> Generator[Event, None, Run[T]]:
+def _stream_events(
+    start: Callable[[Observer], Run[T]], cancel: Callable[[], Any]
+) -> Generator[Event, None, Run[T]]:
     """Yield the events of a run that `start` drives in a thread of its own; return the run."""
     events: SimpleQueue[Event | None] = SimpleQueue()
     outcome: list[Run[T] | BaseException] = []
@@ -417,7 +500,8 @@ def _stream_events(start: Callable[[Observer], Run[T]], cancel: Callable[[], Any
     def work() -> None:
         try:
             outcome.append(start(events.put))
-        except BaseException as error:  # raised again below, in the thread of whoever asked
+        except BaseException as error:
+            # raised again below, in the thread of whoever asked
             outcome.append(error)
         finally:
             events.put(None)

@@ -37,8 +37,21 @@ from handrail.engine.active_run import ActiveRun, cancelled
 from handrail.engine.engine import CallFunction, Engine, Verb
 from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
-from handrail.errors import Code, ConfigError, Fenced, HandrailError, JournalMismatch, Json, StoreUnavailable
-from handrail.journal.codec import RunInput, budget_as_json, input_as_json, input_from_json
+from handrail.errors import (
+    Code,
+    ConfigError,
+    Fenced,
+    HandrailError,
+    JournalMismatch,
+    Json,
+    StoreUnavailable,
+)
+from handrail.journal.codec import (
+    RunInput,
+    budget_as_json,
+    input_as_json,
+    input_from_json,
+)
 from handrail.messages import Message, Options, Turn, UserMessage
 from handrail.parsing import jsontext
 from handrail.ports import Model, Observer, Selector
@@ -87,7 +100,9 @@ class Steps:
         deps: Whatever was passed as `deps=`.
     """
 
-    def __init__(self, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, engine: Engine, active: ActiveRun, options: Mapping[str, Any]
+    ) -> None:
         self.run_id = active.id
         self.deps = active.deps
         self._engine = engine
@@ -98,41 +113,62 @@ class Steps:
 
     # ------------------------------------------------------------------ the steps as verbs
 
-    def _call(self, name: str, arguments: Mapping[str, Json] | str | None) -> Verb[ToolResult]:
+    def _call(
+        self, name: str, arguments: Mapping[str, Json] | str | None
+    ) -> Verb[ToolResult]:
         number = self._next_number()
         if self._may_have_been_run(number):
-            self._check_was_no_run(number, name, (yield self._engine.runs.load_run(self._id_of_run(number))))
+            self._check_was_no_run(
+                number,
+                name,
+                (yield self._engine.runs.load_run(self._id_of_run(number))),
+            )
         try:
             return (yield from self._perform_call(number, name, arguments))
         except (Fenced, StoreUnavailable) as error:
             raise self._leave(ending_by_error(error)[0]) from error
 
-    def _perform_call(self, number: int, name: str, arguments: Mapping[str, Json] | str | None) -> Verb[ToolResult]:
+    def _perform_call(
+        self, number: int, name: str, arguments: Mapping[str, Json] | str | None
+    ) -> Verb[ToolResult]:
         engine = self._engine
         active = self._active
-        turn = Turn(calls=[ToolCall(f"step_{number}", name, arguments_text(arguments))], finish="calls")
+        turn = Turn(
+            calls=[ToolCall(f"step_{number}", name, arguments_text(arguments))],
+            finish="calls",
+        )
         if active.recording is not None:
             self._check_same_call(active.recording.answer(number), turn, number)
         tool = engine.callable_tools().resolve(name)
         if isinstance(tool, BaseTool):
             check_injected([tool], active.injected)
-        batch = yield from engine.open_batch(active, turn, number, slots=[CallPosition(0, "")])
+        batch = yield from engine.open_batch(
+            active, turn, number, slots=[CallPosition(0, "")]
+        )
         yield from engine.perform_turn(active, batch, number)
         result = batch.finished()[0]
         for each in (result, *batch.followed.values()):
             if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
-                raise self._leave(Ending("waiting", f"waiting for approval of {each.name}"))
+                raise self._leave(
+                    Ending("waiting", f"waiting for approval of {each.name}")
+                )
         if active.cancelled:
             raise self._leave(cancelled(active))
         return result
 
-    def _run(self, question: Any, output: object, options: StepOptions) -> Verb[Run[Any]]:
+    def _run(
+        self, question: Any, output: object, options: StepOptions
+    ) -> Verb[Run[Any]]:
         number = self._next_number()
         self._check_was_no_call(number)
         engine = self._engine
         active = self._active
         run_id = self._id_of_run(number)
-        stored = (yield engine.runs.load_run(run_id)) if active.recording is not None else None
+        stored = (
+            (yield engine.runs.load_run(run_id))
+            if active.recording is not None
+            else None
+        )
         stop = partial(engine.cancel, run_id)
         active.add_stop(stop)
         try:
@@ -140,14 +176,23 @@ class Steps:
                 self._check_may_begin(run_id)
                 try:
                     given = self._merge_options(options, output)
-                    return self._leave_unless_ended((yield from verbs.run(engine, question, run_id=run_id, **given)))
-                except ConfigError:  # another process that drives this workflow may have begun that run meanwhile
-                    stored = (yield engine.runs.load_run(run_id)) if active.recording else None
+                    return self._leave_unless_ended(
+                        (yield from verbs.run(engine, question, run_id=run_id, **given))
+                    )
+                except ConfigError:
+                    # another process that drives this workflow may have begun that run meanwhile
+                    stored = (
+                        (yield engine.runs.load_run(run_id))
+                        if active.recording
+                        else None
+                    )
                     if stored is None:
                         raise
             check_same_question(stored, question, options)
             given = self._merge_options(options, output, resuming=True)
-            return self._leave_unless_ended((yield from verbs.resume(engine, run_id, **given)))
+            return self._leave_unless_ended(
+                (yield from verbs.resume(engine, run_id, **given))
+            )
         finally:
             active.remove_stop(stop)
 
@@ -177,9 +222,15 @@ class Steps:
     def _may_have_been_run(self, number: int) -> bool:
         """Return whether a step that is now a call may have been a run before: only the store knows."""
         recording = self._active.recording
-        return recording is not None and recording.is_resumed and not recording.has_answer(number)
+        return (
+            recording is not None
+            and recording.is_resumed
+            and not recording.has_answer(number)
+        )
 
-    def _check_was_no_run(self, number: int, name: str, stored: StoredRun | None) -> None:
+    def _check_was_no_run(
+        self, number: int, name: str, stored: StoredRun | None
+    ) -> None:
         if stored is not None:
             raise JournalMismatch(
                 f"step {number} of workflow {self.run_id!r} was the run {stored.record.run_id!r} of a model and is now "
@@ -188,7 +239,11 @@ class Steps:
 
     def _check_was_no_call(self, number: int) -> None:
         recording = self._active.recording
-        if recording is not None and recording.has_answer(number) and (turn := recording.answer(number)) is not None:
+        if (
+            recording is not None
+            and recording.has_answer(number)
+            and (turn := recording.answer(number)) is not None
+        ):
             raise JournalMismatch(
                 f"step {number} of workflow {self.run_id!r} was {turn.calls[0].name}({turn.calls[0].arguments}) and "
                 "is now a run of a model; a workflow makes the same steps each time"
@@ -207,12 +262,20 @@ class Steps:
 
     def _check_may_begin(self, run_id: str) -> None:
         if self._active.recording is not None and self._active.recording.replaying:
-            raise JournalMismatch(f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now")
+            raise JournalMismatch(
+                f"workflow {self.run_id!r} has returned without {run_id!r}, and does no more now"
+            )
 
-    def _merge_options(self, options: StepOptions, output: object, *, resuming: bool = False) -> dict[str, Any]:
+    def _merge_options(
+        self, options: StepOptions, output: object, *, resuming: bool = False
+    ) -> dict[str, Any]:
         """Return the options of a model's run; resuming it takes fewer."""
         given = {**self._options, **options, "output": output}
-        return {name: value for name, value in given.items() if not (resuming and name in ONLY_AT_FIRST)}
+        return {
+            name: value
+            for name, value in given.items()
+            if not (resuming and name in ONLY_AT_FIRST)
+        }
 
 
 class Perform(Protocol):
@@ -234,7 +297,13 @@ class PerformBlocking(Protocol):
 class Workflow(Steps):
     """What an async workflow makes its steps with: several at once, if they are begun in the same order each time."""
 
-    def __init__(self, perform: Perform, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        perform: Perform,
+        engine: Engine,
+        active: ActiveRun,
+        options: Mapping[str, Any],
+    ) -> None:
         super().__init__(engine, active, options)
         self._perform = perform
         self._under_way: set[asyncio.Future[None]] = set()
@@ -254,7 +323,9 @@ class Workflow(Steps):
             self._under_way.discard(over)
             over.set_result(None)
 
-    async def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Json] | str | None = None
+    ) -> ToolResult:
         """Call a tool, with every check, as one step; whatever the tool did is in the result."""
         with self._step():
             return await self._perform(self._call(name, arguments))
@@ -290,11 +361,19 @@ class Workflow(Steps):
 class SyncWorkflow(Steps):
     """What a blocking workflow makes its steps with, one after the other."""
 
-    def __init__(self, perform: PerformBlocking, engine: Engine, active: ActiveRun, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        perform: PerformBlocking,
+        engine: Engine,
+        active: ActiveRun,
+        options: Mapping[str, Any],
+    ) -> None:
         super().__init__(engine, active, options)
         self._perform = perform
 
-    def call(self, name: str, arguments: Mapping[str, Json] | str | None = None) -> ToolResult:
+    def call(
+        self, name: str, arguments: Mapping[str, Json] | str | None = None
+    ) -> ToolResult:
         """See `Workflow.call`."""
         return self._perform(self._call(name, arguments))
 
@@ -341,18 +420,28 @@ def workflow(
 ) -> Verb[Run[Any]]:
     """See `Runtime.workflow`."""
     observers = options.get("observers", ())
-    active = engine.open_run(run=run_id, deps=deps, inject=inject, budget=budget, observers=observers)
+    active = engine.open_run(
+        run=run_id, deps=deps, inject=inject, budget=budget, observers=observers
+    )
     record = make_record(active, fn, arguments)
-    stored: StoredRun | None = (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
+    stored: StoredRun | None = (
+        (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
+    )
     given = check_stored(stored, record, arguments)
     has_returned = stored is not None and stored.record.status == "done"
     engine.register_run(active, "")
     error: BaseException | None = None
     try:
         if engine.keeps_runs:
-            begun = stored if stored is not None and has_returned else (yield engine.runs.begin_run(record))
+            begun = (
+                stored
+                if stored is not None and has_returned
+                else (yield engine.runs.begin_run(record))
+            )
             engine.attach_journal(active, begun, replaying=has_returned)
-        value = yield CallFunction(active, fn, given, {"deps": deps, "inject": inject, **options})
+        value = yield CallFunction(
+            active, fn, given, {"deps": deps, "inject": inject, **options}
+        )
         ending = Ending("done", "", "" if value is None else text_of(value), value)
     except BaseException as raised:
         ending, error = ending_by_error(raised)
@@ -385,12 +474,19 @@ async def call_function(engine: Engine, perform: Perform, request: CallFunction)
     return value
 
 
-def call_function_blocking(engine: Engine, perform: PerformBlocking, request: CallFunction) -> Any:
+def call_function_blocking(
+    engine: Engine, perform: PerformBlocking, request: CallFunction
+) -> Any:
     """Call the function of a blocking workflow."""
-    return request.fn(SyncWorkflow(perform, engine, request.active, request.options), **request.arguments)
+    return request.fn(
+        SyncWorkflow(perform, engine, request.active, request.options),
+        **request.arguments,
+    )
 
 
-def make_record(active: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None) -> RunRecord:
+def make_record(
+    active: ActiveRun, fn: Callable[..., Any], arguments: Mapping[str, Json] | None
+) -> RunRecord:
     """Return the record of a workflow that is begun or resumed.
 
     Raises:
@@ -407,7 +503,9 @@ def make_record(active: ActiveRun, fn: Callable[..., Any], arguments: Mapping[st
     return RunRecord(active.id, input_as_json(asked))
 
 
-def check_stored(stored: StoredRun | None, record: RunRecord, arguments: Mapping[str, Json] | None) -> dict[str, Json]:
+def check_stored(
+    stored: StoredRun | None, record: RunRecord, arguments: Mapping[str, Json] | None
+) -> dict[str, Json]:
     """Return the arguments of a workflow: those that were stored, which must equal those that are given, if any are.
 
     Raises:
@@ -419,25 +517,34 @@ def check_stored(stored: StoredRun | None, record: RunRecord, arguments: Mapping
     before = input_from_json(stored.record.input).workflow
     if not before or before[0] != name:
         what = f"the workflow {before[0]!r}" if before else "a run of a model"
-        raise ConfigError(f"{record.run_id!r} is stored already, as {what}; give this workflow another run_id")
+        raise ConfigError(
+            f"{record.run_id!r} is stored already, as {what}; give this workflow another run_id"
+        )
     if arguments is not None and before[1] != given:
-        raise ConfigError(f"{record.run_id!r} was begun with other arguments; give this workflow another run_id")
+        raise ConfigError(
+            f"{record.run_id!r} was begun with other arguments; give this workflow another run_id"
+        )
     return dict(before[1])
 
 
 def ending_by_error(error: BaseException) -> tuple[Ending, BaseException | None]:
     """Return how a workflow ended that an exception left, and what of the exception is raised to the caller."""
-    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, in which one of several steps has left
+    # of a TaskGroup, in which one of several steps has left
+    if isinstance(error, BaseExceptionGroup):
         suspended, others = error.split(Suspended)
         if suspended is not None:
-            return ending_by_error(others if others is not None else _first_in_group(suspended))
+            return ending_by_error(
+                others if others is not None else _first_in_group(suspended)
+            )
     match error:
         case Suspended(ending=ending):
             return ending, None
         case Fenced():
             return Ending("moved", "somebody else has taken this run over"), None
         case StoreUnavailable():
-            return Ending("failed", f"what happened in this run could not be recorded: {error}"), None
+            return Ending(
+                "failed", f"what happened in this run could not be recorded: {error}"
+            ), None
         case asyncio.CancelledError() | KeyboardInterrupt():
             return Ending("cancelled", "whoever drove it was cancelled"), error
     return Ending("failed", f"its function raised {type(error).__name__}"), error

@@ -18,7 +18,13 @@ from tests.support.terminals import terminal
 
 def asked(name="delete_order", **arguments):
     call = hr.ToolCall("call_1", name, "{}")
-    return hr.AskHuman(call, arguments, "high", f"{name} has high risk", "Delete an order.\nIt cannot be undone.")
+    return hr.AskHuman(
+        call,
+        arguments,
+        "high",
+        f"{name} has high risk",
+        "Delete an order.\nIt cannot be undone.",
+    )
 
 
 @pytest.fixture
@@ -27,7 +33,9 @@ def desk():
     with terminal() as (person, keyboard, screen), ThreadPoolExecutor(4) as threads:
 
         class Desk:
-            approver = TerminalApprover(input=keyboard, output=screen, by="ada", editor="")
+            approver = TerminalApprover(
+                input=keyboard, output=screen, by="ada", editor=""
+            )
 
             def ask(self, question):
                 return threads.submit(self.approver, question)
@@ -60,7 +68,11 @@ def test_the_call_is_shown_whole_before_the_question(desk):
 def test_prose_is_parted_at_its_spaces_where_the_terminal_is_narrow(desk, columns):
     termios.tcsetwinsize(desk.approver._output.fileno(), (24, columns))
     call = hr.ToolCall("call_1", "delete_order", "{}")
-    desk.ask(hr.AskHuman(call, {}, "high", "", "Delete an order for good, with all that it holds."))
+    desk.ask(
+        hr.AskHuman(
+            call, {}, "high", "", "Delete an order for good, with all that it holds."
+        )
+    )
     shown = desk.person.reads_until(PROMPT)
     assert ("for good, with\n         all that" in shown) == (columns == 40)
 
@@ -68,7 +80,9 @@ def test_prose_is_parted_at_its_spaces_where_the_terminal_is_narrow(desk, column
 def test_prose_that_its_author_has_wrapped_is_wrapped_once(desk):
     termios.tcsetwinsize(desk.approver._output.fileno(), (24, 60))
     prose = "Delete an order for good, with all that it holds, and\ntell its customer.\n\n- not paid back\n- not undone"
-    desk.ask(hr.AskHuman(hr.ToolCall("call_1", "delete_order", "{}"), {}, "high", "", prose))
+    desk.ask(
+        hr.AskHuman(hr.ToolCall("call_1", "delete_order", "{}"), {}, "high", "", prose)
+    )
     shown = [line.strip() for line in desk.person.reads_until(PROMPT).splitlines()]
     assert "Delete an order for good, with all that it holds," in shown
     assert "and tell its customer." in shown
@@ -81,10 +95,17 @@ def test_arguments_keep_to_their_indent_and_lose_no_character(desk, text):
     desk.ask(asked(note=text))
     rows = desk.person.reads_until(PROMPT).splitlines()
     first = next(number for number, row in enumerate(rows) if '"note"' in row)
-    last = next(number for number, row in enumerate(rows) if number > first and row.strip() == "}")
+    last = next(
+        number
+        for number, row in enumerate(rows)
+        if number > first and row.strip() == "}"
+    )
     assert all(row.startswith(" " * 9) for row in rows[first:last])
     assert all(cell_len(row) <= 60 for row in rows[first:last])
-    assert rows[first].strip() + "".join(row[13:] for row in rows[first + 1 : last]) == f'"note": "{text}"'
+    assert (
+        rows[first].strip() + "".join(row[13:] for row in rows[first + 1 : last])
+        == f'"note": "{text}"'
+    )
 
 
 @pytest.mark.parametrize("word", ["a", "y", "approve", " YES "])
@@ -122,21 +143,30 @@ def test_arguments_are_edited_in_a_line_that_is_filled_in_already(desk):
     desk.person.types("e\n")
     desk.person.reads_until(FILLED_IN)
     desk.person.types(f"{BACKSPACE * 4}7 }}\n")
-    desk.person.reads_until(f'"amount": 57\n.*{PROMPT}')  # shown again before it is approved
+    # shown again before it is approved
+    desk.person.reads_until(f'"amount": 57\n.*{PROMPT}')
     desk.person.types("a\n")
     assert answer.result(30) == hr.Approval(True, "ada", "", {"amount": 57})
 
 
-PARAMETERS = {"type": "object", "properties": {"amount": {"type": "integer", "maximum": 100}}, "required": ["amount"]}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer", "maximum": 100}},
+    "required": ["amount"],
+}
 
 
-def test_an_edit_that_does_not_fit_the_tool_is_refused_at_once_and_can_be_edited_further(desk):
+def test_an_edit_that_does_not_fit_the_tool_is_refused_at_once_and_can_be_edited_further(
+    desk,
+):
     answer = desk.ask(replace(asked(amount=500), parameters=PARAMETERS))
     desk.person.reads_until(PROMPT)
     desk.person.types("e\n")
     desk.person.reads_until(FILLED_IN)
     desk.person.types(f'{WHOLE_LINE}{{"amount": 999}}\n')
-    desk.person.reads_until(f"Nothing was changed: `amount` must be at most 100.*{PROMPT}")
+    desk.person.reads_until(
+        f"Nothing was changed: `amount` must be at most 100.*{PROMPT}"
+    )
     desk.person.types("e\n")
     desk.person.reads_until('Arguments as JSON: {"amount": 999}')
     desk.person.types(f"{BACKSPACE * 2}}}\n")
@@ -155,7 +185,8 @@ def test_a_question_is_taken_back_also_while_somebody_edits(desk):
     assert termios.tcgetattr(desk.approver._input) != before
     desk.approver.leave()
     assert answer.result(30) is None
-    assert termios.tcgetattr(desk.approver._input) == before  # the terminal is left as it was found
+    # the terminal is left as it was found
+    assert termios.tcgetattr(desk.approver._input) == before
 
 
 @pytest.mark.parametrize(("typed", "says"), [
@@ -204,20 +235,25 @@ def test_an_editor_that_is_not_there_changes_nothing(desk):
 @pytest.mark.parametrize(("text", "shown"), [
     ("\x1b[2K\x1b[1Arm", r"\u001b[2K\u001b[1Arm"),      # erase the line, go up
     ("a\rb\nc\x08", r"a\rb\nc\b"),
-    ("\x7f\x9b31m", r"\u007f\u009b31m"),                # DEL, and the one-byte CSI of C1
+    # DEL, and the one-byte CSI of C1
+    ("\x7f\x9b31m", r"\u007f\u009b31m"),
     ("exe.\u202etxt", r"exe.\u202etxt"),                # right-to-left override
     ("pay\u200bpal", r"pay\u200bpal"),                  # zero width
     ("one\u2028two", r"one\u2028two"),                  # ends a line in some terminals
-    ("bob\u3164@acme", r"bob\u3164@acme"),              # Hangul filler: a letter of which nothing is shown
+    # Hangul filler: a letter of which nothing is shown
+    ("bob\u3164@acme", r"bob\u3164@acme"),
     ("bob\u2800@acme", r"bob\u2800@acme"),              # a Braille pattern without dots
-    ("bob\u034f@acme", r"bob\u034f@acme"),              # combining, and shown as nothing
+    # combining, and shown as nothing
+    ("bob\u034f@acme", r"bob\u034f@acme"),
     ("bob\u17b4@acme", r"bob\u17b4@acme"),
     ("bob\u180b@acme", r"bob\u180b@acme"),
     ("bob\ufe01@acme", r"bob\ufe01@acme"),              # variation selectors
     ("bob\ufe0f@acme", r"bob\ufe0f@acme"),
-    ("bob\u0338@acme", r"bob\u0338@acme"),              # strikes the letter before it through
+    # strikes the letter before it through
+    ("bob\u0338@acme", r"bob\u0338@acme"),
     ("bob\u00a0@acme", r"bob\u00a0@acme"),              # a space that is none
-    ("bob\ue000@acme", r"bob\ue000@acme"),              # private use: whatever the font has
+    # private use: whatever the font has
+    ("bob\ue000@acme", r"bob\ue000@acme"),
 ])  # fmt: skip
 def test_nothing_in_the_arguments_can_paint_the_terminal(desk, text, shown):
     answer = desk.ask(asked(path=text))
@@ -228,9 +264,18 @@ def test_nothing_in_the_arguments_can_paint_the_terminal(desk, text, shown):
     answer.result(30)
 
 
-def test_of_long_arguments_both_ends_are_shown_and_the_destination_stands_next_to_the_question(desk):
+def test_of_long_arguments_both_ends_are_shown_and_the_destination_stands_next_to_the_question(
+    desk,
+):
     texts = [f"row {n}" for n in range(10_000)]
-    answer = desk.ask(asked(to="evil@x.example", text="begin " + "line " * 20_000 + "end", rows=texts, copies=[]))
+    answer = desk.ask(
+        asked(
+            to="evil@x.example",
+            text="begin " + "line " * 20_000 + "end",
+            rows=texts,
+            copies=[],
+        )
+    )
     shown = desk.person.reads_until(PROMPT)
     assert shown.count("\n") < 60
     assert '"begin line line' in shown
@@ -238,7 +283,11 @@ def test_of_long_arguments_both_ends_are_shown_and_the_destination_stands_next_t
     assert "... 99,009 more characters ..." in shown
     assert "... 9,965 more ..." in shown
     assert '"row 9999"' in shown
-    assert shown.index("has high risk") < shown.index('"text"') < shown.index('"to": "evil@x.example"\n         }')
+    assert (
+        shown.index("has high risk")
+        < shown.index('"text"')
+        < shown.index('"to": "evil@x.example"\n         }')
+    )
     desk.person.types("a\n")
     assert answer.result(30) == hr.Approval(True, "ada")
 
@@ -258,7 +307,15 @@ def test_a_word_of_letters_that_look_alike_is_pointed_out(desk, text, said):
 
 
 def test_neither_can_the_tools_name_or_the_reason(desk):
-    answer = desk.ask(hr.AskHuman(hr.ToolCall("1", "x\x1b[2J", ""), {}, "high", "because\x1b]0;\x07", "say\x1bc"))
+    answer = desk.ask(
+        hr.AskHuman(
+            hr.ToolCall("1", "x\x1b[2J", ""),
+            {},
+            "high",
+            "because\x1b]0;\x07",
+            "say\x1bc",
+        )
+    )
     screen = desk.person.reads_until(PROMPT)
     assert all(char.isprintable() or char == "\n" for char in screen)
     desk.person.types("d\n\n")
@@ -302,13 +359,24 @@ def test_a_question_that_was_left_is_taken_back_and_the_next_one_is_asked(desk):
     assert later.result(30).granted
 
 
-def test_a_question_that_was_answered_elsewhere_makes_room_and_one_in_line_is_never_shown(desk):
+def test_a_question_that_was_answered_elsewhere_makes_room_and_one_in_line_is_never_shown(
+    desk,
+):
     first, second, third = asked(order_id="1"), asked(order_id="2"), asked(order_id="3")
     answers = [desk.ask(first)]
     desk.person.reads_until(PROMPT)
     answers += [desk.ask(second), desk.ask(third)]
     taken = ApprovalRequest(
-        "a_1", "r_1", "call_1", "delete_order", "", {}, "high", "", state="approved", by="ann\x1b[2K"
+        "a_1",
+        "r_1",
+        "call_1",
+        "delete_order",
+        "",
+        {},
+        "high",
+        "",
+        state="approved",
+        by="ann\x1b[2K",
     )
     desk.approver.withdraw(second, taken)
     desk.approver.withdraw(first, taken)
@@ -318,10 +386,12 @@ def test_a_question_that_was_answered_elsewhere_makes_room_and_one_in_line_is_ne
     assert '"order_id": "2"' not in shown
     desk.person.types("a\n")
     assert answers[2].result(30).granted
-    assert answers[1].result(30) is None  # perhaps only now: whose turn comes first is the system's to say
+    # perhaps only now: whose turn comes first is the system's to say
+    assert answers[1].result(30) is None
 
 
-@pytest.mark.parametrize("stdin", [io.StringIO("a\n"), None])  # a pipe that says yes is no person; closed by the shell
+# a pipe that says yes is no person; closed by the shell
+@pytest.mark.parametrize("stdin", [io.StringIO("a\n"), None])
 def test_without_a_terminal_nobody_is_there(monkeypatch, stdin):
     monkeypatch.setattr(sys, "stdin", stdin)
     approver = TerminalApprover(output=io.StringIO())
@@ -376,7 +446,9 @@ NAMED = r"Your name \(ada\): "
 
 
 @pytest.mark.parametrize(("typed", "name"), [("", "ada"), ("grace", "grace")])
-def test_each_of_several_is_asked_for_a_name_and_is_the_user_of_the_terminal_unless_told(desk, typed, name):
+def test_each_of_several_is_asked_for_a_name_and_is_the_user_of_the_terminal_unless_told(
+    desk, typed, name
+):
     answer = desk.ask(of_two())
     assert "2 people must agree" in desk.person.reads_until(r"\(l\)eave it open\? ")
     desk.person.types("a\n")
@@ -389,7 +461,11 @@ def test_who_has_agreed_is_shown_and_a_name_that_does_not_count_is_told(desk):
     answer = desk.ask(of_two("ada", principal="grace"))
     shown = desk.person.reads_until(r"\(l\)eave it open")
     assert "; ada did; not grace, whom the run acts for." in shown
-    for name, why in (("Ada", "Ada has agreed already"), ("grace", "whom the run acts for"), ("", "whose it is")):
+    for name, why in (
+        ("Ada", "Ada has agreed already"),
+        ("grace", "whom the run acts for"),
+        ("", "whose it is"),
+    ):
         desk.person.types("a\n")
         desk.person.reads_until("Your name: ")
         desk.person.types(f"{name}\n")

@@ -20,10 +20,14 @@ def app():
     return runpy.run_path(str(FILE))
 
 
-def test_one_mail_arrives_although_it_is_asked_for_twice_and_the_server_was_busy(app, capsys):
+def test_one_mail_arrives_although_it_is_asked_for_twice_and_the_server_was_busy(
+    app, capsys
+):
     # The whole app twice, with the same outcome.
     (first, mails), (again, mails_again) = app["main"]([]), app["main"]([])
-    assert [[mail["To"] for mail in each] for each in (mails, mails_again)] == [["li.na@example.com"]] * 2
+    assert [[mail["To"] for mail in each] for each in (mails, mails_again)] == [
+        ["li.na@example.com"]
+    ] * 2
     assert mails[0]["Subject"] == "订单 A-1042 明天送达，杭州有小雨"
     assert "取件请带伞" in mails[0].get_content()
     assert mails[0]["Message-ID"] == mails_again[0]["Message-ID"]
@@ -33,9 +37,13 @@ def test_one_mail_arrives_although_it_is_asked_for_twice_and_the_server_was_busy
 
 def test_whoever_does_not_approve_gets_the_answer_and_no_mail(app, capsys):
     with Mailbox() as mailbox:
-        send = SendEmail(Server(mailbox.host, mailbox.port, tls="none"), sender="shop@example.com")
+        send = SendEmail(
+            Server(mailbox.host, mailbox.port, tls="none"), sender="shop@example.com"
+        )
         approver = ScriptedApprover([False, False])
-        run = asyncio.run(app["assist"](app["QUESTION"], ScriptedModel(app["SCRIPT"]), send, approver))
+        run = asyncio.run(
+            app["assist"](app["QUESTION"], ScriptedModel(app["SCRIPT"]), send, approver)
+        )
     assert (run.status, mailbox.connections) == ("done", 0)
     assert "没有得到批准" in run.text
     assert approver.asked[0].arguments["to"] == ["li.na@example.com"]
@@ -53,7 +61,10 @@ def test_sql_in_an_order_number_does_not_reach_the_database(app):
 
     async def asked():
         async with hr.Runtime([Watched()]) as runtime:
-            return [await runtime.call("get_order", {"order_id": id}) for id in ("A-1042' OR '1'='1", "A-1042")]
+            return [
+                await runtime.call("get_order", {"order_id": id})
+                for id in ("A-1042' OR '1'='1", "A-1042")
+            ]
 
     injected, found = asyncio.run(asked())
     assert (injected.failure.code, found.value["city"]) == ("INVALID_ARGUMENTS", "杭州")

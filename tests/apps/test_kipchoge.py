@@ -25,7 +25,9 @@ def app():
 def test_the_answer_is_17_over_every_wire(app, capsys, wire):
     run = app["main"](["--wire", wire])
     assert (run.status, run.text) == ("done", "About 17 thousand hours.")
-    assert [each.result.ok for each in run.messages if isinstance(each, ToolMessage)] == [True] * 7
+    assert [
+        each.result.ok for each in run.messages if isinstance(each, ToolMessage)
+    ] == [True] * 7
 
 
 def test_no_number_is_the_model_s_own(app, capsys):
@@ -34,7 +36,16 @@ def test_no_number_is_the_model_s_own(app, capsys):
     for message in app["main"]([]).messages:
         match message:
             case AssistantMessage(turn=turn):
-                said = "".join([turn.text, *(call.arguments for call in turn.calls if call.name != "search_web")])
+                said = "".join(
+                    [
+                        turn.text,
+                        *(
+                            call.arguments
+                            for call in turn.calls
+                            if call.name != "search_web"
+                        ),
+                    ]
+                )
                 own += [number for number in numbers(said) if number not in known]
             case ToolMessage(result=result):
                 known |= set(numbers(result.text))
@@ -45,7 +56,10 @@ def test_no_number_is_the_model_s_own(app, capsys):
 
 
 def numbers(text):
-    return [each.lstrip("0") or "0" for each in re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))]
+    return [
+        each.lstrip("0") or "0"
+        for each in re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))
+    ]
 
 
 def test_all_arithmetic_is_done_by_the_calculator(app, capsys):
@@ -64,7 +78,15 @@ def test_all_arithmetic_is_done_by_the_calculator(app, capsys):
 
 def test_it_is_a_program_with_the_same_outcome_twice():
     told = [
-        subprocess.run([sys.executable, "-W", "error", FILE], capture_output=True, text=True, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-W", "error", FILE],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
         for _ in range(2)
     ]
-    assert [each.stdout.strip().splitlines()[-1] for each in told] == ["About 17 thousand hours."] * 2
+    assert [each.stdout.strip().splitlines()[-1] for each in told] == [
+        "About 17 thousand hours."
+    ] * 2

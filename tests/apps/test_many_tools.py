@@ -16,13 +16,21 @@ def app():
 def test_every_way_approves_the_one_lease_once(app, capsys):
     outcomes = app["main"]([])
     assert outcomes.keys() == app["WAYS"].keys()
-    assert {tuple(done) for _, done, _ in outcomes.values()} == {(("approve", "lease", "hanoi", "LEA-7"),)}
+    assert {tuple(done) for _, done, _ in outcomes.values()} == {
+        (("approve", "lease", "hanoi", "LEA-7"),)
+    }
     assert {run.text for run, _, _ in outcomes.values()} == {"Approved."}
 
 
 def test_choosing_sends_less_than_a_twentieth(app, capsys):
-    sent = {way: [tokens for _, tokens in turns] for way, (_, _, turns) in app["main"]([]).items()}
+    sent = {
+        way: [tokens for _, tokens in turns]
+        for way, (_, _, turns) in app["main"]([]).items()
+    }
     before = sent.pop("all")
-    assert max(sent["auto (the default)"] + sent["the model searches"]) < min(before) / 20
-    assert sum(sent["two-stage"]) < sum(before) / 5  # the list of all names is its price
+    assert (
+        max(sent["auto (the default)"] + sent["the model searches"]) < min(before) / 20
+    )
+    # the list of all names is its price
+    assert sum(sent["two-stage"]) < sum(before) / 5
     assert "200 tools" in capsys.readouterr().out

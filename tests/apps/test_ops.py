@@ -24,23 +24,47 @@ def app():
 def investigated(app, approver):
     """Run the app's story with a person of ours; return the run, and the cluster afterwards."""
     with StandInCluster(app["DEPLOYMENTS"]) as cluster:
-        reach = {"contexts": [cluster.context], "namespaces": ["shop"], "kubeconfig": cluster.kubeconfig}
-        tools, model = Kubernetes(**reach, kubectl=FAKE_KUBECTL), ScriptedModel(app["script"](cluster))
-        return asyncio.run(app["investigate"](app["QUESTION"], model, tools, approver)), cluster
+        reach = {
+            "contexts": [cluster.context],
+            "namespaces": ["shop"],
+            "kubeconfig": cluster.kubeconfig,
+        }
+        tools, model = (
+            Kubernetes(**reach, kubectl=FAKE_KUBECTL),
+            ScriptedModel(app["script"](cluster)),
+        )
+        return asyncio.run(
+            app["investigate"](app["QUESTION"], model, tools, approver)
+        ), cluster
 
 
-def test_the_slow_service_is_restarted_once_and_twice_with_the_same_outcome(app, capsys):
+def test_the_slow_service_is_restarted_once_and_twice_with_the_same_outcome(
+    app, capsys
+):
     (first, restarts), (again, restarts_again) = app["main"]([]), app["main"]([])
     assert restarts == restarts_again == ["shop/api-gateway"]
-    assert (first.status, first.text) == (again.status, again.text) and "122 MiB" in first.text
+    assert (first.status, first.text) == (
+        again.status,
+        again.text,
+    ) and "122 MiB" in first.text
     assert first.status == "done"
 
 
-def test_the_model_looked_before_it_asked_for_a_restart_and_never_read_the_password(app, capsys):
+def test_the_model_looked_before_it_asked_for_a_restart_and_never_read_the_password(
+    app, capsys
+):
     run, _ = investigated(app, ScriptedApprover([True]))
-    names = [message.result.name for message in run.messages if isinstance(message, ToolMessage)]
+    names = [
+        message.result.name
+        for message in run.messages
+        if isinstance(message, ToolMessage)
+    ]
     assert names.index("get_pod_logs") < names.index("rollout_restart") < len(names) - 1
-    read = "".join(message.result.text for message in run.messages if isinstance(message, ToolMessage))
+    read = "".join(
+        message.result.text
+        for message in run.messages
+        if isinstance(message, ToolMessage)
+    )
     assert "DB_PASSWORD" in read and "not for a model" not in read
 
 
@@ -57,6 +81,10 @@ def test_nobody_there_to_ask_leaves_it_as_it_is(app, capsys):
 
 def test_it_is_a_program():
     told = subprocess.run(
-        [sys.executable, "-W", "error", str(FILE)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-W", "error", str(FILE)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert "restarted: shop/api-gateway" in told.stdout

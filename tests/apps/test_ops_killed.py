@@ -21,11 +21,19 @@ exit $code
 """
 
 
-def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrives(tmp_path):
-    with StandInCluster(DEPLOYMENTS) as cluster, ScriptedServer(script(cluster)) as server:
+def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrives(
+    tmp_path,
+):
+    with (
+        StandInCluster(DEPLOYMENTS) as cluster,
+        ScriptedServer(script(cluster)) as server,
+    ):
         kubectl = tmp_path / "kubectl"
         program = shutil.which("kubectl") or FAKE_KUBECTL
-        kubectl.write_text(KUBECTL.format(program=program, killed=tmp_path / "killed"), encoding="utf-8")
+        kubectl.write_text(
+            KUBECTL.format(program=program, killed=tmp_path / "killed"),
+            encoding="utf-8",
+        )
         kubectl.chmod(0o755)
         reach = f"[{cluster.context!r}], namespaces=['shop'], kubeconfig={str(cluster.kubeconfig)!r}"
         tools = tmp_path / "ops_tools.py"
@@ -36,13 +44,36 @@ def test_a_restart_in_which_the_process_died_happened_once_and_the_answer_arrive
         )
 
         def handrail(*words):
-            command = [sys.executable, "-m", "handrail", *words, "--store", f"sqlite:///{tmp_path / 'kept.db'}"]
-            return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+            command = [
+                sys.executable,
+                "-m",
+                "handrail",
+                *words,
+                "--store",
+                f"sqlite:///{tmp_path / 'kept.db'}",
+            ]
+            return subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                timeout=60,
+                check=False,
+            )
 
-        how = ("--tools", str(tools), "--yes-to", "high", "--model", f"openai:scripted@{server.base_url}")
+        how = (
+            "--tools",
+            str(tools),
+            "--yes-to",
+            "high",
+            "--model",
+            f"openai:scripted@{server.base_url}",
+        )
         assert handrail("run", QUESTION, *how).returncode == -signal.SIGKILL
         assert cluster.restarts == ["shop/api-gateway"]
         (run,) = json.loads(handrail("runs", "list", "--json").stdout)["runs"]
         gone_on = handrail("runs", "resume", run["run_id"], *how)
-        assert (gone_on.returncode, cluster.restarts) == (0, ["shop/api-gateway"]), gone_on.stderr
+        assert (gone_on.returncode, cluster.restarts) == (0, ["shop/api-gateway"]), (
+            gone_on.stderr
+        )
         assert "Restarted with approval" in gone_on.stdout

@@ -14,7 +14,10 @@ def worlds():
 
 
 def plans(service):
-    return {name: (record["plan"], record["credit"]) for name, record in service.records.items()}
+    return {
+        name: (record["plan"], record["credit"])
+        for name, record in service.records.items()
+    }
 
 
 def test_a_plain_loop_loses_writes(worlds, capsys):
@@ -27,7 +30,9 @@ def test_a_resource_keeps_every_write_in_the_models_order(worlds, capsys):
     assert plans(kept) == {"U1": ("team", 25), "U2": ("pro", 10)}
 
 
-def test_two_users_were_served_side_by_side_and_one_user_never_twice_at_once(worlds, capsys):
+def test_two_users_were_served_side_by_side_and_one_user_never_twice_at_once(
+    worlds, capsys
+):
     _, kept = worlds
     assert kept.inside.most_inside == 2
     for name in ("U1", "U2"):

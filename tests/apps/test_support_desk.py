@@ -13,8 +13,12 @@ FILE = Path(__file__).parents[2] / "examples/apps/support_desk.py"
 
 def test_a_wish_whose_process_is_killed_is_one_ticket_and_500_wishes_are_500(capsys):
     run, quiet, bad = runpy.run_path(str(FILE))["main"]([])
-    assert (run.status, [ticket["ticket_id"] for ticket in quiet.tickets]) == ("done", ["T1"])
-    assert "T1" in run.text and quiet.delivered == 2  # the kill came between the ticket and its answer
+    assert (run.status, [ticket["ticket_id"] for ticket in quiet.tickets]) == (
+        "done",
+        ["T1"],
+    )
+    # the kill came between the ticket and its answer
+    assert "T1" in run.text and quiet.delivered == 2
     wishes = Counter((ticket["user_id"], ticket["subject"]) for ticket in bad.tickets)
     assert (len(bad.tickets), set(wishes.values())) == (500, {1})
     # The network was as bad as it claims: without keys there would have been more tickets.

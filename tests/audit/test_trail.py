@@ -40,7 +40,9 @@ def chain(count, key=b"", run_id="r_1"):
     for seq in range(1, count + 1):
         body = {"n": seq, "城": "北京"}
         hash = digest(seq, seq / 7, run_id, "CallFinished", spelled(body), prev, key)
-        records.append(AuditRecord(seq, seq / 7, run_id, "CallFinished", body, prev, hash))
+        records.append(
+            AuditRecord(seq, seq / 7, run_id, "CallFinished", body, prev, hash)
+        )
         prev = hash
     return records
 
@@ -48,7 +50,9 @@ def chain(count, key=b"", run_id="r_1"):
 def test_a_hash_is_that_of_the_whole_record_as_canonical_json():
     [_, record] = chain(2, run_id='r_"1"')
     told = {name: value for name, value in record.as_json().items() if name != "hash"}
-    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    canonical = json.dumps(
+        told, sort_keys=True, separators=(",", ":"), ensure_ascii=True
+    )
     assert record.hash == hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -98,7 +102,16 @@ def test_a_checkpoint_finds_a_cut_tail_and_a_log_that_was_written_anew():
     assert "written anew" in verify(other, checkpoint=checkpoint)[1].why
 
 
-@pytest.mark.parametrize("change", [{"run_id": None}, {"event": b"x"}, {"hash": "\u00e9"}, {"hash": None}, {"at": "x"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": None},
+        {"event": b"x"},
+        {"hash": "\u00e9"},
+        {"hash": None},
+        {"at": "x"},
+    ],
+)
 def test_what_is_no_text_where_one_was_is_a_change_too(change):
     [record] = chain(1)
     assert verify([replace(record, **change)])[1].seq == 1
@@ -115,8 +128,12 @@ def test_a_log_of_an_earlier_version_that_told_a_read_in_several_records_still_v
     )
     started = {"call": "c1", "tool": "look_up", "attempt": 1}
     records = [
-        AuditRecord(1, 1763724000.25, "r_é", "CallAdmitted", admitted, FIRST, hashes[0]),
-        AuditRecord(2, 1763724001.0, "r_é", "AttemptStarted", started, hashes[0], hashes[1]),
+        AuditRecord(
+            1, 1763724000.25, "r_é", "CallAdmitted", admitted, FIRST, hashes[0]
+        ),
+        AuditRecord(
+            2, 1763724001.0, "r_é", "AttemptStarted", started, hashes[0], hashes[1]
+        ),
     ]
     assert verify(records) == (2, None)
 
@@ -128,8 +145,12 @@ def recorded(events, principal=""):
 
 
 CALL = hr.ToolCall("call_1", "look_up", '{"order": "7"}')
-ADMITTED = CallAdmitted(CALL, {"order": "7"}, ["comment"], "", "low", "within the policy", "ab12", "none")
-FINISHED = CallFinished(CALL, hr.ToolResult("call_1", "look_up", text="shipped", attempts=1), 0.25)
+ADMITTED = CallAdmitted(
+    CALL, {"order": "7"}, ["comment"], "", "low", "within the policy", "ab12", "none"
+)
+FINISHED = CallFinished(
+    CALL, hr.ToolResult("call_1", "look_up", text="shipped", attempts=1), 0.25
+)
 
 
 def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowed_and_how_it_ended():
@@ -145,9 +166,13 @@ def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowe
 
 
 @pytest.mark.parametrize("more", [{"key": "r_1/1/0"}, {"risk": "medium"}, {"risk": ""}])
-def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(more):
+def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_the_end_behind_it(
+    more,
+):
     account = AuditBuilder("r_1", Redactor())
-    assert [each.event for each in account.entries(replace(ADMITTED, **more))] == ["CallAdmitted"]
+    assert [each.event for each in account.entries(replace(ADMITTED, **more))] == [
+        "CallAdmitted"
+    ]
     assert account.entries(AttemptStarted(CALL, 1)) == []
     [end] = account.entries(FINISHED)
     assert (end.event, "arguments" in end.body) == ("CallFinished", False)
@@ -160,7 +185,9 @@ def test_of_a_write_or_at_a_risk_the_admission_is_recorded_before_the_start_and_
      ["ApprovalAsked", "ApprovalPending"]),
     ([FinishedLate(CALL)], ["FinishedLate"]),
 ])  # fmt: skip
-def test_what_happens_between_a_read_s_admission_and_its_end_is_recorded_between_them(between, names):
+def test_what_happens_between_a_read_s_admission_and_its_end_is_recorded_between_them(
+    between, names
+):
     notices = recorded([ADMITTED, *between, FINISHED])
     assert [each.event for each in notices] == ["CallAdmitted", *names, "CallFinished"]
 
@@ -177,7 +204,13 @@ def test_two_calls_of_one_id_leave_a_record_each():
 
 
 def test_a_read_that_has_no_end_when_its_run_has_is_recorded_before_that():
-    notices = recorded([ADMITTED, AttemptStarted(CALL, 1), RunEnded("r_1", "failed", "an error in the set-up")])
+    notices = recorded(
+        [
+            ADMITTED,
+            AttemptStarted(CALL, 1),
+            RunEnded("r_1", "failed", "an error in the set-up"),
+        ]
+    )
     assert [each.event for each in notices] == ["CallAdmitted", "RunEnded"]
 
 
@@ -199,11 +232,21 @@ def test_a_run_leaves_a_record_of_every_decision_and_no_secret():
         return {"paid": order, "with": api_key}
 
     word = hr.Approval(True, by="maria")
-    with hr.SyncRuntime([pay], observers=[heard.append], approver=lambda asked: word) as runtime:
-        assert runtime.call("pay", {"order": "7", "api_key": "sk-live-0123456789abcdef"}).ok
+    with hr.SyncRuntime(
+        [pay], observers=[heard.append], approver=lambda asked: word
+    ) as runtime:
+        assert runtime.call(
+            "pay", {"order": "7", "api_key": "sk-live-0123456789abcdef"}
+        ).ok
     notices = recorded(heard)
     names = [notice.event for notice in notices]
-    assert names == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
+    assert names == [
+        "CallAdmitted",
+        "ApprovalAsked",
+        "ApprovalGiven",
+        "AttemptStarted",
+        "CallFinished",
+    ]
     told = json.dumps([dict(notice.body) for notice in notices])
     assert "sk-live" not in told
     assert notices[0].body["arguments"] == {"order": "7", "api_key": HIDDEN}
@@ -220,7 +263,9 @@ def test_no_secret_is_in_the_log_as_the_key_of_a_write_or_as_a_name_that_a_model
         return order
 
     with hr.SyncRuntime([pay], observers=[heard.append]) as runtime:
-        assert runtime.call("pay", {"order": "7", "password": "correct horse", "note": f"with {key}"}).ok
+        assert runtime.call(
+            "pay", {"order": "7", "password": "correct horse", "note": f"with {key}"}
+        ).ok
         assert not runtime.call(key, {}).ok
     notices = recorded(heard)
     assert notices[0].body["key"] == f"pay:7:{HIDDEN}:with {HIDDEN}"
@@ -232,17 +277,36 @@ def test_no_secret_is_in_the_log_as_the_key_of_a_write_or_as_a_name_that_a_model
 
 def test_of_long_arguments_the_beginning_is_recorded_with_length_and_digest_of_the_rest():
     long, key = "word " * 20_000, "sk-live-0123456789abcdef"
-    [notice] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": long}), FINISHED])
+    [notice] = recorded(
+        [
+            replace(ADMITTED, arguments={"order": "7", "text": long, "more": long}),
+            FINISHED,
+        ]
+    )
     body = notice.body
     assert body["arguments"]["order"] == "7"
     assert body["arguments"]["text"].startswith("word word ")
     assert len(json.dumps(body)) < 40_000
     assert 160_000 < body["rest_chars"] < 200_000
-    [other] = recorded([replace(ADMITTED, arguments={"order": "7", "text": long, "more": f"{long}!"}), FINISHED])
+    [other] = recorded(
+        [
+            replace(
+                ADMITTED, arguments={"order": "7", "text": long, "more": f"{long}!"}
+            ),
+            FINISHED,
+        ]
+    )
     assert other.body["rest_sha256"] != body["rest_sha256"]
-    for before in range(MOST_TEXT_CHARS - 60, MOST_TEXT_CHARS + 20, 7):  # the cut goes through the key
+    # the cut goes through the key
+    for before in range(MOST_TEXT_CHARS - 60, MOST_TEXT_CHARS + 20, 7):
         [notice] = recorded(
-            [replace(ADMITTED, arguments={"text": f"{'a ' * 10_000}"[:before] + " " + key + long}), FINISHED]
+            [
+                replace(
+                    ADMITTED,
+                    arguments={"text": f"{'a ' * 10_000}"[:before] + " " + key + long},
+                ),
+                FINISHED,
+            ]
         )
         assert "sk-live" not in json.dumps(notice.body)
 
@@ -258,7 +322,11 @@ def test_no_more_of_a_record_is_looked_at_however_long_its_texts_are():
     hostile, call = "eyJ-" * 250_000, replace(CALL, id="eyJ-" * 250_000)
     account = AuditBuilder("r_1", Counting())
     arguments = {f"text{n}": hostile for n in range(20)}
-    account.entries(replace(ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile))
+    account.entries(
+        replace(
+            ADMITTED, call=call, arguments=arguments, key=f"k:{hostile}", why=hostile
+        )
+    )
     account.entries(AttemptFailed(call, 1, hostile, None))
     account.entries(FinishedLate(call, hostile, error=hostile))
     assert sum(looked_at) < 10 * (MOST_TEXT_CHARS + 1024) + 20 * 1024 + 1000
@@ -274,7 +342,14 @@ def deployed(request, tmp_path):
 
     def make(tools):
         store = SqliteStore(tmp_path / "log.db")
-        opened.append((Driver(request.param, tools, {"store": store, "approver": lambda _: True}), store))
+        opened.append(
+            (
+                Driver(
+                    request.param, tools, {"store": store, "approver": lambda _: True}
+                ),
+                store,
+            )
+        )
         return opened[-1]
 
     yield make
@@ -283,7 +358,9 @@ def deployed(request, tmp_path):
         store.close()
 
 
-def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(deployed, tmp_path):
+def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(
+    deployed, tmp_path
+):
     seen = []
 
     @hr.tool(effect="destructive")
@@ -298,7 +375,9 @@ def test_a_write_of_high_risk_starts_only_once_the_log_has_its_record(deployed, 
     assert seen[:3] == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven"]
 
 
-def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_and_of_no_other(deployed):
+def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_and_of_no_other(
+    deployed,
+):
     done = []
 
     def wipe() -> str:
@@ -306,14 +385,22 @@ def test_a_log_that_takes_no_record_refuses_the_start_of_a_write_of_high_risk_an
         done.append("wiped")
         return "wiped"
 
-    tools = [hr.FunctionTool(wipe, name=risk, effect="write", risk=risk) for risk in ("medium", "high")]
+    tools = [
+        hr.FunctionTool(wipe, name=risk, effect="write", risk=risk)
+        for risk in ("medium", "high")
+    ]
     driver, store = deployed(tools)
     assert driver.call("medium", run="r").ok
     until(lambda: result_now(store.log()))
-    store.audit_key = b"another"  # from now on the log refuses, and claims are as before
+    # from now on the log refuses, and claims are as before
+    store.audit_key = b"another"
     assert driver.call("medium", run="s").ok
     refused = driver.call("high", run="t")
-    assert (refused.failure.code, refused.failure.retryable, done) == (Code.UNAVAILABLE, True, ["wiped"] * 2)
+    assert (refused.failure.code, refused.failure.retryable, done) == (
+        Code.UNAVAILABLE,
+        True,
+        ["wiped"] * 2,
+    )
     assert "audit log" in refused.failure.message
     store.audit_key = b""
     assert driver.call("high", run="t").ok

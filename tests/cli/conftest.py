@@ -67,8 +67,12 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
         monkeypatch.delenv(name, raising=False)
 
     def run(*words: str, stdin: str | None = None) -> Result:
-        result = CliRunner().invoke(main, list(words), input=stdin, prog_name="handrail")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
+        result = CliRunner().invoke(
+            main, list(words), input=stdin, prog_name="handrail"
+        )
+        if result.exception is not None and not isinstance(
+            result.exception, SystemExit
+        ):
             raise result.exception  # a traceback, which no test of ours wants
         return result
 
@@ -113,8 +117,12 @@ def call_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of the example's dialect, known as an installed package makes it known."""
     package = tmp_path / "call_lines-1.0.dist-info"
     package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: call-lines\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[handrail.dialects]\ncall-lines = call_lines:DIALECT\n")
+    (package / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: call-lines\nVersion: 1.0\n"
+    )
+    (package / "entry_points.txt").write_text(
+        "[handrail.dialects]\ncall-lines = call_lines:DIALECT\n"
+    )
     for folder in (tmp_path, Path(__file__).parents[2] / "examples"):
         monkeypatch.syspath_prepend(str(folder))
     return "call-lines"

@@ -8,7 +8,10 @@ import sys
 from handrail.testing import call
 from tests.support.terminals import PATIENCE_S
 
-ASKING = [[call("get_order", order_id="A-1"), call("delete_order", order_id="A-1")], "It is gone."]
+ASKING = [
+    [call("get_order", order_id="A-1"), call("delete_order", order_id="A-1")],
+    "It is gone.",
+]
 """A script whose second call waits for a person."""
 
 
@@ -31,7 +34,11 @@ class Deployment:
     def started(self, *words):
         """Start `handrail` as a process of its own, without a terminal."""
         ours = ("HANDRAIL_", "OPENAI_", "COLUMNS")
-        known = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        known = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(ours)
+        }
         told = {"HANDRAIL_STORE": self.place, "HANDRAIL_MODEL": self.server.model}
         return subprocess.Popen(
             [sys.executable, "-m", "handrail", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

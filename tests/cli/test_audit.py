@@ -45,7 +45,12 @@ def logged(tmp_path, monkeypatch):
 
     def make(*, key=b"", count=5):
         log = Log(tmp_path / "kept.db", key)
-        log.append(*(AuditEntry(f"r_{n % 2}", "CallFinished", {"tool": "refund", "n": n}) for n in range(1, count + 1)))
+        log.append(
+            *(
+                AuditEntry(f"r_{n % 2}", "CallFinished", {"tool": "refund", "n": n})
+                for n in range(1, count + 1)
+            )
+        )
         monkeypatch.setenv("HANDRAIL_STORE", f"sqlite:{log.file}")
         return log
 
@@ -55,10 +60,22 @@ def logged(tmp_path, monkeypatch):
 def test_what_a_run_decides_and_does_is_in_the_log(deployed):
     made = deployed()
     run, _ = made.begin("--yes-to", "high")
-    lines = made("audit", "tail", "-n", "100", "--run", run, "--json").stdout.splitlines()
+    lines = made(
+        "audit", "tail", "-n", "100", "--run", run, "--json"
+    ).stdout.splitlines()
     records = [json.loads(line) for line in lines]
-    of_the_write = [record["event"] for record in records if record["body"].get("tool") == "delete_order"]
-    assert of_the_write == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
+    of_the_write = [
+        record["event"]
+        for record in records
+        if record["body"].get("tool") == "delete_order"
+    ]
+    assert of_the_write == [
+        "CallAdmitted",
+        "ApprovalAsked",
+        "ApprovalGiven",
+        "AttemptStarted",
+        "CallFinished",
+    ]
     assert made("audit", "verify").exit_code == 0
 
 
@@ -70,8 +87,14 @@ def test_the_last_records_are_printed_in_order(cli, logged):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(cli, logged, monkeypatch, width):
-    body = {"arguments": {"order_id": "A-1"}, "arguments_sha256": "ab" * 32, "why": "low risk, as every read is"}
+def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(
+    cli, logged, monkeypatch, width
+):
+    body = {
+        "arguments": {"order_id": "A-1"},
+        "arguments_sha256": "ab" * 32,
+        "why": "low risk, as every read is",
+    }
     logged(count=0).append(AuditEntry("r_1", "CallAdmitted", body))
     whole = cli("audit", "tail").stdout
     assert whole.count("\n") == 1  # for whoever picks lines out of a pipe
@@ -84,11 +107,16 @@ def test_a_long_record_is_wrapped_at_words_and_set_in_below_its_head(cli, logged
 
 def test_the_records_of_one_run_can_be_picked(cli, logged):
     logged()
-    told = [json.loads(line) for line in cli("audit", "tail", "--run", "r_1", "--json").stdout.splitlines()]
+    told = [
+        json.loads(line)
+        for line in cli("audit", "tail", "--run", "r_1", "--json").stdout.splitlines()
+    ]
     assert [record["seq"] for record in told] == [1, 3, 5]
 
 
-def test_following_prints_what_is_added_once_and_ends_with_ctrl_c(cli, logged, monkeypatch):
+def test_following_prints_what_is_added_once_and_ends_with_ctrl_c(
+    cli, logged, monkeypatch
+):
     log = logged()
 
     def wait(_):
@@ -105,7 +133,11 @@ def test_following_prints_what_is_added_once_and_ends_with_ctrl_c(cli, logged, m
 def test_an_empty_log_is_no_result_and_no_error(cli, logged):
     logged(count=0)
     result = cli("audit", "tail")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "the log is empty\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "",
+        "the log is empty\n",
+    )
     assert cli("audit", "verify").stdout.startswith("0 records verified")
 
 
@@ -134,11 +166,14 @@ def test_a_log_of_many_pages_is_checked_whole(cli, logged, monkeypatch):
     assert json.loads(cli("audit", "verify", "--json").stdout)["records"] == 7
 
 
-TWICE = """replace(body, '"n":3', '"n":99,"n":3')"""  # SQLite's own `json_extract` takes the first of them, we the last
+# SQLite's own `json_extract` takes the first of them, we the last
+TWICE = """replace(body, '"n":3', '"n":99,"n":3')"""
 DEEP = "replace(hex(zeroblob(50000)), '0', '[')"
 
 
-@pytest.mark.parametrize("body", ["""replace(body, '"n":3', '"n":99')""", "'{'", "''", TWICE, DEEP])
+@pytest.mark.parametrize(
+    "body", ["""replace(body, '"n":3', '"n":99')""", "'{'", "''", TWICE, DEEP]
+)
 def test_a_record_that_was_changed_is_named(cli, logged, body):
     log = logged()
     log.change(f"UPDATE audit SET body = {body} WHERE seq = 3")
@@ -148,14 +183,22 @@ def test_a_record_that_was_changed_is_named(cli, logged, body):
         "the log is broken: record 3 was changed, or hashed with another key; the 2 records before it are intact\n"
     )
     told = json.loads(cli("audit", "verify", "--json").stdout)
-    assert (told["ok"], told["records"], told["broken"]["seq"], told["last"]) == (False, 2, 3, None)
+    assert (told["ok"], told["records"], told["broken"]["seq"], told["last"]) == (
+        False,
+        2,
+        3,
+        None,
+    )
 
 
 def test_a_tail_that_was_cut_off_is_found_against_a_checkpoint(cli, logged, tmp_path):
     log = logged()
     checkpoint = tmp_path / "checkpoint.json"
     checkpoint.write_text(cli("audit", "tail", "-n", "1", "--json").stdout)
-    assert "with the checkpoint at 5" in cli("audit", "verify", "--checkpoint", str(checkpoint)).stdout
+    assert (
+        "with the checkpoint at 5"
+        in cli("audit", "verify", "--checkpoint", str(checkpoint)).stdout
+    )
     log.change("DELETE FROM audit WHERE seq > 3")
     assert cli("audit", "verify").exit_code == 0  # it cannot be seen from the log alone
     result = cli("audit", "verify", "--checkpoint", str(checkpoint))
@@ -167,7 +210,9 @@ def test_an_export_is_a_checkpoint_too(cli, logged, tmp_path):
     log = logged()
     file = tmp_path / "audit.jsonl"
     file.write_text(cli("audit", "export").stdout)
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [each.as_json() for each in log.records]
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        each.as_json() for each in log.records
+    ]
     assert cli("audit", "verify", "--checkpoint", str(file)).exit_code == 0
 
 
@@ -191,7 +236,9 @@ def test_a_log_with_a_key_is_checked_with_that_key(cli, logged, tmp_path):
     ("--checkpoint", '{"seq": 0, "hash": ""}', "holds no checkpoint"),
     ("--checkpoint", '{"seq": true, "hash": "00"}', "holds no checkpoint"),
 ])  # fmt: skip
-def test_a_file_that_is_no_key_or_no_checkpoint_is_one_sentence(cli, logged, tmp_path, option, text, says):
+def test_a_file_that_is_no_key_or_no_checkpoint_is_one_sentence(
+    cli, logged, tmp_path, option, text, says
+):
     logged()
     file = tmp_path / "given"
     if text is not None:
@@ -221,7 +268,10 @@ def test_one_key_file_serves_programs_that_name_their_store_the_command_line_and
     monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", key_file)
     made = deployed()
     made.begin()
-    assert made("approvals", "approve", made.question()["id"], "--by", "anna").exit_code == 0
+    assert (
+        made("approvals", "approve", made.question()["id"], "--by", "anna").exit_code
+        == 0
+    )
     with hr.SyncRuntime([add], store=made.place) as runtime:
         runtime.call("add", {"amount": 1})
     assert made("audit", "verify").exit_code == 0
@@ -229,14 +279,20 @@ def test_one_key_file_serves_programs_that_name_their_store_the_command_line_and
         assert verify(store.log().result(10), key=KEY)[1] is None
 
 
-def test_the_settings_of_a_project_name_the_key_too(cli, logged, key_file, tmp_path, monkeypatch):
+def test_the_settings_of_a_project_name_the_key_too(
+    cli, logged, key_file, tmp_path, monkeypatch
+):
     logged(key=KEY)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "handrail.toml").write_text('[store]\naudit_key_file = "audit.key"\n')
     assert cli("audit", "verify").exit_code == 0
-    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", "nowhere.key")  # and the environment goes before it
+    # and the environment goes before it
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", "nowhere.key")
     result = cli("audit", "verify")
-    assert (result.exit_code, "there is no file nowhere.key" in result.stderr) == (2, True)
+    assert (result.exit_code, "there is no file nowhere.key" in result.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("of_log", "given", "says"), [
@@ -247,7 +303,9 @@ def test_the_settings_of_a_project_name_the_key_too(cli, logged, key_file, tmp_p
 def test_no_word_is_heard_and_no_run_begun_that_would_spoil_the_log(
     deployed, tmp_path, monkeypatch, of_log, given, says
 ):
-    files = {key: tmp_path / f"{number}.key" for number, key in enumerate((KEY, b"another"))}
+    files = {
+        key: tmp_path / f"{number}.key" for number, key in enumerate((KEY, b"another"))
+    }
     for key, file in files.items():
         file.write_bytes(key)
     made = deployed()

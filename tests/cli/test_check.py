@@ -46,9 +46,13 @@ def test_what_is_missing_is_told_with_the_parameter_that_ends_it(cli, shop, kept
 
 
 def test_an_example_that_breaks_its_promise_fails_the_check(cli, tmp_path, kept):
-    result = cli("check", orders(tmp_path, "'much'"), "--store", kept, "--run", "--missing")
+    result = cli(
+        "check", orders(tmp_path, "'much'"), "--store", kept, "--run", "--missing"
+    )
     assert result.exit_code == 1
-    assert "it returned what it did not promise: at paid" in " ".join(result.stdout.split())
+    assert "it returned what it did not promise: at paid" in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_examples_are_run_only_when_asked_for(cli, tmp_path, kept):
@@ -56,18 +60,27 @@ def test_examples_are_run_only_when_asked_for(cli, tmp_path, kept):
 
 
 def test_the_store_of_the_settings_is_the_projects(cli, tmp_path, kept):
-    (tmp_path / "handrail.toml").write_text(f'[store]\nplace = "{kept}"\n', encoding="utf-8")
+    (tmp_path / "handrail.toml").write_text(
+        f'[store]\nplace = "{kept}"\n', encoding="utf-8"
+    )
     assert cli("check", orders(tmp_path, "49"), "--missing").exit_code == 0
 
 
 def test_a_store_in_memory_keeps_no_record(cli, tmp_path, kept):
     result = cli("check", orders(tmp_path, "49"), "--missing")
-    assert (result.exit_code, 'store="sqlite:///handrail.db"' in result.stdout) == (1, True)
+    assert (result.exit_code, 'store="sqlite:///handrail.db"' in result.stdout) == (
+        1,
+        True,
+    )
 
 
 def test_the_list_as_json_is_one_document(cli, shop, kept):
     document = json.loads(cli("check", shop, "--store", kept, "--json").stdout)
-    line = next(line for line in document["lines"] if line["item"] == "idempotency" and line["tool"] == "note")
+    line = next(
+        line
+        for line in document["lines"]
+        if line["item"] == "idempotency" and line["tool"] == "note"
+    )
     assert (document["v"], document["pass"], line["pass"]) == (1, False, False)
     assert line["trouble"] == "a retry creates the ticket twice"
 

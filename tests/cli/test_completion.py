@@ -23,7 +23,9 @@ def test_an_unknown_shell_is_a_usage_error(cli):
 
 
 def test_commands_are_completed():
-    asked = handrail(_HANDRAIL_COMPLETE="bash_complete", COMP_WORDS="handrail cha", COMP_CWORD="1")
+    asked = handrail(
+        _HANDRAIL_COMPLETE="bash_complete", COMP_WORDS="handrail cha", COMP_CWORD="1"
+    )
     assert asked.stdout == "plain,chat\n"
 
 
@@ -43,12 +45,19 @@ def tab(cli, tmp_path, monkeypatch):
         "print('typed', json.dumps(sys.argv[1:]))\n"
     )
     program.chmod(0o755)
-    (tmp_path / "inputrc").write_text("set bell-style none\nset completion-query-items 0\n")
+    (tmp_path / "inputrc").write_text(
+        "set bell-style none\nset completion-query-items 0\n"
+    )
     script = tmp_path / "completion.bash"
     script.write_text(cli("completion", "bash").stdout)
 
     def press(line):
-        known = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), "TERM": "dumb", "PS1": "$ "}
+        known = {
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "TERM": "dumb",
+            "PS1": "$ ",
+        }
         bash = subprocess.run(
             ["bash", "--noprofile", "--norc", "-i"], input=f"source {script.name}\n{line}\t\nexit\n", text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path, timeout=PATIENCE_S,
@@ -83,7 +92,8 @@ def refund(order_id: str) -> str:
     ("handrail parse ans", "answer.txt"),                      # a file to read
     ("handrail run hello --policy pol", "policy.toml"),
     ("handrail lint ord", "orders.py"),
-    ("handrail run hello --system ans", "answer.txt"),         # free text: what bash does for any program
+    # free text: what bash does for any program
+    ("handrail run hello --system ans", "answer.txt"),
     ("handrail parse answer.txt --dialect hermes-2", "hermes-2-pro"),
     ("handrail decode answer.txt --wire openai-r", "openai-responses"),
     ("handrail tools schema --tools orders.py --format gem", "gemini"),
@@ -108,12 +118,18 @@ def test_ids_of_what_is_kept_are_completed(deployed, words, id_of):
     wanted = id_of(made, run)
     typed = " ".join(["handrail", *words, wanted[:4]])
     asked = handrail(
-        _HANDRAIL_COMPLETE="bash_complete", COMP_WORDS=typed, COMP_CWORD=str(len(words) + 1), HANDRAIL_STORE=made.place
+        _HANDRAIL_COMPLETE="bash_complete",
+        COMP_WORDS=typed,
+        COMP_CWORD=str(len(words) + 1),
+        HANDRAIL_STORE=made.place,
     )
     assert asked.stdout == f"plain,{wanted}\n"
 
 
-@pytest.mark.parametrize("words", ["runs show r_", "approvals revoke g_", "call --tools nowhere.py re", "call re"])
+@pytest.mark.parametrize(
+    "words",
+    ["runs show r_", "approvals revoke g_", "call --tools nowhere.py re", "call re"],
+)
 def test_what_cannot_be_looked_up_completes_nothing_and_says_nothing(words, tmp_path):
     number = str(len(words.split()))
     asked = handrail(
@@ -124,9 +140,14 @@ def test_what_cannot_be_looked_up_completes_nothing_and_says_nothing(words, tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("shell", "told"), [("zsh", "file\nord\n_\n"), ("fish", "file,ord\n")])
+@pytest.mark.parametrize(
+    ("shell", "told"), [("zsh", "file\nord\n_\n"), ("fish", "file,ord\n")]
+)
 def test_other_shells_are_told_where_files_are_completed(shell, told):
     typed = "handrail tools list --tools ord"
-    word = "ord" if shell == "fish" else "4"  # fish gives the word, the others its place
-    asked = handrail(_HANDRAIL_COMPLETE=f"{shell}_complete", COMP_WORDS=typed, COMP_CWORD=word)
+    # fish gives the word, the others its place
+    word = "ord" if shell == "fish" else "4"
+    asked = handrail(
+        _HANDRAIL_COMPLETE=f"{shell}_complete", COMP_WORDS=typed, COMP_CWORD=word
+    )
     assert asked.stdout == told

@@ -12,20 +12,34 @@ LIMITED = '{"error": {"message": "Slow down.", "type": "requests", "code": "rate
 
 @pytest.mark.parametrize("sent", [answer_in, stream_in], ids=["body", "stream"])
 @pytest.mark.parametrize("wire", every_wire(), ids=lambda wire: wire.name)
-def test_a_call_is_read_on_every_wire_whether_whole_or_streamed(cli, wire, sent, weather):
-    result = cli("decode", "--wire", wire.name, "--tools", weather, "--json", stdin=sent(wire))
+def test_a_call_is_read_on_every_wire_whether_whole_or_streamed(
+    cli, wire, sent, weather
+):
+    result = cli(
+        "decode", "--wire", wire.name, "--tools", weather, "--json", stdin=sent(wire)
+    )
     told = json.loads(result.stdout)
-    assert (result.exit_code, told["dialect"], told["finish"]) == (0, wire.name, "calls")
-    assert [(call["name"], call["value"]) for call in told["calls"]] == [(CALL.name, {"city": "Paris"})]
+    assert (result.exit_code, told["dialect"], told["finish"]) == (
+        0,
+        wire.name,
+        "calls",
+    )
+    assert [(call["name"], call["value"]) for call in told["calls"]] == [
+        (CALL.name, {"city": "Paris"})
+    ]
     assert told["usage"]["input_tokens"] == 120
 
 
 def test_a_person_reads_what_it_cost(cli):
-    told = cli("decode", "--wire", "openai-chat", stdin=answer_in(dialect("openai-chat"))).stdout
+    told = cli(
+        "decode", "--wire", "openai-chat", stdin=answer_in(dialect("openai-chat"))
+    ).stdout
     assert told.splitlines()[-2:] == ["finish  calls", "tokens  120 in, 18 out"]
 
 
-@pytest.mark.parametrize("head", ["", ": a comment\n\n", "\ufeff", "\n", "event: message\n"])
+@pytest.mark.parametrize(
+    "head", ["", ": a comment\n\n", "\ufeff", "\n", "event: message\n"]
+)
 def test_a_stream_is_known_by_its_first_line(cli, head):
     sent = f'{head}data: {{"choices": [{{"delta": {{"content": "Hi"}}, "finish_reason": "stop"}}]}}\n\n'
     assert "text    Hi" in cli("decode", "--wire", "openai-chat", stdin=sent).stdout
@@ -44,8 +58,14 @@ def test_an_error_of_the_provider_is_told_with_what_it_means(cli):
     result = cli("decode", "--wire", "openai-chat", stdin=LIMITED)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Slow down." in result.stderr
-    document = json.loads(cli("decode", "--wire", "openai-chat", "--json", stdin=LIMITED).stdout)
-    assert (document["ok"], document["code"], document["retryable"]) == (False, "rate_limit_exceeded", True)
+    document = json.loads(
+        cli("decode", "--wire", "openai-chat", "--json", stdin=LIMITED).stdout
+    )
+    assert (document["ok"], document["code"], document["retryable"]) == (
+        False,
+        "rate_limit_exceeded",
+        True,
+    )
 
 
 @pytest.mark.parametrize("sent", ["", "<html>502</html>", "{", "data: {oops}\n\n"])
@@ -56,10 +76,24 @@ def test_what_is_no_answer_is_told_in_one_sentence(cli, sent):
 
 def test_many_answers_are_read_and_one_that_fails_does_not_stop_the_others(cli):
     wire = dialect("openai-chat")
-    lines = [json.loads(answer_in(wire)), {"id": "s", "body": stream_in(wire)}, json.loads(LIMITED), stream_in(wire)]
-    result = cli("decode", "--wire", "openai-chat", "--jsonl", stdin="\n".join(map(json.dumps, lines)))
+    lines = [
+        json.loads(answer_in(wire)),
+        {"id": "s", "body": stream_in(wire)},
+        json.loads(LIMITED),
+        stream_in(wire),
+    ]
+    result = cli(
+        "decode",
+        "--wire",
+        "openai-chat",
+        "--jsonl",
+        stdin="\n".join(map(json.dumps, lines)),
+    )
     told = [json.loads(line) for line in result.stdout.splitlines()]
-    assert (result.exit_code, [each["ok"] for each in told]) == (1, [True, True, False, True])
+    assert (result.exit_code, [each["ok"] for each in told]) == (
+        1,
+        [True, True, False, True],
+    )
     assert told[0]["calls"] == told[1]["calls"] == told[3]["calls"]
     assert (told[1]["id"], told[2]["code"]) == ("s", "rate_limit_exceeded")
 

@@ -25,12 +25,19 @@ def test_every_app_is_listed_with_one_line(cli):
 
 
 def test_the_list_can_be_read(cli):
-    assert re.search(r"^ops +Ops assistant: ", cli("examples", "list").stdout, re.MULTILINE)
+    assert re.search(
+        r"^ops +Ops assistant: ", cli("examples", "list").stdout, re.MULTILINE
+    )
 
 
 def test_the_list_says_which_app_needs_an_extra(cli):
-    needs = {each["name"]: each["needs"] for each in json.loads(cli("examples", "list", "--json").stdout)["examples"]}
-    assert {name: extra for name, extra in needs.items() if extra} == {"sql_analyst": "handrail[sql]"}
+    needs = {
+        each["name"]: each["needs"]
+        for each in json.loads(cli("examples", "list", "--json").stdout)["examples"]
+    }
+    assert {name: extra for name, extra in needs.items() if extra} == {
+        "sql_analyst": "handrail[sql]"
+    }
     assert "handrail[sql]" in cli("examples", "list").stdout
 
 
@@ -43,14 +50,18 @@ def test_an_app_is_one_short_file_that_says_how_it_is_run(file):
 
 @pytest.mark.parametrize("file", APPS, ids=lambda file: file.stem)
 def test_an_app_has_its_section_and_its_test(file):
-    assert f"\n## {file.stem}\n" in (ROOT / "examples/apps/README.md").read_text(encoding="utf-8")
+    assert f"\n## {file.stem}\n" in (ROOT / "examples/apps/README.md").read_text(
+        encoding="utf-8"
+    )
     assert (ROOT / f"tests/apps/test_{file.stem}.py").is_file()
 
 
 def test_an_app_is_run_with_what_stands_behind_its_name():
     told = handrail("examples", "run", "ops", "Is it slow?")
     assert told.returncode == 0
-    assert "> Is it slow?" in told.stdout and "restarted: shop/api-gateway" in told.stdout
+    assert (
+        "> Is it slow?" in told.stdout and "restarted: shop/api-gateway" in told.stdout
+    )
 
 
 def test_the_help_of_an_app_is_its_own():
@@ -62,7 +73,9 @@ def test_a_mistake_in_an_apps_options_is_its_own_exit_code():
     assert handrail("examples", "run", "ops", "--context", "staging").returncode == 2
 
 
-@pytest.mark.parametrize(("name", "advice"), [("opps", "'ops'"), ("zzzzzz", "ops"), ("../ops", ""), ("", "")])
+@pytest.mark.parametrize(
+    ("name", "advice"), [("opps", "'ops'"), ("zzzzzz", "ops"), ("../ops", ""), ("", "")]
+)
 def test_an_app_that_there_is_not_is_a_usage_error_with_a_suggestion(cli, name, advice):
     result = cli("examples", "run", name)
     assert (result.exit_code, advice in result.stderr) == (2, True)
@@ -70,7 +83,16 @@ def test_an_app_that_there_is_not_is_a_usage_error_with_a_suggestion(cli, name, 
 
 def test_an_installed_package_has_the_apps_and_runs_them(tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(tmp_path),
+    ]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
@@ -79,11 +101,15 @@ def test_an_installed_package_has_the_apps_and_runs_them(tmp_path):
     assert {f"handrail/examples/{file.name}" for file in APPS} <= names
     assert "handrail/cli/project/tools.py.txt" in names
     assert not [name for name in names if name.endswith((".pyc", ".db"))]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}  # before the checkout on the path
+    # before the checkout on the path
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     listed, told = (
         subprocess.run([sys.executable, "-m", "handrail", "examples", *words], env=environment, cwd=tmp_path,
                        capture_output=True, text=True, check=True, timeout=120).stdout
         for words in (("list", "--json"), ("run", "ops"))
     )  # fmt: skip
-    assert all(str(tmp_path / "site") in each["file"] for each in json.loads(listed)["examples"])
+    assert all(
+        str(tmp_path / "site") in each["file"]
+        for each in json.loads(listed)["examples"]
+    )
     assert "restarted: shop/api-gateway" in told

@@ -23,8 +23,10 @@ def test_a_failure_has_an_exit_code(code, expected):
 
 @pytest.mark.parametrize(("status", "failures", "expected"), [
     ("done", [], Exit.OK),
-    ("done", [Code.INVALID_ARGUMENTS], Exit.OK),                # the model corrected itself
-    ("done", [Code.NOT_APPROVED], Exit.DENIED),                 # an answer, but not all was done
+    # the model corrected itself
+    ("done", [Code.INVALID_ARGUMENTS], Exit.OK),
+    # an answer, but not all was done
+    ("done", [Code.NOT_APPROVED], Exit.DENIED),
     ("done", [Code.IN_DOUBT, Code.NOT_APPROVED], Exit.IN_DOUBT),
     ("waiting", [Code.APPROVAL_PENDING], Exit.WAITING),
     ("waiting", [Code.APPROVAL_PENDING, Code.IN_DOUBT], Exit.IN_DOUBT),

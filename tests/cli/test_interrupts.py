@@ -44,7 +44,9 @@ def handrail(tmp_path):
     def start(script, *words, pause_s=0.0):
         with (
             ScriptedServer(script, pause_s=pause_s) as server,
-            program_in_terminal(*words, "--tools", "tools.py", cwd=tmp_path, HANDRAIL_MODEL=server.model) as (
+            program_in_terminal(
+                *words, "--tools", "tools.py", cwd=tmp_path, HANDRAIL_MODEL=server.model
+            ) as (
                 person,
                 program,
             ),
@@ -57,7 +59,10 @@ def handrail(tmp_path):
 
 
 def test_ctrl_c_cancels_a_run_and_every_call_is_told(handrail):
-    with handrail([call("look", place="here"), "Never said."], "run", "Look!") as (person, program):
+    with handrail([call("look", place="here"), "Never said."], "run", "Look!") as (
+        person,
+        program,
+    ):
         person.reads_until("inside look")
         person.presses_ctrl_c()
         person.reads_until("stopping.*CANCELLED.*the run was cancelled")
@@ -66,7 +71,10 @@ def test_ctrl_c_cancels_a_run_and_every_call_is_told(handrail):
 
 
 def test_the_first_ctrl_c_waits_for_a_write_that_is_under_way(handrail):
-    with handrail([call("save", place="here"), "Never said."], "run", "Save!") as (person, program):
+    with handrail([call("save", place="here"), "Never said."], "run", "Save!") as (
+        person,
+        program,
+    ):
         person.reads_until("inside save")
         person.presses_ctrl_c()
         person.reads_until("stopping")
@@ -76,7 +84,10 @@ def test_the_first_ctrl_c_waits_for_a_write_that_is_under_way(handrail):
 
 
 def test_the_second_ctrl_c_leaves_at_once(handrail):
-    with handrail([call("save", place="here"), "Never said."], "run", "Save!") as (person, program):
+    with handrail([call("save", place="here"), "Never said."], "run", "Save!") as (
+        person,
+        program,
+    ):
         person.reads_until("inside save")
         person.presses_ctrl_c()
         person.reads_until("stopping")
@@ -98,12 +109,16 @@ def test_ctrl_c_during_a_write_by_hand_says_that_it_may_have_taken_effect(handra
     with handrail(["unused"], "call", "save", '{"place": "here"}') as (person, program):
         person.reads_until("inside save")
         person.presses_ctrl_c()
-        person.reads_until("`save` was under way and may have taken effect.*interrupted")
+        person.reads_until(
+            "`save` was under way and may have taken effect.*interrupted"
+        )
         assert program.wait(PATIENCE_S) == 130
 
 
 def test_in_a_chat_ctrl_c_cancels_the_answer_and_at_the_prompt_leaves(handrail):
-    with handrail([call("look", place="here"), "I know what was cancelled."], "chat") as (person, _):
+    with handrail(
+        [call("look", place="here"), "I know what was cancelled."], "chat"
+    ) as (person, _):
         person.reads_until(PROMPT)
         person.types("Look!\n")
         person.reads_until("inside look")
@@ -125,7 +140,9 @@ def test_ctrl_d_leaves_a_chat(handrail):
 
 
 def test_an_answer_streams_into_the_chat(handrail):
-    with handrail(["one two three four five six seven eight"], "chat", pause_s=0.01) as (person, _):
+    with handrail(
+        ["one two three four five six seven eight"], "chat", pause_s=0.01
+    ) as (person, _):
         person.reads_until(PROMPT)
         person.types("Count!\n")
         person.reads_until(f"one two three four five six seven eight\n{PROMPT}")
@@ -134,10 +151,13 @@ def test_an_answer_streams_into_the_chat(handrail):
 @pytest.mark.parametrize(("typed", "says", "code"), [
     ("a\n", "approved by .*deleted here", 0),
     ("d\nnot today\n", "denied by .*: not today", 5),
-    ("\x04", "nobody is there.*waiting for approval of delete", 3),  # the person has gone
+    # the person has gone
+    ("\x04", "nobody is there.*waiting for approval of delete", 3),
 ])  # fmt: skip
 def test_approval_is_asked_in_the_terminal(handrail, typed, says, code):
-    with handrail([call("delete", place="here"), "Done, or not."], "run", "Delete!") as (person, program):
+    with handrail(
+        [call("delete", place="here"), "Done, or not."], "run", "Delete!"
+    ) as (person, program):
         person.reads_until(r"\(e\)dit\? ")
         person.types(typed)
         person.reads_until(says)
@@ -145,7 +165,13 @@ def test_approval_is_asked_in_the_terminal(handrail, typed, says, code):
 
 
 def test_ctrl_c_takes_a_question_back_and_the_next_line_is_the_chats(handrail):
-    with handrail([call("delete", place="here"), lambda messages: f"You said {messages[-1].text}."], "chat") as (
+    with handrail(
+        [
+            call("delete", place="here"),
+            lambda messages: f"You said {messages[-1].text}.",
+        ],
+        "chat",
+    ) as (
         person,
         program,
     ):

@@ -9,7 +9,14 @@ import pytest
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.jsonl import Recorder, event_record
 from handrail.errors import Failure
-from handrail.events import CallAdmitted, CallFinished, HttpExchange, ModelAnswered, RunStarted, Streamed
+from handrail.events import (
+    CallAdmitted,
+    CallFinished,
+    HttpExchange,
+    ModelAnswered,
+    RunStarted,
+    Streamed,
+)
 from handrail.messages import ArgumentsDelta, TextDelta, Turn
 from handrail.testing import ManualClock
 
@@ -39,11 +46,17 @@ class Odd:
 
 def test_a_value_of_any_kind_can_be_written():
     for value in (Odd({1, 2}), object(), float("nan"), b"\xff", {"a": Odd(1)}):
-        json.dumps(event_record(CallFinished(CALL, ToolResult("c1", value=value), 0), 0), allow_nan=False)
+        json.dumps(
+            event_record(CallFinished(CALL, ToolResult("c1", value=value), 0), 0),
+            allow_nan=False,
+        )
 
 
 def test_a_failure_is_written_whole():
-    record = event_record(CallFinished(CALL, ToolResult("c1", failure=Failure("X", "No.", "Ask.")), 0.5), 1)
+    record = event_record(
+        CallFinished(CALL, ToolResult("c1", failure=Failure("X", "No.", "Ask.")), 0.5),
+        1,
+    )
     assert record["result"]["failure"] == {
         "code": "X", "message": "No.", "suggestion": "Ask.", "retryable": False, "details": [],
     }  # fmt: skip

@@ -22,7 +22,9 @@ def writes(deployed):
         for state in ("done", "failed", "in_doubt", "claimed"):
             claimed = store.claim(replace(CLAIM, key=f"refund:{state}")).result(10)
             if state != "claimed":
-                settle = Settle(CLAIM.scope, f"refund:{state}", claimed.fence, state, {"id": 7})
+                settle = Settle(
+                    CLAIM.scope, f"refund:{state}", claimed.fence, state, {"id": 7}
+                )
                 assert store.settle(settle).result(10)
         store.claim(ABANDONED).result(10)
     return made
@@ -45,16 +47,31 @@ def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
         ("refund:old", "abandoned"), ("refund:claimed", "claimed"), ("refund:in_doubt", "in"),
         ("refund:failed", "failed"), ("refund:done", "done"),
     ]  # fmt: skip
-    assert [line.split()[-1] for line in lines if "{" in line or "null" in line] == ["7}"]  # only what is done has one
+    # only what is done has one
+    assert [line.split()[-1] for line in lines if "{" in line or "null" in line] == [
+        "7}"
+    ]
 
 
 def test_writes_can_be_listed_by_state_and_by_run(writes):
     abandoned, doubted = writes.json("ledger", "list", "--state", "in_doubt")["writes"]
-    assert (abandoned["key"], abandoned["state"], abandoned["abandoned"]) == ("refund:old", "claimed", True)
-    assert (doubted["key"], doubted["run_id"], doubted["replay"]) == ("refund:in_doubt", "r_1", "none")
+    assert (abandoned["key"], abandoned["state"], abandoned["abandoned"]) == (
+        "refund:old",
+        "claimed",
+        True,
+    )
+    assert (doubted["key"], doubted["run_id"], doubted["replay"]) == (
+        "refund:in_doubt",
+        "r_1",
+        "none",
+    )
     assert writes.json("ledger", "list", "--run", "r_other")["writes"] == []
     result = writes("ledger", "list", "--run", "r_other")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no write is there\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "",
+        "no write is there\n",
+    )
 
 
 def test_a_write_is_shown_with_the_commands_that_say_how_it_ended(writes):
@@ -74,7 +91,9 @@ def test_a_write_whose_end_is_known_takes_no_word_and_offers_none(writes):
 def test_a_write_that_happened_is_not_done_again_and_gives_its_value(writes, key):
     told = resolve(writes, key, "--happened", "--value", '{"id": 12}')
     assert told.exit_code == 0
-    assert f"recorded by maria: refund {key} happened; it is not repeated" in told.stdout
+    assert (
+        f"recorded by maria: refund {key} happened; it is not repeated" in told.stdout
+    )
     again = claim_again(writes, key)
     assert (again.state, again.value) == (ClaimState.DONE, {"id": 12})
     assert writes.json("ledger", "show", "refund", key)["resolved_by"] == "maria"
@@ -96,7 +115,9 @@ def test_a_write_whose_end_is_known_or_still_to_come_takes_no_word(writes, key, 
     before = writes.json("ledger", "show", "refund", key)
     result = resolve(writes, key, "--happened")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: the write refund {key} cannot be resolved: {says}\n"
+    assert (
+        result.stderr == f"error: the write refund {key} cannot be resolved: {says}\n"
+    )
     assert writes.json("ledger", "show", "refund", key) == before
 
 
@@ -115,14 +136,19 @@ def test_a_word_that_is_not_clear_changes_nothing(writes, words, says):
     result = resolve(writes, "refund:in_doubt", *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
-    assert writes.json("ledger", "show", "refund", "refund:in_doubt")["state"] == "in_doubt"
+    assert (
+        writes.json("ledger", "show", "refund", "refund:in_doubt")["state"]
+        == "in_doubt"
+    )
 
 
 @pytest.mark.parametrize("words", [("show",), ("resolve", "--happened")])
 def test_an_unknown_write_is_one_sentence(writes, words):
     result = writes("ledger", words[0], "refund", "refund:none", *words[1:])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "error: there is no write 'refund' 'refund:none' in this store" in result.stderr
+    assert (
+        "error: there is no write 'refund' 'refund:none' in this store" in result.stderr
+    )
 
 
 def test_a_store_whose_writes_cannot_be_looked_into_says_so(writes):
@@ -144,15 +170,35 @@ def send(letter: str) -> str:
 '''
 
 
-def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(deployed, tmp_path):
+def test_a_write_whose_process_was_killed_is_in_doubt_until_a_person_has_looked(
+    deployed, tmp_path
+):
     (tmp_path / "letters.py").write_text(KILLED, encoding="utf-8")
-    made = deployed([call("send", letter="first"), "I do not know."], tools=str(tmp_path / "letters.py"))
-    assert made.process("run", "Send it.", "--tools", made.tools).returncode == -signal.SIGKILL
+    made = deployed(
+        [call("send", letter="first"), "I do not know."],
+        tools=str(tmp_path / "letters.py"),
+    )
+    assert (
+        made.process("run", "Send it.", "--tools", made.tools).returncode
+        == -signal.SIGKILL
+    )
     (run,) = made.json("runs", "list")["runs"]
-    assert made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode == 6
+    assert (
+        made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode
+        == 6
+    )
     look = f"handrail ledger show send {run['run_id']}/1/0\n"
     assert look in made("runs", "show", run["run_id"]).stdout
     (doubted,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
     assert (doubted["scope"], doubted["run_id"]) == ("send", run["run_id"])
-    told = made.process("ledger", "resolve", "send", doubted["key"], "--happened", "--value", '"sent"', "--json")
+    told = made.process(
+        "ledger",
+        "resolve",
+        "send",
+        doubted["key"],
+        "--happened",
+        "--value",
+        '"sent"',
+        "--json",
+    )
     assert json.loads(told.stdout)["state"] == "done"

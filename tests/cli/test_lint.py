@@ -10,19 +10,31 @@ SLOPPY = {
         {
             "name": "find_order",
             "description": "Look an order up by its number.   ",
-            "inputSchema": {"type": "dict", "properties": {"q": {"type": "str"}}, "required": ["q"]},
+            "inputSchema": {
+                "type": "dict",
+                "properties": {"q": {"type": "str"}},
+                "required": ["q"],
+            },
             "annotations": {"readOnlyHint": True},
         }
     ]
 }
-BROKEN = [{"name": "find_order", "description": "", "parameters": {"type": "object", "properties": {}}}]
+BROKEN = [
+    {
+        "name": "find_order",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    }
+]
 
 
 @pytest.fixture
 def sloppy(tmp_path, monkeypatch):
     """A file of definitions with warnings, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tools.json").write_text(json.dumps(SLOPPY, indent=2) + "\n", encoding="utf-8")
+    (tmp_path / "tools.json").write_text(
+        json.dumps(SLOPPY, indent=2) + "\n", encoding="utf-8"
+    )
     return "tools.json"
 
 
@@ -62,8 +74,13 @@ paths:
 """
 
 
-@pytest.mark.parametrize("place", ["service.yaml", "openapi:service.yaml", "openapi:service.yaml@localhost:1"])
-def test_an_openapi_document_in_yaml_is_looked_at_itself_however_it_is_named(cli, tmp_path, monkeypatch, place):
+@pytest.mark.parametrize(
+    "place",
+    ["service.yaml", "openapi:service.yaml", "openapi:service.yaml@localhost:1"],
+)
+def test_an_openapi_document_in_yaml_is_looked_at_itself_however_it_is_named(
+    cli, tmp_path, monkeypatch, place
+):
     pytest.importorskip("yaml")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "service.yaml").write_text(YAML, encoding="utf-8")
@@ -85,7 +102,12 @@ def test_tools_of_python_are_linted_as_well(cli, shop):
     rules = {(finding["tool"], finding["rule"]) for finding in document["findings"]}
     assert document["tools"] == 5
     assert ("note", "write-without-key") in rules
-    assert document["tokens"]["all"].keys() == {"OpenAI", "OpenAI Responses", "Anthropic", "Gemini"}
+    assert document["tokens"]["all"].keys() == {
+        "OpenAI",
+        "OpenAI Responses",
+        "Anthropic",
+        "Gemini",
+    }
 
 
 def test_sarif_is_one_document_with_files_and_lines(cli, sloppy):
@@ -100,10 +122,15 @@ def test_sarif_is_one_document_with_files_and_lines(cli, sloppy):
 def test_costs_are_a_table_of_tools_and_providers(cli, sloppy):
     lines = cli("lint", sloppy, "--costs").stdout.splitlines()
     assert any(line.split()[:3] == ["tool", "OpenAI", "OpenAI"] for line in lines)
-    assert any(line.startswith("find_order ") and line.split()[1].isdigit() for line in lines)
+    assert any(
+        line.startswith("find_order ") and line.split()[1].isdigit() for line in lines
+    )
 
 
-@pytest.mark.parametrize(("file", "head"), [("pyproject.toml", "[tool.handrail.lint"), ("handrail.toml", "[lint")])
+@pytest.mark.parametrize(
+    ("file", "head"),
+    [("pyproject.toml", "[tool.handrail.lint"), ("handrail.toml", "[lint")],
+)
 def test_settings_stand_in_a_file_of_the_project(cli, sloppy, tmp_path, file, head):
     (tmp_path / file).write_text(
         f'{head}]\nusers = "zh"\n{head}.ignore.find_order]\nparameter-name-empty = "Everybody says q."\n'
@@ -124,7 +151,11 @@ def test_what_is_set_right_is_written_in_the_files_own_layout(cli, sloppy, tmp_p
     text = (tmp_path / sloppy).read_text(encoding="utf-8")
     schema = json.loads(text)["tools"][0]["inputSchema"]
     assert "fixed find_order: schema-foreign, text-untidy" in result.stderr
-    assert schema == {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    assert schema == {
+        "type": "object",
+        "properties": {"q": {"type": "string"}},
+        "required": ["q"],
+    }
     assert text.startswith('{\n  "tools": [\n')
     assert text.endswith("}\n")
     assert "schema-foreign" not in result.stdout  # what is told is what is left

@@ -65,34 +65,45 @@ def test_a_module_is_found_from_where_one_stands(file, monkeypatch, tmp_path):
 
 def test_a_file_finds_its_neighbours(file):
     file("PLACE = 'here'", "neighbour_of_mine.py")
-    path = file("from neighbour_of_mine import PLACE\nimport handrail as hr\n@hr.tool\ndef where() -> str:\n    'Say.'")
+    path = file(
+        "from neighbour_of_mine import PLACE\nimport handrail as hr\n@hr.tool\ndef where() -> str:\n    'Say.'"
+    )
     assert names(tools_from([path])) == ["where"]
 
 
 def test_several_places_make_one_set(file):
-    other = file("import handrail as hr\n@hr.tool\ndef other() -> str:\n    'Other.'", "other.py")
+    other = file(
+        "import handrail as hr\n@hr.tool\ndef other() -> str:\n    'Other.'", "other.py"
+    )
     assert names(tools_from([file(TWO), other])) == ["look", "touch", "other"]
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("def broken(:\n", "line 1: "),                                          # does not parse
+    # does not parse
+    ("def broken(:\n", "line 1: "),
     ("x = 1\nraise RuntimeError('no database')", "RuntimeError: no database (mine.py, line 2)"),
-    ("raise SystemExit(3)", "SystemExit: 3 (mine.py, line 1)"),              # a script without a guard
+    # a script without a guard
+    ("raise SystemExit(3)", "SystemExit: 3 (mine.py, line 1)"),
     ("import there_is_no_such_module", "no module there_is_no_such_module (mine.py, line 1)"),
-    ("x = 1", "decorate functions with @tool"),                              # nothing in it
+    # nothing in it
+    ("x = 1", "decorate functions with @tool"),
     ("def look(place: str): ...", "decorate what the model may call with @tool (look)"),
     ("import handrail as hr\n@hr.tool\ndef f(x): ...", "parameter `x` has no type hint"),
     ("import handrail as hr\nfrom socket import socket\n@hr.tool\ndef f(x: socket): ...", "has no JSON form"),
     ("import handrail as hr\n@hr.tool(efect='read')\ndef f(x: int): ...", "Did you mean `effect`?"),
 ])  # fmt: skip
-def test_a_file_that_cannot_be_used_is_told_in_a_sentence_with_its_place(file, text, says):
+def test_a_file_that_cannot_be_used_is_told_in_a_sentence_with_its_place(
+    file, text, says
+):
     with pytest.raises(SetupError) as told:
         tools_from([file(text)])
     assert says in str(told.value)
 
 
 def test_two_tools_of_one_name_are_refused(file):
-    other = file("import handrail as hr\n@hr.tool\ndef look() -> str:\n    'Other.'", "other.py")
+    other = file(
+        "import handrail as hr\n@hr.tool\ndef look() -> str:\n    'Other.'", "other.py"
+    )
     with pytest.raises(DuplicateToolError, match="'look'"):
         tools_from([file(TWO), other])
 
@@ -105,7 +116,8 @@ def test_two_tools_of_one_name_are_refused(file):
     ("/", "/ is a directory"),
     ("..", ".. is a directory"),
     ("shop.yaml", "openapi:shop.yaml"),
-    ("shop.json", "openapi:shop.json"),                                      # a document of a service, most likely
+    # a document of a service, most likely
+    ("shop.json", "openapi:shop.json"),
     ("handrail.toolbox", "name one of its modules with it: .*calculator"),
 ])  # fmt: skip
 def test_a_place_that_is_none_is_told(place, says):
@@ -128,14 +140,20 @@ class TeamNotes(Base):
 
 
 def test_a_class_of_which_no_tool_is_made_is_told(file):
-    with pytest.raises(ConfigError, match=r"`TeamNotes` is a class of tools; .*: team_notes = TeamNotes\(\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"`TeamNotes` is a class of tools; .*: team_notes = TeamNotes\(\)",
+    ):
         tools_from([file(NOTES)])
 
 
 @pytest.mark.parametrize("place", ["", ":TeamTools"])
 def test_a_class_of_toolsets_is_told_alike(file, place):
     source = 'import handrail as hr\nclass TeamTools(hr.Toolset):\n    """Ours."""\n'
-    with pytest.raises(ConfigError, match=r"`TeamTools` is a class of tools; .*: team_tools = TeamTools\(\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"`TeamTools` is a class of tools; .*: team_tools = TeamTools\(\)",
+    ):
         tools_from([file(source) + place])
 
 
@@ -144,6 +162,8 @@ def test_a_class_that_must_be_told_something_is_shown_with_room_for_it():
         tools_from(["handrail.toolbox.files"])
 
 
-@pytest.mark.parametrize("made", ["notes = TeamNotes()", "everything = hr.Toolset([TeamNotes()])"])
+@pytest.mark.parametrize(
+    "made", ["notes = TeamNotes()", "everything = hr.Toolset([TeamNotes()])"]
+)
 def test_a_class_of_which_a_tool_is_made_is_fine(file, made):
     assert names(tools_from([file(NOTES + made)])) == ["notes"]

@@ -16,7 +16,11 @@ FULL = Path("/dev/full")
 
 def handrail(*words, stdin=None, **environment):
     """Run `python -m handrail` as a program of its own."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HANDRAIL_", "OPENAI_"))
+    }
     return subprocess.run(
         [sys.executable, "-m", "handrail", *words], input=stdin, capture_output=True, text=True, encoding="utf-8",
         timeout=60, check=False, env={**known, **environment},
@@ -25,7 +29,10 @@ def handrail(*words, stdin=None, **environment):
 
 def test_the_version_is_told_without_loading_the_machinery():
     told = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "handrail", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", "-m", "handrail", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert re.fullmatch(r"handrail \d+\.\d+\.\d+\n", told.stdout)
     for heavy in ("pydantic", "httpx2", "rich", "asyncio"):
@@ -35,8 +42,12 @@ def test_the_version_is_told_without_loading_the_machinery():
 def test_help_lists_the_commands_without_importing_them(cli):
     before = set(sys.modules)
     result = cli("--help")
-    assert {name for name in sys.modules if name.startswith("handrail.cli.commands.")} <= before
-    assert all(re.search(rf"^  {name} ", result.stdout, re.MULTILINE) for name in COMMANDS)
+    assert {
+        name for name in sys.modules if name.startswith("handrail.cli.commands.")
+    } <= before
+    assert all(
+        re.search(rf"^  {name} ", result.stdout, re.MULTILINE) for name in COMMANDS
+    )
 
 
 def test_help_tells_every_exit_code(cli):
@@ -52,7 +63,13 @@ def test_a_commands_first_line_of_help_is_the_one_in_the_list(cli, name):
 
 
 @pytest.mark.parametrize(
-    "words", [*((name,) for name in COMMANDS), ("tools", "list"), ("tools", "show"), ("tools", "schema")]
+    "words",
+    [
+        *((name,) for name in COMMANDS),
+        ("tools", "list"),
+        ("tools", "show"),
+        ("tools", "schema"),
+    ],
 )
 def test_every_command_teaches_by_example(cli, words):
     result = cli(*words, "--help")
@@ -60,7 +77,10 @@ def test_every_command_teaches_by_example(cli, words):
     assert re.search(r"Examples?:\n +(handrail|echo|HANDRAIL_MODEL)", result.stdout)
 
 
-@pytest.mark.parametrize("name", ["runs", "ledger", "approvals", "audit", "store", "tools", "eval", "examples"])
+@pytest.mark.parametrize(
+    "name",
+    ["runs", "ledger", "approvals", "audit", "store", "tools", "eval", "examples"],
+)
 def test_the_commands_of_a_group_are_listed_with_their_whole_first_sentence(cli, name):
     _, listed = cli(name, "--help").stdout.split("Commands:\n")
     sentences = re.split(r"\n  (?=\S)", listed.rstrip())
@@ -97,7 +117,9 @@ def test_debugging_shows_the_traceback(words, environment):
 ])  # fmt: skip
 def test_debugging_shows_what_a_tool_raised(tmp_path, words, environment, shown):
     tools = tmp_path / "tools.py"
-    tools.write_text("import handrail as hr\n\n@hr.tool(effect='read')\ndef ask():\n    raise KeyError('the door')\n")
+    tools.write_text(
+        "import handrail as hr\n\n@hr.tool(effect='read')\ndef ask():\n    raise KeyError('the door')\n"
+    )
     result = handrail("call", "ask", "--tools", str(tools), *words, **environment)
     assert result.returncode == 1
     assert "KeyError in ask" in result.stderr
@@ -106,7 +128,9 @@ def test_debugging_shows_what_a_tool_raised(tmp_path, words, environment, shown)
 
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(shop):
     listing = [sys.executable, "-m", "handrail", "tools", "list", "--tools", shop]
-    with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
         program.stdout.close()
         assert program.stderr.read() == b""
     assert program.returncode == Exit.NOBODY_READS
@@ -114,12 +138,19 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(shop):
 
 @pytest.mark.skipif(not FULL.exists(), reason="has no device that is always full")
 @pytest.mark.parametrize(
-    "words", [("tools", "list"), ("call", "get_order", '{"order_id": "A-1"}'), ("tools", "schema")]
+    "words",
+    [
+        ("tools", "list"),
+        ("call", "get_order", '{"order_id": "A-1"}'),
+        ("tools", "schema"),
+    ],
 )
 def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
     listing = [sys.executable, "-m", "handrail", *words, "--tools", shop]
     with FULL.open("w") as full:
-        result = subprocess.run(listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(
+            listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert result.stderr == "error: cannot write the result: No space left on device\n"
     assert result.returncode == Exit.ERROR
 
@@ -129,14 +160,20 @@ def test_a_full_disk_behind_stdout_is_told_in_one_sentence(shop, words):
 def test_so_is_one_behind_the_help(words):
     with FULL.open("w") as full:
         asked = [sys.executable, "-m", "handrail", *words]
-        result = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(
+            asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert (result.returncode, result.stderr.count("\n")) == (Exit.ERROR, 1)
     assert "No space left on device" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("call", "get_order", "-"), ("run", "-", "--model", "ollama:none")])
+@pytest.mark.parametrize(
+    "words", [("call", "get_order", "-"), ("run", "-", "--model", "ollama:none")]
+)
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(shop, words, locale):
+def test_what_is_no_text_on_stdin_is_refused_before_anything_begins(
+    shop, words, locale
+):
     told = subprocess.run(
         [sys.executable, "-m", "handrail", *words, "--tools", shop], input=b"\xff\xfe", capture_output=True,
         check=False, env={**os.environ, "LC_ALL": locale},
@@ -158,7 +195,11 @@ def test_a_locale_that_cannot_spell_a_mark_escapes_it():
 ])  # fmt: skip
 def test_a_closed_stream_is_no_crash(closed, words, code):
     result = subprocess.run(
-        f"{sys.executable} -m handrail {words} {closed}", shell=True, capture_output=True, text=True, check=False
+        f"{sys.executable} -m handrail {words} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == code
     assert "Traceback" not in result.stderr

@@ -20,16 +20,26 @@ def folder(tmp_path, monkeypatch):
 
 def python(*words):
     """Run a program in the project, as its owner would."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "PYTEST_"))}
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HANDRAIL_", "PYTEST_"))
+    }
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd="shop", env=known, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", *words],
+        cwd="shop",
+        env=known,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def test_the_tests_of_a_new_project_pass(cli):
     assert cli("new", "shop").exit_code == 0
     told = python("pytest", "-q", "-p", "no:cacheprovider")
-    assert (told.returncode, "7 passed" in told.stdout) == (0, True), told.stdout  # five boundaries, and two more
+    # five boundaries, and two more
+    assert (told.returncode, "7 passed" in told.stdout) == (0, True), told.stdout
 
 
 def test_the_tools_of_a_new_project_can_be_called_twice_and_open_one_ticket(cli):
@@ -42,29 +52,43 @@ def test_the_tools_of_a_new_project_can_be_called_twice_and_open_one_ticket(cli)
         python("handrail", "call", "find_tickets", "--tools", "tools.py"),
     )
     assert first.stdout == "opened\n"
-    assert "this was already done" in again.stdout  # the store of the settings keeps its key
-    assert "verified that this happened" in forgotten.stdout  # nobody does, but the tool finds the ticket
+    # the store of the settings keeps its key
+    assert "this was already done" in again.stdout
+    # nobody does, but the tool finds the ticket
+    assert "verified that this happened" in forgotten.stdout
     assert found.stdout == '[{"request_id":"881","title":"printer on fire"}]\n'
 
 
 def test_the_tools_of_a_new_project_are_clean_for_lint(cli):
     cli("new", "shop")
     result = cli("lint", "shop/tools.py", "--strict")
-    assert (result.exit_code, "0 errors, 0 warnings, 0 notes" in result.stdout) == (0, True)
+    assert (result.exit_code, "0 errors, 0 warnings, 0 notes" in result.stdout) == (
+        0,
+        True,
+    )
 
 
-def test_a_new_project_has_what_its_readme_says_and_no_template_is_left_in_it(cli, folder):
+def test_a_new_project_has_what_its_readme_says_and_no_template_is_left_in_it(
+    cli, folder
+):
     cli("new", "my-shop")
     assert {file.name for file in Path("my-shop").iterdir()} == WRITTEN
     for name in WRITTEN:
         text = Path("my-shop", name).read_text(encoding="utf-8")
         assert "$" not in text
-        assert name in Path("my-shop/README.md").read_text() or name in ("README.md", ".gitignore")
+        assert name in Path("my-shop/README.md").read_text() or name in (
+            "README.md",
+            ".gitignore",
+        )
 
 
 def test_a_dry_run_writes_nothing(cli, folder):
     result = cli("new", "shop", "--dry-run")
-    assert (result.exit_code, "would write shop/tools.py" in result.stdout, list(folder.iterdir())) == (0, True, [])
+    assert (
+        result.exit_code,
+        "would write shop/tools.py" in result.stdout,
+        list(folder.iterdir()),
+    ) == (0, True, [])
 
 
 def test_nothing_is_overwritten(cli):
@@ -72,7 +96,11 @@ def test_nothing_is_overwritten(cli):
     mine = Path("shop/tools.py")
     mine.write_text("mine")
     result = cli("new", "shop")
-    assert (result.exit_code, mine.read_text(), len(list(Path("shop").iterdir()))) == (2, "mine", 1)
+    assert (result.exit_code, mine.read_text(), len(list(Path("shop").iterdir()))) == (
+        2,
+        "mine",
+        1,
+    )
 
 
 @pytest.mark.parametrize("make", [
@@ -90,7 +118,21 @@ def test_an_empty_folder_may_be_there(cli):
     assert cli("new", "shop").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["../shop", "/tmp/shop", "Shop", "", ".", "-x", "a" * 51, "shop\n", "sh$op", "商店"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../shop",
+        "/tmp/shop",
+        "Shop",
+        "",
+        ".",
+        "-x",
+        "a" * 51,
+        "shop\n",
+        "sh$op",
+        "商店",
+    ],
+)
 def test_a_name_that_cannot_be_one_is_refused(cli, folder, name):
     assert (cli("new", "--", name).exit_code, list(folder.iterdir())) == (2, [])
 

@@ -24,7 +24,9 @@ class Bank:
         self.closed, self.keys, self.breaks = [], [], 0
         tool = hr.FunctionTool(self.close, **{"effect": "write", **declared})
         how = {"policy": hr.Policy(ask_from=None), "backoff": hr.Backoff(0, 0)}
-        self.driver = Driver(kind, [tool], {**how, "store": self.store, "approver": approver})
+        self.driver = Driver(
+            kind, [tool], {**how, "store": self.store, "approver": approver}
+        )
 
     def close(self, account: str, context: hr.Context[None]) -> str:
         """Close an account. It may break after it has taken effect."""
@@ -38,7 +40,9 @@ class Bank:
     def run(self, verb="run", *about, script=TWICE, run_id="r_1"):
         about = about or (("Close 7.",) if verb == "run" else (run_id,))
         how = {"run_id": run_id} if verb == "run" else {}
-        return self.driver.start(verb, *about, model=ScriptedModel(script), **how).result(BOUND_S)
+        return self.driver.start(
+            verb, *about, model=ScriptedModel(script), **how
+        ).result(BOUND_S)
 
     def question(self):
         (found,) = self.store.list_approvals().result(BOUND_S)
@@ -63,7 +67,9 @@ def bank(request, tmp_path):
 
 
 def told(run):
-    return [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    return [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
 
 
 # -- done twice --------------------------------------------------------------------------------------------------------
@@ -76,7 +82,9 @@ def test_a_write_repeated_in_a_run_gives_its_first_result_again(bank):
 
 
 @pytest.mark.parametrize("declared", [{"on_repeat": "ask"}, {"effect": "destructive"}])
-def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_again(bank, declared):
+def test_a_person_is_asked_before_a_repeat_that_may_be_meant_and_a_yes_does_it_again(
+    bank, declared
+):
     made = bank(**declared)
     assert made.run().status == "waiting"
     assert "already done" in made.question().reason
@@ -90,7 +98,10 @@ def test_a_no_gives_the_first_result_again(bank):
     made = bank(on_repeat="ask")
     made.run()
     admin.deny(made.store, made.question().id, by="maria")
-    assert [result.value for result in told(made.run("resume"))] == ["closed 1", "closed 1"]
+    assert [result.value for result in told(made.run("resume"))] == [
+        "closed 1",
+        "closed 1",
+    ]
     assert made.closed == ["7"]
 
 
@@ -104,7 +115,9 @@ def test_a_repeat_is_seen_across_runs_within_its_window(bank):
     made = bank(repeat_window_s=300.0)
     made.run()
     other = made.run(run_id="r_2", script=[call("close", account="7"), "Closed."])
-    assert [(result.value, result.replayed) for result in told(other)] == [("closed 1", True)]
+    assert [(result.value, result.replayed) for result in told(other)] == [
+        ("closed 1", True)
+    ]
     assert made.closed == ["7"]
 
 
@@ -125,14 +138,23 @@ def doubtful(made):
 def test_a_write_in_doubt_is_told_to_the_model_unless_its_tool_says_otherwise(bank):
     made = bank()
     made.breaks = 1
-    assert [result.failure.code for result in told(made.run(script=ONCE))] == [Code.IN_DOUBT]
+    assert [result.failure.code for result in told(made.run(script=ONCE))] == [
+        Code.IN_DOUBT
+    ]
 
 
 def test_a_write_in_doubt_waits_for_a_person_who_says_that_it_happened(bank):
     made = bank(on_doubt="ask")
     doubtful(made)
     (write,) = made.store.list_writes().result(BOUND_S)
-    admin.resolve(made.store, write.scope, write.key, happened=True, by="maria", value="closed, I looked")
+    admin.resolve(
+        made.store,
+        write.scope,
+        write.key,
+        happened=True,
+        by="maria",
+        value="closed, I looked",
+    )
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed, I looked"]
     assert made.closed == ["7"]
@@ -154,7 +176,9 @@ def test_a_write_in_doubt_that_a_person_runs_again_is_a_new_write(bank):
     ended = made.run("resume", script=ONCE)
     assert [result.value for result in told(ended)] == ["closed 2"]
     assert len(set(made.keys)) == 2
-    states = {write.key: write.state for write in made.store.list_writes().result(BOUND_S)}
+    states = {
+        write.key: write.state for write in made.store.list_writes().result(BOUND_S)
+    }
     assert states == {made.keys[0]: "in_doubt", made.keys[1]: "done"}
 
 
@@ -191,12 +215,16 @@ def test_a_doubt_that_a_person_answers_with_another_act_does_that_act_once(bank)
     made.run(script=[call("close", account="8"), "Closed."], run_id="r_0")
     doubtful(made)
     admin.approve(made.store, made.question().id, by="maria", edited={"account": "8"})
-    assert [result.value for result in told(made.run("resume", script=ONCE))] == ["closed 1"]
+    assert [result.value for result in told(made.run("resume", script=ONCE))] == [
+        "closed 1"
+    ]
     assert made.closed == ["8", "7"]
 
 
 @pytest.mark.parametrize("edited", [None, {"account": "9"}])
-def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the_end(bank, edited):
+def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the_end(
+    bank, edited
+):
     seen = []
 
     def approve(_):
@@ -204,18 +232,32 @@ def test_nothing_is_held_while_somebody_is_asked_and_everything_is_let_go_at_the
         seen.extend(made.closed)
         return Approval(True, arguments=edited)
 
-    made = bank(on_doubt="ask", approver=approve, resource="account:{account}", max_concurrency=1)
+    made = bank(
+        on_doubt="ask",
+        approver=approve,
+        resource="account:{account}",
+        max_concurrency=1,
+    )
     made.breaks = 1
-    script = [[call("close", account="7"), call("close", account="8")], call("close", account="10"), "Closed."]
+    script = [
+        [call("close", account="7"), call("close", account="8")],
+        call("close", account="10"),
+        "Closed.",
+    ]
     assert made.run(script=script).status == "done"
-    assert (seen, made.closed) == (["7", "8"], ["7", "8", edited["account"] if edited else "7", "10"])
+    assert (seen, made.closed) == (
+        ["7", "8"],
+        ["7", "8", edited["account"] if edited else "7", "10"],
+    )
 
 
 def test_a_key_that_the_far_side_may_have_forgotten_is_not_sent_again(bank):
     made = bank(replay="key", key="close:{account}", max_attempts=1)
     made.breaks = 1
     made.driver.call("close", {"account": "7"})
-    made.store.use_connection(lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600"))
+    made.store.use_connection(
+        lambda base: base.run("UPDATE effects SET begun = begun - 25 * 3600")
+    )
     assert made.driver.call("close", {"account": "7"}).failure.code == Code.IN_DOUBT
     assert made.closed == ["7"]
 

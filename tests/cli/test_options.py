@@ -33,7 +33,9 @@ def asked(cli, shop, here):
 
     def ask(*words, script=WAITS):
         with ScriptedServer(script) as server:
-            return cli("run", "Delete A-1.", "--tools", shop, "--model", server.model, *words)
+            return cli(
+                "run", "Delete A-1.", "--tools", shop, "--model", server.model, *words
+            )
 
     return ask
 
@@ -64,12 +66,23 @@ def test_a_store_in_the_folder_is_the_one_of_every_command(cli, asked, shop):
     assert "note" in cli("ledger", "list").stdout
 
 
-def test_the_store_of_the_environment_goes_before_the_one_in_the_folder(cli, asked, here, monkeypatch):
+def test_the_store_of_the_environment_goes_before_the_one_in_the_folder(
+    cli, asked, here, monkeypatch
+):
     asked("--store", "sqlite:///handrail.db")
     monkeypatch.setenv("HANDRAIL_STORE", "sqlite:///other.db")
     assert asked().exit_code == 3
     for place, runs in (("other.db", 1), ("handrail.db", 1)):
-        assert len(json.loads(cli("runs", "list", "--json", "--store", f"sqlite:///{place}").stdout)["runs"]) == runs
+        assert (
+            len(
+                json.loads(
+                    cli(
+                        "runs", "list", "--json", "--store", f"sqlite:///{place}"
+                    ).stdout
+                )["runs"]
+            )
+            == runs
+        )
     assert f"{here}/other.db" in cli("store", "info").stdout
 
 
@@ -88,10 +101,17 @@ def test_a_setting_that_there_is_not_is_told(cli, here, file, text):
 
 
 def test_what_other_tools_keep_in_a_pyproject_is_left_alone(cli, here):
-    (here / "pyproject.toml").write_text("[project]\nname = 'shop'\n[tool.ruff]\nline-length = 100\n")
+    (here / "pyproject.toml").write_text(
+        "[project]\nname = 'shop'\n[tool.ruff]\nline-length = 100\n"
+    )
     assert "no setting" not in cli("runs", "list").stderr
 
 
 def test_a_store_can_be_looked_after_without_being_named(cli, asked):
     asked("--store", "sqlite:///handrail.db")
-    assert json.loads(cli("store", "vacuum", "--older-than", "1d", "--json").stdout)["rows"]["runs"] == 0
+    assert (
+        json.loads(cli("store", "vacuum", "--older-than", "1d", "--json").stdout)[
+            "rows"
+        ]["runs"]
+        == 0
+    )

@@ -9,8 +9,14 @@ from tests.support.weather import CALL, answer_in, every_dialect
 
 def message(arguments, name="get_weather", **fields):
     """Return a message of OpenAI's chat with one call, as JSON."""
-    call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return json.dumps({"role": "assistant", "content": None, "tool_calls": [call], **fields})
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+    return json.dumps(
+        {"role": "assistant", "content": None, "tool_calls": [call], **fields}
+    )
 
 
 def parsed(cli, text, *words, code=0):
@@ -22,16 +28,31 @@ def parsed(cli, text, *words, code=0):
 
 @pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
 def test_a_call_is_read_in_every_dialect(cli, spoken, weather):
-    result = cli("parse", "--dialect", spoken.name, "--tools", weather, "--json", stdin=answer_in(spoken))
+    result = cli(
+        "parse",
+        "--dialect",
+        spoken.name,
+        "--tools",
+        weather,
+        "--json",
+        stdin=answer_in(spoken),
+    )
     told = json.loads(result.stdout)
-    assert (result.exit_code, told["ok"], told["dialect"], told["finish"]) == (0, True, spoken.name, "calls")
+    assert (result.exit_code, told["ok"], told["dialect"], told["finish"]) == (
+        0,
+        True,
+        spoken.name,
+        "calls",
+    )
     assert [(call["name"], call["value"], call["repairs"]) for call in told["calls"]] == [
         (CALL.name, {"city": "Paris"}, []),
     ]  # fmt: skip
 
 
 def test_a_person_reads_the_answer_part_by_part(cli, weather):
-    text = message("{'city': 'Paris',}", content="Let me\nlook.", reasoning_content="Paris.")
+    text = message(
+        "{'city': 'Paris',}", content="Let me\nlook.", reasoning_content="Paris."
+    )
     result = cli("parse", "--dialect", "openai-chat", "--tools", weather, stdin=text)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -59,27 +80,44 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(cli):
     (message('{"city": '), "TRUNCATED_CALL"),
     (message('{"city": "a", "city": "b"}'), "BAD_JSON"),
 ])  # fmt: skip
-def test_a_call_that_would_be_refused_is_marked_and_told_by_the_exit_code(cli, weather, text, code):
+def test_a_call_that_would_be_refused_is_marked_and_told_by_the_exit_code(
+    cli, weather, text, code
+):
     result = cli("parse", "--dialect", "openai-chat", "--tools", weather, stdin=text)
     assert result.exit_code == 1
     assert f"✗ {code}: " in result.stdout
     document = parsed(cli, text, "--tools", weather, code=1)
-    assert (document["ok"], document["calls"][0]["failure"]["error_code"]) == (False, code)
+    assert (document["ok"], document["calls"][0]["failure"]["error_code"]) == (
+        False,
+        code,
+    )
 
 
 def test_without_tools_no_call_is_refused_for_its_tool(cli):
-    assert parsed(cli, message('{"town": "Paris"}', name="anything"))["calls"][0]["value"] == {"town": "Paris"}
+    assert parsed(cli, message('{"town": "Paris"}', name="anything"))["calls"][0][
+        "value"
+    ] == {"town": "Paris"}
 
 
 def test_a_guess_is_marked_and_refused_to_a_tool_that_writes(cli, shop):
     text = message('Sure! {"order_id": "1"}', name="delete_order")
     alone = parsed(cli, text)["calls"][0]
     assert (alone["repairs"], alone["lossy"]) == (["text_before"], True)
-    assert parsed(cli, text, "--tools", shop, code=1)["calls"][0]["failure"]["error_code"] == "BAD_JSON"
+    assert (
+        parsed(cli, text, "--tools", shop, code=1)["calls"][0]["failure"]["error_code"]
+        == "BAD_JSON"
+    )
 
 
-def test_a_name_that_leaked_template_words_is_told_with_the_tool_that_is_meant(cli, weather):
-    call = parsed(cli, message('{"city": "Paris"}', name="functions.get_weather"), "--tools", weather)["calls"][0]
+def test_a_name_that_leaked_template_words_is_told_with_the_tool_that_is_meant(
+    cli, weather
+):
+    call = parsed(
+        cli,
+        message('{"city": "Paris"}', name="functions.get_weather"),
+        "--tools",
+        weather,
+    )["calls"][0]
     assert (call["name"], call["tool"]) == ("functions.get_weather", "get_weather")
 
 
@@ -102,15 +140,22 @@ def halve(number: Annotated[int, AfterValidator(even)]) -> int:
     return number // 2
 """
     )
-    call = parsed(cli, message('{"number": 3}', name="halve"), "--tools", str(file), code=1)["calls"][0]
-    assert (call["value"], call["failure"]["error_code"]) == ({"number": 3}, "INVALID_ARGUMENTS")
+    call = parsed(
+        cli, message('{"number": 3}', name="halve"), "--tools", str(file), code=1
+    )["calls"][0]
+    assert (call["value"], call["failure"]["error_code"]) == (
+        {"number": 3},
+        "INVALID_ARGUMENTS",
+    )
 
 
 def test_arguments_are_told_verbatim_and_as_the_tool_would_get_them(cli, tmp_path):
     file = tmp_path / "tools.json"
     schema = {"type": "object", "properties": {"days": {"type": "integer"}}}
     file.write_text(json.dumps([{"name": "forecast", "parameters": schema}]))
-    call = parsed(cli, message('{"days": "3"}', name="forecast"), "--tools", str(file))["calls"][0]
+    call = parsed(cli, message('{"days": "3"}', name="forecast"), "--tools", str(file))[
+        "calls"
+    ][0]
     assert (call["arguments"], call["value"]) == ('{"days": "3"}', {"days": 3})
     assert call["repairs"] != []
 
@@ -133,28 +178,53 @@ def test_many_answers_are_read_each_with_its_own_tools(cli, weather):
     tools = [{"name": "look", "parameters": {"type": "object", "properties": {}}}]
     lines = [
         bare,                                         # the message itself
-        {"id": 7, "body": bare, "tools": tools},      # the same, where there is no such tool
+        # the same, where there is no such tool
+        {"id": 7, "body": bare, "tools": tools},
         {"text": message('{"city": "Rome"}')},        # as text
         {"body": 3},
     ]  # fmt: skip
     text = "\n".join(map(json.dumps, lines))
-    result = cli("parse", "--dialect", "openai-chat", "--tools", weather, "--jsonl", stdin=text)
+    result = cli(
+        "parse", "--dialect", "openai-chat", "--tools", weather, "--jsonl", stdin=text
+    )
     told = [json.loads(line) for line in result.stdout.splitlines()]
-    assert (result.exit_code, [each["ok"] for each in told]) == (1, [True, False, True, False])
-    assert (told[1]["id"], told[1]["calls"][0]["failure"]["error_code"]) == (7, "UNKNOWN_TOOL")
+    assert (result.exit_code, [each["ok"] for each in told]) == (
+        1,
+        [True, False, True, False],
+    )
+    assert (told[1]["id"], told[1]["calls"][0]["failure"]["error_code"]) == (
+        7,
+        "UNKNOWN_TOOL",
+    )
     assert told[2]["calls"][0]["value"] == {"city": "Rome"}
     assert told[3]["error"] == "a message of openai-chat is a JSON object"
 
 
-def test_a_line_of_a_prompt_dialect_holds_text_and_what_the_prompt_had_opened(cli, call_lines):
-    lines = ["CALL look {}", {"text": "CALL look {}"}, {"text": "look {}", "opened": "CALL "}, {"body": {}}]
+def test_a_line_of_a_prompt_dialect_holds_text_and_what_the_prompt_had_opened(
+    cli, call_lines
+):
+    lines = [
+        "CALL look {}",
+        {"text": "CALL look {}"},
+        {"text": "look {}", "opened": "CALL "},
+        {"body": {}},
+    ]
     text = "\n".join(map(json.dumps, lines))
-    told = list(map(json.loads, cli("parse", "--dialect", call_lines, "--jsonl", stdin=text).stdout.splitlines()))
+    told = list(
+        map(
+            json.loads,
+            cli(
+                "parse", "--dialect", call_lines, "--jsonl", stdin=text
+            ).stdout.splitlines(),
+        )
+    )
     assert [each["ok"] for each in told] == [True, True, True, False]
     assert told[0]["calls"] == told[1]["calls"] == told[2]["calls"] != []
     assert "give its text as `text`" in told[3]["error"]
 
 
 def test_what_the_prompt_had_opened_may_be_said_for_all(cli, call_lines):
-    told = cli("parse", "--dialect", call_lines, "--opened", "CALL ", "--json", stdin="look {}").stdout
+    told = cli(
+        "parse", "--dialect", call_lines, "--opened", "CALL ", "--json", stdin="look {}"
+    ).stdout
     assert json.loads(told)["calls"][0]["name"] == "look"

@@ -9,7 +9,15 @@ from rich.console import Console
 from handrail.calls import ToolCall, ToolResult
 from handrail.cli.printer import Flow, Printer, console, print_columns, print_entry
 from handrail.cli.timeline import Line, Piece, Timeline
-from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, ModelAnswered, ModelAsked, RunStarted, Streamed
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    CallFinished,
+    ModelAnswered,
+    ModelAsked,
+    RunStarted,
+    Streamed,
+)
 from handrail.messages import TextDelta, Turn
 from handrail.testing import ManualClock
 
@@ -23,7 +31,11 @@ def screen():
 
 @pytest.fixture
 def printer(screen):
-    return Printer(Timeline(streams=True), Console(file=screen, width=60, highlight=False), now=ManualClock())
+    return Printer(
+        Timeline(streams=True),
+        Console(file=screen, width=60, highlight=False),
+        now=ManualClock(),
+    )
 
 
 def test_a_line_has_its_seconds_its_mark_and_its_words(printer, screen):
@@ -41,8 +53,10 @@ def test_the_clock_starts_with_each_run(printer, screen):
 
 @pytest.mark.parametrize(("line", "rows"), [
     (Line("call", "x" * 100, "f"), 1),                             # cut at the edge
-    (Line("refused", "word " * 30, "f", whole=True), 4),           # wrapped, because it must be read
-    (Line("result", "订单" * 60, "f"), 1),                          # wide characters count twice
+    # wrapped, because it must be read
+    (Line("refused", "word " * 30, "f", whole=True), 4),
+    # wide characters count twice
+    (Line("result", "订单" * 60, "f"), 1),
 ])  # fmt: skip
 def test_no_line_is_wider_than_the_terminal(printer, screen, line, rows):
     printer.show(line)
@@ -54,7 +68,10 @@ def test_no_line_is_wider_than_the_terminal(printer, screen, line, rows):
 
 
 def test_words_that_have_no_room_beside_the_other_columns_stand_below_them(screen):
-    rows = [("refund", "x" * 40, "one two three four five"), ("refund", "y" * 40, "short")]
+    rows = [
+        ("refund", "x" * 40, "one two three four five"),
+        ("refund", "y" * 40, "short"),
+    ]
     print_columns(Console(file=screen, width=60, highlight=False), rows)
     assert screen.getvalue().splitlines() == [
         f"refund  {'x' * 40}", "    one two three four five", f"refund  {'y' * 40}  short",
@@ -72,7 +89,9 @@ def test_streamed_text_and_lines_do_not_run_into_each_other(printer, screen):
     printer(Streamed(TextDelta("Let me")))
     printer(Streamed(TextDelta(" see.")))
     printer(ModelAnswered(1, Turn("Let me see.", calls=[CALL])))
-    assert screen.getvalue() == '\nLet me see.\n   0.0 → get_order  {"order_id": "A-1"}\n'
+    assert (
+        screen.getvalue() == '\nLet me see.\n   0.0 → get_order  {"order_id": "A-1"}\n'
+    )
 
 
 def test_nothing_is_printed_into_the_answer_of_a_person(printer, screen):
@@ -113,7 +132,9 @@ def test_a_question_that_was_cancelled_holds_nothing_back(printer, screen):
     lambda printer: print_columns(printer.console, [["\x1b[1A", "x"]]),
     lambda printer: printer.show(Line("result", "[bold]no markup[/bold] :smile:", "f")),
 ])  # fmt: skip
-def test_nothing_that_a_model_or_a_tool_wrote_can_steer_the_terminal(printer, screen, show):
+def test_nothing_that_a_model_or_a_tool_wrote_can_steer_the_terminal(
+    printer, screen, show
+):
     show(printer)
     printer.close()
     shown = screen.getvalue()
@@ -133,7 +154,9 @@ class Tty(io.StringIO):
     (Tty, {"TERM": "dumb"}, False),
     (io.StringIO, {"FORCE_COLOR": "1", "TERM": "xterm-256color"}, True),
 ])  # fmt: skip
-def test_colour_is_for_terminals_and_for_those_who_ask(monkeypatch, file, environment, colours):
+def test_colour_is_for_terminals_and_for_those_who_ask(
+    monkeypatch, file, environment, colours
+):
     for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -180,7 +203,8 @@ def flowed(pieces, width=20, indent="  "):
     ("one two three four five six", ["  one two three four", "  five six"]),
     ("first\n\nsecond", ["  first", "", "  second"]),
     ("北京今天二十一度天气很好", ["  北京今天二十一度天", "  气很好"]),  # two columns each; between any two
-    ("a" * 30, ["  " + "a" * 30]),                                    # a word longer than the line is left whole
+    # a word longer than the line is left whole
+    ("a" * 30, ["  " + "a" * 30]),
     ("", [""]),
 ])  # fmt: skip
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
@@ -195,5 +219,12 @@ def test_a_text_without_a_width_is_left_as_it_is():
 
 def test_columns_line_up_for_wide_characters_and_wrap_in_the_last():
     screen = io.StringIO()
-    print_columns(Console(file=screen, width=30), [["北京", "x", "one two three four five six"], ["a", "y", "z"]])
-    assert screen.getvalue().splitlines() == ["北京  x  one two three four", "         five six", "a     y  z"]
+    print_columns(
+        Console(file=screen, width=30),
+        [["北京", "x", "one two three four five six"], ["a", "y", "z"]],
+    )
+    assert screen.getvalue().splitlines() == [
+        "北京  x  one two three four",
+        "         five six",
+        "a     y  z",
+    ]

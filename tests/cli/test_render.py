@@ -27,37 +27,57 @@ def rendered(cli, case, *words, name="openai-chat"):
 
 
 @pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
-def test_a_question_with_tools_is_printed_as_the_dialect_writes_it(cli, spoken, weather):
+def test_a_question_with_tools_is_printed_as_the_dialect_writes_it(
+    cli, spoken, weather
+):
     told = rendered(cli, QUESTION, "--tools", weather, name=spoken.name)
     written = spoken.encode_request(QUESTION, TOOLS)
     place = "body" if isinstance(spoken, WireDialect) else "prompt"
-    assert (told["v"], told["ok"], told["dialect"], told[place]) == (1, True, spoken.name, written)
+    assert (told["v"], told["ok"], told["dialect"], told[place]) == (
+        1,
+        True,
+        spoken.name,
+        written,
+    )
 
 
 @pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
 def test_without_json_stdout_is_the_request_and_nothing_else(cli, spoken):
     printed = cli("render", "--dialect", spoken.name, stdin=QUESTION).stdout
     written = spoken.encode_request(QUESTION)
-    assert (json.loads(printed) if isinstance(spoken, WireDialect) else printed) == written
+    assert (
+        json.loads(printed) if isinstance(spoken, WireDialect) else printed
+    ) == written
 
 
 def test_a_prompt_is_printed_to_its_last_character(cli, call_lines):
-    assert cli("render", "--dialect", call_lines, stdin="Hi\n").stdout == "USER Hi\nMODEL\n"
+    assert (
+        cli("render", "--dialect", call_lines, stdin="Hi\n").stdout
+        == "USER Hi\nMODEL\n"
+    )
 
 
 def test_a_conversation_may_be_messages_alone(cli):
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "你好"}]
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "你好"},
+    ]
     assert rendered(cli, messages)["body"]["messages"] == messages
     assert rendered(cli, messages[1])["body"]["messages"] == messages[1:]
 
 
 def test_a_case_brings_its_tools_and_options_along(cli, weather):
-    case = {"messages": "Hi", "tools": DEFINITIONS["bare"], "options": {"model": "m", "tool_choice": "look"}}
+    case = {
+        "messages": "Hi",
+        "tools": DEFINITIONS["bare"],
+        "options": {"model": "m", "tool_choice": "look"},
+    }
     told = rendered(cli, case, "--tools", weather)
     assert told["path"] == "/chat/completions"
     assert told["body"]["model"] == "m"
     assert told["body"]["tool_choice"]["function"]["name"] == "look"
-    assert [tool["function"]["name"] for tool in told["body"]["tools"]] == ["look"]  # its own, and no others
+    # its own, and no others
+    assert [tool["function"]["name"] for tool in told["body"]["tools"]] == ["look"]
 
 
 @pytest.mark.parametrize("form", DEFINITIONS)
@@ -70,9 +90,20 @@ def test_definitions_may_be_written_in_every_usual_form(cli, tmp_path, form):
 
 @pytest.mark.parametrize("arguments", ['{"at": "北京"}', {"at": "北京"}])
 def test_arguments_of_earlier_calls_may_be_text_or_objects(cli, arguments):
-    calls = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}]
-    messages = [{"role": "assistant", "tool_calls": calls}, {"role": "tool", "tool_call_id": "c", "content": "seen"}]
-    sent = rendered(cli, messages)["body"]["messages"][0]["tool_calls"][0]["function"]["arguments"]
+    calls = [
+        {
+            "id": "c",
+            "type": "function",
+            "function": {"name": "look", "arguments": arguments},
+        }
+    ]
+    messages = [
+        {"role": "assistant", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "seen"},
+    ]
+    sent = rendered(cli, messages)["body"]["messages"][0]["tool_calls"][0]["function"][
+        "arguments"
+    ]
     assert sent == '{"at": "北京"}'
 
 
@@ -121,7 +152,10 @@ def test_a_mistake_on_the_command_line_is_told(cli, words, says):
     assert says in result.stderr
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"\xff[]", "cannot be read"), (b"[", "is not JSON"), (b"3", "a list")])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\xff[]", "cannot be read"), (b"[", "is not JSON"), (b"3", "a list")],
+)
 def test_definitions_that_cannot_be_used_are_told(cli, tmp_path, content, says):
     file = tmp_path / "tools.json"
     file.write_bytes(content)
@@ -132,20 +166,36 @@ def test_definitions_that_cannot_be_used_are_told(cli, tmp_path, content, says):
 
 @pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
 def test_a_message_of_any_shape_is_printed_or_told_in_a_sentence(cli, spoken):
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "look", "arguments": "{}"},
+    }
     said = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, {"role": "assistant", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": "seen"}]  # fmt: skip
     case = {"messages": said, "tools": DEFINITIONS["chat form"]}
     lines = [
-        json.dumps(with_other(case, place, odd)) for place in places(case) for odd in (None, 7, "odd", ["odd"], {})
+        json.dumps(with_other(case, place, odd))
+        for place in places(case)
+        for odd in (None, 7, "odd", ["odd"], {})
     ]
-    told = cli("render", "--dialect", spoken.name, "--jsonl", stdin="\n".join(lines)).stdout.splitlines()
+    told = cli(
+        "render", "--dialect", spoken.name, "--jsonl", stdin="\n".join(lines)
+    ).stdout.splitlines()
     assert len(told) == len(lines)
 
 
 def test_of_many_cases_one_that_fails_does_not_stop_the_others(cli):
-    lines = ['"One"', "", "{oops", '{"id": "third", "messages": "Three"}', '{"messages": "Four", "options": {"x": 1}}']
-    result = cli("render", "--dialect", "openai-chat", "--jsonl", stdin="\n".join(lines))
+    lines = [
+        '"One"',
+        "",
+        "{oops",
+        '{"id": "third", "messages": "Three"}',
+        '{"messages": "Four", "options": {"x": 1}}',
+    ]
+    result = cli(
+        "render", "--dialect", "openai-chat", "--jsonl", stdin="\n".join(lines)
+    )
     told = [json.loads(line) for line in result.stdout.splitlines()]
     assert (result.exit_code, result.stderr) == (1, "")
     assert [(each["line"], each["ok"], each.get("id")) for each in told] == [
@@ -156,12 +206,25 @@ def test_of_many_cases_one_that_fails_does_not_stop_the_others(cli):
 
 
 def test_lines_that_are_all_well_end_well(cli):
-    assert cli("render", "--dialect", "openai-chat", "--jsonl", stdin='"One"\n"Two"').exit_code == 0
+    assert (
+        cli(
+            "render", "--dialect", "openai-chat", "--jsonl", stdin='"One"\n"Two"'
+        ).exit_code
+        == 0
+    )
 
 
 @pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
-def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_dialect(cli, spoken):
-    calls = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}]
+def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_dialect(
+    cli, spoken
+):
+    calls = [
+        {
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "look", "arguments": '{"at": "x"}'},
+        }
+    ]
     messages = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": None, "tool_calls": calls},
@@ -171,8 +234,21 @@ def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_dialect(c
     assert told.get("body", told.get("prompt")) == spoken.encode_request(messages)
 
 
-@pytest.mark.parametrize(("name", "field"), [("anthropic", "output_config"), ("openai-responses", "text")])
-def test_an_option_that_leaves_no_place_for_the_form_of_the_answer_is_told(cli, name, field):
+@pytest.mark.parametrize(
+    ("name", "field"), [("anthropic", "output_config"), ("openai-responses", "text")]
+)
+def test_an_option_that_leaves_no_place_for_the_form_of_the_answer_is_told(
+    cli, name, field
+):
     options = {"output": {"schema": {"type": "object"}}, "extra": {field: 7}}
-    result = cli("render", "--dialect", name, stdin=json.dumps({"messages": "Hi", "options": options}))
-    assert (result.exit_code, result.stderr.count("\n"), f"`{field}` is no object" in result.stderr) == (2, 1, True)
+    result = cli(
+        "render",
+        "--dialect",
+        name,
+        stdin=json.dumps({"messages": "Hi", "options": options}),
+    )
+    assert (
+        result.exit_code,
+        result.stderr.count("\n"),
+        f"`{field}` is no object" in result.stderr,
+    ) == (2, 1, True)

@@ -18,7 +18,16 @@ def ask(cli, shop):
 
     def run(script, *words, faults=(), stdin=None):
         with ScriptedServer(script, faults=faults) as server:
-            return cli("run", "How is A-1?", "--tools", shop, "--model", server.model, *words, stdin=stdin)
+            return cli(
+                "run",
+                "How is A-1?",
+                "--tools",
+                shop,
+                "--model",
+                server.model,
+                *words,
+                stdin=stdin,
+            )
 
     return run
 
@@ -38,7 +47,12 @@ def test_quiet_leaves_only_the_answer(ask):
 def test_json_is_one_document(ask):
     result = ask([call("get_order", order_id="A-1"), "It is paid."], "--json")
     document = json.loads(result.stdout)
-    assert (document["v"], document["status"], document["text"], document["calls"]) == (1, "done", "It is paid.", 1)
+    assert (document["v"], document["status"], document["text"], document["calls"]) == (
+        1,
+        "done",
+        "It is paid.",
+        1,
+    )
     assert result.stderr == ""
 
 
@@ -49,10 +63,15 @@ def test_jsonl_is_one_event_a_line_and_the_run_at_the_end(ask):
     told = [record["event"] for record in records]
     assert told[0] == "run_started"
     assert told[-2:] == ["run_ended", "run"]
-    assert told.index("call_admitted") < told.index("attempt_started") < told.index("call_finished")
+    assert (
+        told.index("call_admitted")
+        < told.index("attempt_started")
+        < told.index("call_finished")
+    )
     assert (
         "http_exchange" not in told
-    )  # only when asked for: it is long, and may hold what was meant for one pair of eyes
+        # only when asked for: it is long, and may hold what was meant for one pair of eyes
+    )
     assert records[-1]["run"]["text"] == "It is paid."
 
 
@@ -74,10 +93,15 @@ def test_debug_shows_every_message(ask):
 
 def test_the_question_may_come_from_stdin(cli):
     with ScriptedServer([lambda messages: messages[-1].text.upper()]) as server:
-        assert cli("run", "-", "--model", server.model, stdin="how warm?").stdout == "HOW WARM?\n"
+        assert (
+            cli("run", "-", "--model", server.model, stdin="how warm?").stdout
+            == "HOW WARM?\n"
+        )
 
 
-@pytest.mark.parametrize(("question", "stdin"), [("", None), (" \n", None), ("-", ""), ("-", "\n")])
+@pytest.mark.parametrize(
+    ("question", "stdin"), [("", None), (" \n", None), ("-", ""), ("-", "\n")]
+)
 def test_an_empty_question_is_not_asked(cli, question, stdin):
     with ScriptedServer(["Yes."]) as server:
         result = cli("run", question, "--model", server.model, stdin=stdin)
@@ -88,7 +112,10 @@ def test_an_empty_question_is_not_asked(cli, question, stdin):
 def test_the_system_text_is_told_first(cli):
     with ScriptedServer(["Yes."]) as server:
         cli("run", "Ready?", "--model", server.model, "--system", "Be short.")
-        assert server.requests[0]["messages"][0] == {"role": "system", "content": "Be short."}
+        assert server.requests[0]["messages"][0] == {
+            "role": "system",
+            "content": "Be short.",
+        }
 
 
 @pytest.mark.parametrize(("script", "words", "code", "says"), [
@@ -99,20 +126,32 @@ def test_the_system_text_is_told_first(cli):
     ([call("get_order", order_id="A-1"), "Paid."], ["--max-turns", "1"], 4, "1 of 1 turns are used"),
     ([Turn("It is", finish="length")], [], 1, "was cut by its length limit"),
     ([Turn("", refusal="I cannot help with that.")], [], 1, "refused: I cannot help with that."),
-    ([call("get_order", order_id="A-1")], [], 1, "stopped: "),  # the same call again and again
+    # the same call again and again
+    ([call("get_order", order_id="A-1")], [], 1, "stopped: "),
 ])  # fmt: skip
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
-def test_the_exit_code_and_a_sentence_tell_how_a_run_ended(ask, script, words, code, says, quiet):
+def test_the_exit_code_and_a_sentence_tell_how_a_run_ended(
+    ask, script, words, code, says, quiet
+):
     result = ask(script, *words, *quiet)
     assert result.exit_code == code
-    ended_well = code in (0, 5, 6)  # then the sentence is about a call, and quiet does not show calls
+    # then the sentence is about a call, and quiet does not show calls
+    ended_well = code in (0, 5, 6)
     assert says in result.stderr or (quiet and ended_well)
 
 
 def test_a_run_that_waits_names_the_risk_that_nobody_agreed_to(ask, asks_about_notes):
-    result = ask([call("note", order_id="A-1"), "Waiting."], "--policy", asks_about_notes, "--yes-to", "low")
+    result = ask(
+        [call("note", order_id="A-1"), "Waiting."],
+        "--policy",
+        asks_about_notes,
+        "--yes-to",
+        "low",
+    )
     assert result.exit_code == 3
-    assert "`note` has medium risk: --yes-to medium approves it unasked" in result.stderr
+    assert (
+        "`note` has medium risk: --yes-to medium approves it unasked" in result.stderr
+    )
 
 
 @pytest.mark.parametrize(("fault", "says"), [
@@ -132,7 +171,8 @@ def test_a_server_that_fails_is_told_in_a_sentence(ask, fault, says):
 
 def test_a_server_that_is_down_is_told_with_its_address(cli):
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets it, and it refuses
+        # bound and not listening: nobody else gets it, and it refuses
+        taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = cli("run", "?", "--model", f"openai:any@http://{address}/v1")
     assert result.exit_code == 1
@@ -141,7 +181,8 @@ def test_a_server_that_is_down_is_told_with_its_address(cli):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    ([], "HANDRAIL_MODEL"),                                                # no model at all
+    # no model at all
+    ([], "HANDRAIL_MODEL"),
     (["--model", "openai:gpt"], "set OPENAI_API_KEY"),                     # no key
     (["--model", "nobody:x"], "there is no model 'nobody'; known are openai"),
     (["--model", "opnai:x"], "there is no model 'opnai'; did you mean 'openai'?"),
@@ -165,14 +206,20 @@ def test_the_model_comes_from_the_environment(cli, monkeypatch):
 @pytest.mark.parametrize("form", ["--json", "--jsonl"])
 def test_what_a_tool_prints_stays_out_of_the_json(cli, talkative, form):
     with ScriptedServer([call("look"), "Seen."]) as server:
-        result = cli("run", "Look!", "--tools", talkative, "--model", server.model, form)
+        result = cli(
+            "run", "Look!", "--tools", talkative, "--model", server.model, form
+        )
     assert json.loads(result.stdout.splitlines()[-1])["v"] == 1
     assert all(json.loads(line) for line in result.stdout.splitlines())
     assert result.stderr == "imported\nlooking\n"
 
 
-def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(cli, tenants):
-    with ScriptedServer([call("orders_of", day=3), lambda messages: messages[-1].result.text]) as server:
+def test_an_injected_parameter_is_filled_or_missed_before_the_model_is_asked(
+    cli, tenants
+):
+    with ScriptedServer(
+        [call("orders_of", day=3), lambda messages: messages[-1].result.text]
+    ) as server:
         words = ("run", "Which?", "--tools", tenants, "--model", server.model)
         missed = cli(*words)
         assert (missed.exit_code, server.requests) == (2, [])
@@ -195,16 +242,28 @@ def broken() -> str:
 """
 
 
-@pytest.mark.parametrize("flags", [(), ("--verbose",), ("--wire",), ("--wire", "--jsonl")])
-def test_no_secret_of_a_call_is_on_the_screen_unless_it_is_wanted_raw(cli, tmp_path, flags):
+@pytest.mark.parametrize(
+    "flags", [(), ("--verbose",), ("--wire",), ("--wire", "--jsonl")]
+)
+def test_no_secret_of_a_call_is_on_the_screen_unless_it_is_wanted_raw(
+    cli, tmp_path, flags
+):
     tools = tmp_path / "secretive.py"
     tools.write_text(SECRETIVE)
-    script = [call("log_in", user="a", password="correct-horse-7"), call("broken"), "Done."]
+    script = [
+        call("log_in", user="a", password="correct-horse-7"),
+        call("broken"),
+        "Done.",
+    ]
     shown = {}
     for raw in ((), ("--raw",)):
         with ScriptedServer(script) as server:
-            result = cli("run", "?", "--tools", str(tools), "--model", server.model, *flags, *raw)
-        wire = [line for line in result.stdout.splitlines() if '"http_exchange"' in line]
+            result = cli(
+                "run", "?", "--tools", str(tools), "--model", server.model, *flags, *raw
+            )
+        wire = [
+            line for line in result.stdout.splitlines() if '"http_exchange"' in line
+        ]
         shown[raw] = result.stderr + "".join(wire)
     if flags:
         assert "correct-horse-7" in shown["--raw",]

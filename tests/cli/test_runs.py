@@ -67,14 +67,21 @@ def test_a_run_is_kept_only_when_a_store_is_named(cli, deployed, monkeypatch, tm
     made.begin()
     assert not list(tmp_path.glob("*.db"))
     run, _ = made.begin("--store", "sqlite:///mine.db")
-    assert cli("runs", "list", "--store", "sqlite:///mine.db", "--json").stdout.count(run) == 1
+    assert (
+        cli("runs", "list", "--store", "sqlite:///mine.db", "--json").stdout.count(run)
+        == 1
+    )
 
 
-def test_the_store_may_stand_in_the_settings_of_the_project(deployed, monkeypatch, tmp_path):
+def test_the_store_may_stand_in_the_settings_of_the_project(
+    deployed, monkeypatch, tmp_path
+):
     made = deployed(PAID)
     monkeypatch.delenv("HANDRAIL_STORE")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "handrail.toml").write_text('[store]\nplace = "sqlite:///project.db"\n', encoding="utf-8")
+    (tmp_path / "handrail.toml").write_text(
+        '[store]\nplace = "sqlite:///project.db"\n', encoding="utf-8"
+    )
     run, _ = made.begin()
     assert run in made("runs", "list").stdout
 
@@ -83,7 +90,9 @@ def test_the_store_may_stand_in_the_settings_of_the_project(deployed, monkeypatc
     ('audit_keyfile = "audit.key"', "'audit_keyfile' is not a setting of store; known are place, audit_key_file"),
     ("audit_key_file = 3", "`audit_key_file` of store is 3; write text in quotes"),
 ])  # fmt: skip
-def test_no_run_is_begun_where_the_settings_of_the_store_are_misspelt(deployed, monkeypatch, tmp_path, line, says):
+def test_no_run_is_begun_where_the_settings_of_the_store_are_misspelt(
+    deployed, monkeypatch, tmp_path, line, says
+):
     made = deployed(PAID)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "handrail.toml").write_text(f"[store]\n{line}\n", encoding="utf-8")
@@ -96,17 +105,28 @@ def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
     made = deployed(PAID)
     first, _ = made.begin()
     second, _ = made.begin()
-    assert [run["run_id"] for run in made.json("runs", "list")["runs"]] == [second, first]
-    assert [run["run_id"] for run in made.json("runs", "list", "-n", "1")["runs"]] == [second]
+    assert [run["run_id"] for run in made.json("runs", "list")["runs"]] == [
+        second,
+        first,
+    ]
+    assert [run["run_id"] for run in made.json("runs", "list", "-n", "1")["runs"]] == [
+        second
+    ]
     lines = made("runs", "list").stdout.splitlines()
     assert lines[1].split()[:2] == [second, "done"]
     assert lines[1].endswith("Delete A-1.")
 
 
 def test_the_list_can_be_of_one_status(waiting):
-    assert [run["run_id"] for run in waiting.json("runs", "list", "--status", "waiting")["runs"]] == [waiting.run]
+    assert [
+        run["run_id"]
+        for run in waiting.json("runs", "list", "--status", "waiting")["runs"]
+    ] == [waiting.run]
     result = waiting("runs", "list", "--status", "failed")
-    assert (result.stdout, result.stderr) == ("", "there are no runs that stand as failed in this store\n")
+    assert (result.stdout, result.stderr) == (
+        "",
+        "there are no runs that stand as failed in this store\n",
+    )
 
 
 def test_a_run_that_waits_tells_its_story_and_the_commands_to_go_on(waiting):
@@ -132,7 +152,10 @@ def test_a_run_that_waits_tells_its_story_and_the_commands_to_go_on(waiting):
 def test_a_store_that_is_named_stands_in_the_commands_to_go_on(waiting, monkeypatch):
     monkeypatch.delenv("HANDRAIL_STORE")
     shown = waiting("runs", "show", waiting.run, "--store", waiting.place).stdout
-    assert f"handrail runs resume {waiting.run} --tools ... --store {waiting.place}" in shown
+    assert (
+        f"handrail runs resume {waiting.run} --tools ... --store {waiting.place}"
+        in shown
+    )
 
 
 def test_a_password_is_not_shown():
@@ -151,12 +174,20 @@ def test_a_run_that_is_over_tells_its_answer(paid):
 def test_a_persons_word_is_part_of_the_story(waiting):
     waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
     waiting("runs", "resume", waiting.run, "--tools", waiting.tools)
-    assert "✓ delete_order  approved by maria" in waiting("runs", "show", waiting.run).stdout
+    assert (
+        "✓ delete_order  approved by maria"
+        in waiting("runs", "show", waiting.run).stdout
+    )
 
 
 def test_a_run_is_shown_as_one_document(waiting):
     told = waiting.json("runs", "show", waiting.run)
-    assert (told["v"], told["run_id"], told["status"], told["question"]) == (1, waiting.run, "waiting", "Delete A-1.")
+    assert (told["v"], told["run_id"], told["status"], told["question"]) == (
+        1,
+        waiting.run,
+        "waiting",
+        "Delete A-1.",
+    )
     assert [(each["name"], each["has_result"]) for each in told["turns"][0]["calls"]] == [
         ("get_order", True), ("delete_order", False)
     ]  # fmt: skip
@@ -171,9 +202,17 @@ def test_debug_shows_every_message_and_wire_what_the_provider_sent(paid):
 
 
 def test_what_is_shown_cannot_move_the_cursor(deployed):
-    made = deployed([call("get_order", order_id="A\x1b[2K"), "It is\x1b[2K paid.\u202e"])
+    made = deployed(
+        [call("get_order", order_id="A\x1b[2K"), "It is\x1b[2K paid.\u202e"]
+    )
     run, _ = made.begin()
-    for words in (("list",), ("show", run), ("show", run, "-v"), ("show", run, "--debug"), ("show", run, "--wire")):
+    for words in (
+        ("list",),
+        ("show", run),
+        ("show", run, "-v"),
+        ("show", run, "--debug"),
+        ("show", run, "--wire"),
+    ):
         shown = made("runs", *words).stdout
         assert "\x1b" not in shown, words
         assert "\u202e" not in shown, words
@@ -184,7 +223,10 @@ def test_what_is_shown_cannot_move_the_cursor(deployed):
 
 def test_a_run_does_not_go_on_without_the_tools_that_it_waits_for(waiting, weather):
     before = recorded(waiting, waiting.run)
-    for words, says in (([], "it has called delete_order"), (["--tools", weather], "it has called delete_order")):
+    for words, says in (
+        ([], "it has called delete_order"),
+        (["--tools", weather], "it has called delete_order"),
+    ):
         result = waiting("runs", "resume", waiting.run, *words)
         assert (result.exit_code, result.stdout) == (2, "")
         assert says in result.stderr
@@ -193,7 +235,9 @@ def test_a_run_does_not_go_on_without_the_tools_that_it_waits_for(waiting, weath
 
 def test_tools_that_have_changed_are_mentioned(waiting, tmp_path):
     file = tmp_path / "shop.py"
-    more = '@hr.tool(effect="read")\ndef more() -> str:\n    """More."""\n    return ""\n'
+    more = (
+        '@hr.tool(effect="read")\ndef more() -> str:\n    """More."""\n    return ""\n'
+    )
     file.write_text(f"{file.read_text()}\n{more}")
     result = waiting("runs", "resume", waiting.run, "--tools", waiting.tools)
     assert result.exit_code == 3
@@ -238,10 +282,15 @@ def book(room: int, context: hr.Context[None]) -> str:
 '''
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_another(deployed, tmp_path):
+def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_another(
+    deployed, tmp_path
+):
     (tmp_path / "rooms.py").write_text(KILLED, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
-    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    assert (
+        made.process("run", "Book 7.", "--tools", made.tools).returncode
+        == -signal.SIGKILL
+    )
     (run,) = made.json("runs", "list")["runs"]
     assert run["status"] == "running"
     assert "its process died" in made("runs", "show", run["run_id"]).stdout
@@ -280,7 +329,11 @@ def slow(deployed, tmp_path):
         until(lambda: (tmp_path / "inside").exists() or other.poll() is not None)
         assert other.poll() is None, other.stderr.read()
         (run,) = made.json("runs", "list")["runs"]
-        made.run, made.other, made.open = run.get("run_id", run.get("run")), other, (tmp_path / "open").touch
+        made.run, made.other, made.open = (
+            run.get("run_id", run.get("run")),
+            other,
+            (tmp_path / "open").touch,
+        )
         yield made
         other.kill()
 
@@ -297,7 +350,9 @@ def test_a_run_whose_process_lives_is_not_taken_from_it_unasked(slow):
 
 def test_who_insists_takes_a_run_from_a_process_that_lives(slow, tmp_path):
     (tmp_path / "inside").unlink()
-    with slow.started("runs", "resume", slow.run, "--tools", slow.tools, "--anyway") as taken:
+    with slow.started(
+        "runs", "resume", slow.run, "--tools", slow.tools, "--anyway"
+    ) as taken:
         until((tmp_path / "inside").exists)
         slow.open()
         out, err = taken.communicate(timeout=30)
@@ -308,10 +363,15 @@ def test_who_insists_takes_a_run_from_a_process_that_lives(slow, tmp_path):
 DEADLY = KILLED.replace("if len(known) == 0", "if not (HERE / 'mended').exists()")
 
 
-def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_and_insists(deployed, tmp_path):
+def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_and_insists(
+    deployed, tmp_path
+):
     (tmp_path / "rooms.py").write_text(DEADLY, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
-    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    assert (
+        made.process("run", "Book 7.", "--tools", made.tools).returncode
+        == -signal.SIGKILL
+    )
     (run,) = made.json("runs", "list")["runs"]
     every = ("runs", "resume", "--all", "--tools", made.tools)
     for _ in range(5):
@@ -324,17 +384,28 @@ def test_a_run_that_kills_every_process_is_poisoned_until_somebody_has_looked_an
     assert "is poisoned: it was taken over 5 times in a row" in refused.stderr
     again = made.process(*every)
     assert (again.returncode, again.stdout) == (0, "")
-    assert f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {run['run_id']}" in again.stderr
-    assert made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode == 2
+    assert (
+        f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {run['run_id']}"
+        in again.stderr
+    )
+    assert (
+        made.process("runs", "resume", run["run_id"], "--tools", made.tools).returncode
+        == 2
+    )
     (listed,) = made.json("runs", "list", "--status", "poisoned")["runs"]
     assert (listed["ended"], listed["takeovers"]) == ("poisoned", 5)
     assert "poisoned" in made("runs", "list").stdout
 
     (tmp_path / "mended").touch()
-    gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools, "--anyway")
+    gone_on = made.process(
+        "runs", "resume", run["run_id"], "--tools", made.tools, "--anyway"
+    )
     assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
     assert len((tmp_path / "keys").read_text().split()) == 1
-    assert made("runs", "resume", "--all", "--anyway", "--tools", made.tools).exit_code == 2
+    assert (
+        made("runs", "resume", "--all", "--anyway", "--tools", made.tools).exit_code
+        == 2
+    )
 
 
 DOUBTFUL = KILLED.replace('replay="key"', 'on_doubt="ask"')
@@ -342,18 +413,29 @@ DOUBTFUL = KILLED.replace('replay="key"', 'on_doubt="ask"')
 
 @pytest.mark.parametrize(("word", "rooms", "told"), [
     (("--happened", "--value", '"room 7, I looked"'), 1, "room 7, I looked"),
-    (("--did-not-happen",), 1, "room 7"),  # under the same key, which this far side knows again
+    # under the same key, which this far side knows again
+    (("--did-not-happen",), 1, "room 7"),
 ])  # fmt: skip
-def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(deployed, tmp_path, word, rooms, told):
+def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(
+    deployed, tmp_path, word, rooms, told
+):
     (tmp_path / "rooms.py").write_text(DOUBTFUL, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
-    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    assert (
+        made.process("run", "Book 7.", "--tools", made.tools).returncode
+        == -signal.SIGKILL
+    )
     (run,) = made.json("runs", "list")["runs"]
     resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     assert made.process(*resume).returncode == 3
     assert "Look first" in made("approvals", "show", made.question()["id"]).stdout
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
-    assert made("ledger", "resolve", write["scope"], write["key"], *word, "--by", "maria").exit_code == 0
+    assert (
+        made(
+            "ledger", "resolve", write["scope"], write["key"], *word, "--by", "maria"
+        ).exit_code
+        == 0
+    )
     gone_on = made.process(*resume)
     assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
     assert told in json.dumps(made.server.requests[-1])
@@ -361,17 +443,26 @@ def test_after_a_kill_a_write_of_which_nobody_knows_the_end_waits_for_who_looks(
 
 
 def test_a_run_that_ends_with_a_write_in_doubt_says_where_to_look(deployed, tmp_path):
-    (tmp_path / "rooms.py").write_text(DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8")
-    made = deployed([call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+    (tmp_path / "rooms.py").write_text(
+        DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8"
+    )
+    made = deployed(
+        [call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py")
+    )
     made.process("run", "Book 7.", "--tools", made.tools)
     (run,) = made.json("runs", "list")["runs"]
     gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools)
     assert (gone_on.returncode, gone_on.stdout) == (6, "I do not know.\n")
-    (write,) = made.json("ledger", "list", "--state", "in_doubt", "--run", run["run_id"])["writes"]
+    (write,) = made.json(
+        "ledger", "list", "--state", "in_doubt", "--run", run["run_id"]
+    )["writes"]
     for told in (gone_on.stderr, made("runs", "show", run["run_id"]).stdout):
         assert "book may or may not have happened; a person must look" in told
         assert f"look:    handrail ledger show book {write['key']}" in told
-    assert "taken over                     once from a process" in made("runs", "show", run["run_id"]).stdout
+    assert (
+        "taken over                     once from a process"
+        in made("runs", "show", run["run_id"]).stdout
+    )
 
 
 SHELF = '''
@@ -391,45 +482,77 @@ def put(name: str) -> str:
 
 def test_a_write_that_was_taken_back_is_shown_as_such(deployed, tmp_path):
     (tmp_path / "shelf.py").write_text(SHELF, encoding="utf-8")
-    made = deployed([call("put", name="cup"), "It is there."], tools=str(tmp_path / "shelf.py"))
+    made = deployed(
+        [call("put", name="cup"), "It is there."], tools=str(tmp_path / "shelf.py")
+    )
     run_id, _ = made.begin()
     assert made.json("runs", "show", run_id)["undone"] == []
     with hr.SyncRuntime(tools_from([made.tools]), store=made.place) as runtime:
         assert [result.ok for result in runtime.undo(run_id)] == [True]
     assert "put, step 1.0, was taken back\n" in made("runs", "show", run_id).stdout
-    assert made.json("runs", "show", run_id)["undone"] == [{"tool": "put", "step": "1.0"}]
+    assert made.json("runs", "show", run_id)["undone"] == [
+        {"tool": "put", "step": "1.0"}
+    ]
 
 
-@pytest.mark.parametrize(("word", "says"), [("--happened", "happened"), ("--did-not-happen", "did not happen")])
-def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(deployed, tmp_path, word, says):
-    (tmp_path / "rooms.py").write_text(DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8")
-    made = deployed([call("book", room=7), call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("--happened", "happened"), ("--did-not-happen", "did not happen")],
+)
+def test_a_run_whose_doubt_was_resolved_says_so_and_sends_nobody_to_look(
+    deployed, tmp_path, word, says
+):
+    (tmp_path / "rooms.py").write_text(
+        DOUBTFUL.replace(', on_doubt="ask"', ""), encoding="utf-8"
+    )
+    made = deployed(
+        [call("book", room=7), call("book", room=7), "I do not know."],
+        tools=str(tmp_path / "rooms.py"),
+    )
     made.process("run", "Book 7.", "--tools", made.tools)
     (run,) = made.json("runs", "list")["runs"]
     resume = ("runs", "resume", run["run_id"], "--tools", made.tools)
     made.process(*resume)
     (write,) = made.json("ledger", "list", "--state", "in_doubt")["writes"]
     made("ledger", "resolve", write["scope"], write["key"], word, "--by", "maria")
-    for told in (made("runs", "show", run["run_id"]).stdout, made.process(*resume).stderr):
-        assert f"book was in doubt when the model read its result; maria has since recorded that it {says}\n" in told
+    for told in (
+        made("runs", "show", run["run_id"]).stdout,
+        made.process(*resume).stderr,
+    ):
+        assert (
+            f"book was in doubt when the model read its result; maria has since recorded that it {says}\n"
+            in told
+        )
         assert "must look" not in told
         assert "look:" not in told
 
 
-def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(deployed, tmp_path):
+def test_a_doubt_that_another_run_began_is_looked_for_where_it_stands(
+    deployed, tmp_path
+):
     shared = 'effect="write", key="book:{room}"'
-    (tmp_path / "rooms.py").write_text(KILLED.replace('effect="write", replay="key"', shared), encoding="utf-8")
-    made = deployed([call("book", room=7), call("book", room=7), "I do not know."], tools=str(tmp_path / "rooms.py"))
+    (tmp_path / "rooms.py").write_text(
+        KILLED.replace('effect="write", replay="key"', shared), encoding="utf-8"
+    )
+    made = deployed(
+        [call("book", room=7), call("book", room=7), "I do not know."],
+        tools=str(tmp_path / "rooms.py"),
+    )
     made.process("run", "Book 7.", "--tools", made.tools)
     second = made.process("run", "Book 7.", "--tools", made.tools)
     assert second.returncode == 6
     assert "look:    handrail ledger show book book:7\n" in second.stderr
     made("ledger", "resolve", "book", "book:7", "--happened", "--by", "maria")
     (run,) = made.json("runs", "list", "--status", "done")["runs"]
-    assert "maria has since recorded that it happened\n" in made("runs", "show", run["run_id"]).stdout
+    assert (
+        "maria has since recorded that it happened\n"
+        in made("runs", "show", run["run_id"]).stdout
+    )
 
 
-def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed, tmp_path):
+def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(
+    deployed, tmp_path
+):
     (tmp_path / "rooms.py").write_text(DOUBTFUL, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
     made.process("run", "Book 7.", "--tools", made.tools)
@@ -441,29 +564,43 @@ def test_after_a_kill_a_person_may_have_a_write_done_again_as_a_new_one(deployed
     assert len((tmp_path / "keys").read_text().split()) == 2
 
 
-def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on_at_once(deployed, tmp_path):
+def test_every_run_whose_process_is_gone_or_whose_questions_are_answered_goes_on_at_once(
+    deployed, tmp_path
+):
     (tmp_path / "rooms.py").write_text(KILLED, encoding="utf-8")
     made = deployed([call("book", room=7), "Booked."], tools=str(tmp_path / "rooms.py"))
-    assert made.process("run", "Book 7.", "--tools", made.tools).returncode == -signal.SIGKILL
+    assert (
+        made.process("run", "Book 7.", "--tools", made.tools).returncode
+        == -signal.SIGKILL
+    )
     (killed,) = made.json("runs", "list")["runs"]
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
         begun = store.load_run(killed["run_id"]).result(10).record
         # One that somebody drives: this very process; and one of another machine, of which nothing is known here.
         store.begin_run(replace(begun, run_id="r_mine", owner=owner())).result(10)
-        store.begin_run(replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")).result(10)
+        store.begin_run(
+            replace(begun, run_id="r_far", owner=f"elsewhere.{begun.owner}")
+        ).result(10)
         # One that a process which lives has left: its store was away for a moment.
         store.begin_run(replace(begun, run_id="r_left", owner=owner())).result(10)
         store.append_entry(JournalEntry("r_left", 1, status="queued")).result(10)
     resumed = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (resumed.returncode, resumed.stdout) == (0, "Booked.\nBooked.\n")
     stand = {run["run_id"]: run["status"] for run in made.json("runs", "list")["runs"]}
-    assert stand == {killed["run_id"]: "done", "r_left": "done", "r_mine": "running", "r_far": "running"}
+    assert stand == {
+        killed["run_id"]: "done",
+        "r_left": "done",
+        "r_mine": "running",
+        "r_far": "running",
+    }
     again = made.process("runs", "resume", "--all", "--tools", made.tools)
     assert (again.returncode, again.stdout) == (0, "")
     assert "nothing to resume" in again.stderr
 
 
-def test_a_run_that_waits_goes_on_with_all_others_once_its_question_is_answered(waiting):
+def test_a_run_that_waits_goes_on_with_all_others_once_its_question_is_answered(
+    waiting,
+):
     words = ("runs", "resume", "--all", "--tools", waiting.tools)
     assert "nothing to resume" in waiting(*words).stderr
     waiting("approvals", "approve", waiting.question()["id"], "--by", "maria")
@@ -493,14 +630,19 @@ DESK = hr.agent_tool(
 def desk(deployed, tmp_path):
     """A deployment whose run waits, because an agent that one of its calls asked waits for a person."""
     (tmp_path / "desk.py").write_text(DESK, encoding="utf-8")
-    made = deployed([call("desk", task="Refund A-1."), "The desk has paid."], tools=f"{tmp_path / 'desk.py'}:DESK")
+    made = deployed(
+        [call("desk", task="Refund A-1."), "The desk has paid."],
+        tools=f"{tmp_path / 'desk.py'}:DESK",
+    )
     made.told = made.process("run", "Refund A-1.", "--tools", made.tools)
     assert made.told.returncode == 3
     made.run = made.question()["run_id"].removesuffix(".1.0.1")
     return made
 
 
-def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_answered(desk):
+def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_answered(
+    desk,
+):
     words = ("runs", "resume", "--all", "--tools", desk.tools)
     assert "nothing to resume" in desk.process(*words).stderr
     desk("approvals", "approve", desk.question()["id"], "--by", "maria")
@@ -509,13 +651,22 @@ def test_a_run_whose_agent_waits_goes_on_with_all_others_once_that_question_is_a
     assert {run["status"] for run in desk.json("runs", "list")["runs"]} == {"done"}
 
 
-def test_who_approves_what_an_agent_asked_is_told_to_go_on_with_the_run_that_asked_the_agent(desk):
-    approved = desk("approvals", "approve", desk.question()["id"], "--by", "maria").stdout
+def test_who_approves_what_an_agent_asked_is_told_to_go_on_with_the_run_that_asked_the_agent(
+    desk,
+):
+    approved = desk(
+        "approvals", "approve", desk.question()["id"], "--by", "maria"
+    ).stdout
     assert f"go on:   handrail runs resume {desk.run} --tools ...\n" in approved
 
 
-def test_a_run_whose_agent_waits_names_the_question_and_no_risk_that_would_not_help(desk):
-    assert f"decide:  handrail approvals show {desk.question()['id']}\n" in desk.told.stderr
+def test_a_run_whose_agent_waits_names_the_question_and_no_risk_that_would_not_help(
+    desk,
+):
+    assert (
+        f"decide:  handrail approvals show {desk.question()['id']}\n"
+        in desk.told.stderr
+    )
     assert "--yes-to" not in desk.told.stderr
 
 
@@ -524,8 +675,16 @@ def test_one_run_is_resumed_or_all_of_them(waiting, words):
     assert waiting("runs", "resume", *words, "--tools", waiting.tools).exit_code == 2
 
 
-def test_a_persons_word_is_told_beside_its_own_call_where_every_turn_counts_its_calls_anew(deployed):
-    deletes = [Turn(calls=[ToolCall("call_0", "delete_order", f'{{"order_id": "{n}"}}')], finish="calls") for n in "AB"]
+def test_a_persons_word_is_told_beside_its_own_call_where_every_turn_counts_its_calls_anew(
+    deployed,
+):
+    deletes = [
+        Turn(
+            calls=[ToolCall("call_0", "delete_order", f'{{"order_id": "{n}"}}')],
+            finish="calls",
+        )
+        for n in "AB"
+    ]
     made = deployed([*deletes, "Both are gone."])
     run, _ = made.begin()
     made("approvals", "approve", made.question()["id"], "--by", "maria")
@@ -546,8 +705,14 @@ def test_a_run_that_is_over_tells_its_answer_again_and_does_nothing(paid):
 
 def test_each_answer_of_a_chat_is_a_kept_run(deployed):
     made = deployed(PAID)
-    assert made("chat", "--tools", made.tools, stdin="Is A-1 paid?\nAnd now?\n").exit_code == 0
-    assert [run["question"] for run in made.json("runs", "list")["runs"]] == ["And now?", "Is A-1 paid?"]
+    assert (
+        made("chat", "--tools", made.tools, stdin="Is A-1 paid?\nAnd now?\n").exit_code
+        == 0
+    )
+    assert [run["question"] for run in made.json("runs", "list")["runs"]] == [
+        "And now?",
+        "Is A-1 paid?",
+    ]
 
 
 def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
@@ -555,7 +720,9 @@ def test_the_demo_can_be_kept_looked_at_and_replayed(deployed, monkeypatch):
     made = deployed()
     told = json.loads(made("demo", "--no-input", "--lang", "en", "--json").stdout)
     assert "→ restart_service" in made("runs", "show", told["run_id"]).stdout
-    replayed = made("runs", "replay", told["run_id"], "--tools", "handrail.cli.demo.cluster:TOOLS")
+    replayed = made(
+        "runs", "replay", told["run_id"], "--tools", "handrail.cli.demo.cluster:TOOLS"
+    )
     assert (replayed.exit_code, replayed.stdout) == (0, told["text"] + "\n")
 
 
@@ -579,9 +746,13 @@ def save(place: str) -> str:
 '''
 
 
-def test_a_run_is_cancelled_from_another_process_when_its_write_has_ended(deployed, tmp_path):
+def test_a_run_is_cancelled_from_another_process_when_its_write_has_ended(
+    deployed, tmp_path
+):
     (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
-    made = deployed([call("save", place="here"), "Never said."], tools=str(tmp_path / "slow.py"))
+    made = deployed(
+        [call("save", place="here"), "Never said."], tools=str(tmp_path / "slow.py")
+    )
     with made.started("run", "Save it.", "--tools", made.tools) as program:
         until((tmp_path / "inside").exists)
         (run,) = made.json("runs", "list", "--status", "running")["runs"]
@@ -595,15 +766,21 @@ def test_a_run_is_cancelled_from_another_process_when_its_write_has_ended(deploy
 
 
 def test_a_run_that_waits_is_cancelled_at_once_and_a_second_time_without_harm(waiting):
-    assert waiting("runs", "cancel", waiting.run).stdout.startswith(f"{waiting.run} is cancelled; it was waiting")
+    assert waiting("runs", "cancel", waiting.run).stdout.startswith(
+        f"{waiting.run} is cancelled; it was waiting"
+    )
     assert waiting.json("runs", "show", waiting.run)["status"] == "cancelled"
     again = waiting("runs", "cancel", waiting.run)
-    assert (again.exit_code, again.stdout) == (0, f"{waiting.run} was cancelled already\n")
+    assert (again.exit_code, again.stdout) == (
+        0,
+        f"{waiting.run} was cancelled already\n",
+    )
 
 
 def test_a_run_that_another_process_drives_is_asked_to_end(paid):
     with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
-        store.begin_run(recorded(paid, paid.run).record).result(10)  # as one that drives it now
+        # as one that drives it now
+        store.begin_run(recorded(paid, paid.run).record).result(10)
         told = paid.json("runs", "cancel", paid.run)
         assert (told["was"], told["status"]) == ("running", "running")
         assert store.load_run(paid.run).result(10).record.cancel_requested
@@ -611,23 +788,42 @@ def test_a_run_that_another_process_drives_is_asked_to_end(paid):
 
 def test_of_a_run_whose_process_is_gone_it_is_said_who_ends_it(paid):
     program = "from handrail.process_identity import owner; print(owner(), end='')"
-    gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    gone = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     with SqliteStore(paid.place.removeprefix("sqlite:")) as store:
         store.begin_run(replace(recorded(paid, paid.run).record, owner=gone)).result(10)
-    assert "its process is gone, so it ends when another process resumes it" in paid("runs", "cancel", paid.run).stdout
+    assert (
+        "its process is gone, so it ends when another process resumes it"
+        in paid("runs", "cancel", paid.run).stdout
+    )
 
 
-def test_a_tenant_s_run_is_listed_with_its_scope_and_gone_on_with_under_that_name(deployed):
+def test_a_tenant_s_run_is_listed_with_its_scope_and_gone_on_with_under_that_name(
+    deployed,
+):
     made, run = deployed(), "@acme/ticket-1"
-    with hr.SyncRuntime(tools_from([made.tools]), store=made.place, scope="acme") as runtime:
-        assert runtime.run("Delete A-1.", model=made.server.model, run_id="ticket-1").status == "waiting"
+    with hr.SyncRuntime(
+        tools_from([made.tools]), store=made.place, scope="acme"
+    ) as runtime:
+        assert (
+            runtime.run(
+                "Delete A-1.", model=made.server.model, run_id="ticket-1"
+            ).status
+            == "waiting"
+        )
     assert [each["run_id"] for each in made.json("runs", "list")["runs"]] == [run]
     question = made.question()
     assert question["run_id"] == run
-    assert f"runs resume {run}" in made("approvals", "approve", question["id"], "--by", "maria").stdout
+    assert (
+        f"runs resume {run}"
+        in made("approvals", "approve", question["id"], "--by", "maria").stdout
+    )
     gone_on = made("runs", "resume", run, "--tools", made.tools, "--json")
     assert (gone_on.exit_code, json.loads(gone_on.stdout)["run_id"]) == (0, run)
-    assert [each["scope"] for each in made.json("ledger", "list")["writes"]] == ["acme/delete_order"]
+    assert [each["scope"] for each in made.json("ledger", "list")["writes"]] == [
+        "acme/delete_order"
+    ]
     assert made.json("runs", "show", run)["status"] == "done"
 
 
@@ -643,11 +839,18 @@ def test_the_question_of_a_cancelled_run_is_closed_and_says_so(waiting):
 def test_a_run_that_is_over_cannot_be_cancelled(paid):
     result = paid("runs", "cancel", paid.run)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: the run {paid.run!r} is over (done); there is nothing to cancel\n"
+    assert (
+        result.stderr
+        == f"error: the run {paid.run!r} is over (done); there is nothing to cancel\n"
+    )
 
 
 def test_a_fork_is_a_run_of_its_own(paid):
-    told = json.loads(paid("runs", "fork", paid.run, "--at-turn", "2", "--tools", paid.tools, "--json").stdout)
+    told = json.loads(
+        paid(
+            "runs", "fork", paid.run, "--at-turn", "2", "--tools", paid.tools, "--json"
+        ).stdout
+    )
     assert told["run_id"] != paid.run
     assert told["text"] == "It is paid."
     assert len(paid.server.requests) == 3  # its first turn was the other run's
@@ -677,8 +880,12 @@ def test_a_replay_of_a_run_that_has_not_ended_says_where_the_journal_does(waitin
 
 
 def test_a_replay_that_ends_otherwise_is_an_error(paid):
-    with closing(sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)) as file:
-        file.execute("UPDATE runs SET result = replace(result, 'It is paid.', 'It is free.')")
+    with closing(
+        sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)
+    ) as file:
+        file.execute(
+            "UPDATE runs SET result = replace(result, 'It is paid.', 'It is free.')"
+        )
     result = paid("runs", "replay", paid.run, "--tools", paid.tools)
     assert result.exit_code == 1
     assert "the replay ended differently" in result.stderr
@@ -687,9 +894,14 @@ def test_a_replay_that_ends_otherwise_is_an_error(paid):
 # ---------------------------------------------------------------------- export
 
 ODD = [
-    [ToolCall("c1", "get_order", "{'order_id': 'A-1',}"), call("note", order_id="</tool_call> & “북”")],
-    [ToolCall("c2", "get_order", '{"order_id": "A"}{"order_id": "B"}')],  # two in one, taken apart
-    [ToolCall("c3", "get_order", '{"order": 1}'), ToolCall("c4", "nothing", "{}")],  # refused
+    [
+        ToolCall("c1", "get_order", "{'order_id': 'A-1',}"),
+        call("note", order_id="</tool_call> & “북”"),
+    ],
+    # two in one, taken apart
+    [ToolCall("c2", "get_order", '{"order_id": "A"}{"order_id": "B"}')],
+    # refused
+    [ToolCall("c3", "get_order", '{"order": 1}'), ToolCall("c4", "nothing", "{}")],
     call("delete_order", order_id="A-1"),  # waits
 ]
 CALLED = [
@@ -722,7 +934,9 @@ def test_the_journal_is_exported_whole_and_reads_back_to_the_same(odd):
     kept, (head, *steps) = recorded(odd, odd.run), exported(odd, "jsonl")
     assert input_from_json(head["input"]) == input_from_json(kept.record.input)
     assert (head["kind"], head["journal_v"], head["status"]) == ("run", 1, "waiting")
-    assert [(each["key"], each["body"]) for each in steps] == [(step.key, step.body) for step in kept.steps]
+    assert [(each["key"], each["body"]) for each in steps] == [
+        (step.key, step.body) for step in kept.steps
+    ]
     assert {each["kind"] for each in steps} == {"model", "call"}
     for each in steps:
         (turn_from_json if each["kind"] == "model" else result_from_json)(each["body"])
@@ -731,9 +945,16 @@ def test_the_journal_is_exported_whole_and_reads_back_to_the_same(odd):
 def test_fine_tuning_data_reads_back_to_the_same_calls_each_with_its_result(odd):
     (line,) = exported(odd, "openai", "--tools", odd.tools)
     messages, chat = line["messages"], dialect("openai-chat")
-    calls = [each for told in messages if told["role"] == "assistant" for each in chat.decode_message(told).calls]
+    calls = [
+        each
+        for told in messages
+        if told["role"] == "assistant"
+        for each in chat.decode_message(told).calls
+    ]
     assert read(calls) == CALLED
-    assert [told["tool_call_id"] for told in messages if told["role"] == "tool"] == [each.id for each in calls]
+    assert [told["tool_call_id"] for told in messages if told["role"] == "tool"] == [
+        each.id for each in calls
+    ]
     assert "get_order" in [tool["function"]["name"] for tool in line["tools"]]
     assert conversation_of(messages)
 
@@ -742,9 +963,16 @@ def test_hermes_conversations_read_back_to_the_same_calls(odd):
     (line,) = exported(odd, "hermes", "--tools", odd.tools)
     said = line["conversations"]
     assert [told["from"] for told in said] == ["system", "human", *["gpt", "tool"] * 4]
-    turns = [dialect("hermes").decode(told["value"]) for told in said if told["from"] == "gpt"]
-    broken = {"order_id": "< /tool_call> & “북”"}  # a prompt holds no token that somebody else wrote
-    expected = [(name, broken if "</tool_call>" in str(each) else each) for name, each in CALLED]
+    turns = [
+        dialect("hermes").decode(told["value"])
+        for told in said
+        if told["from"] == "gpt"
+    ]
+    # a prompt holds no token that somebody else wrote
+    broken = {"order_id": "< /tool_call> & “북”"}
+    expected = [
+        (name, broken if "</tool_call>" in str(each) else each) for name, each in CALLED
+    ]
     assert read(each for turn in turns for each in turn.calls) == expected
     assert "get_order" in said[0]["value"]
 
@@ -763,7 +991,14 @@ def test_one_unknown_run_exports_nothing(paid):
 
 # ---------------------------------------------------------------------- what cannot be
 
-VERBS = [("show",), ("resume",), ("cancel",), ("fork", "--at-turn", "1"), ("replay",), ("export",)]
+VERBS = [
+    ("show",),
+    ("resume",),
+    ("cancel",),
+    ("fork", "--at-turn", "1"),
+    ("replay",),
+    ("export",),
+]
 
 
 @pytest.mark.parametrize(("verb", "words"), [(verb, words) for verb, *words in VERBS])
@@ -778,7 +1013,10 @@ def test_an_unknown_run_is_one_sentence(paid, verb, words):
 def test_a_store_that_keeps_no_runs_says_so(paid, verb, words):
     result = paid("runs", verb, paid.run, *words, "--store", "memory:")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "the store 'memory:' keeps no runs; name one that does: --store sqlite:///handrail.db" in result.stderr
+    assert (
+        "the store 'memory:' keeps no runs; name one that does: --store sqlite:///handrail.db"
+        in result.stderr
+    )
 
 
 @pytest.mark.parametrize(("place", "says"), [
@@ -793,11 +1031,19 @@ def test_a_store_that_is_not_there_is_told_and_not_made(cli, tmp_path, place, sa
 
 
 @pytest.mark.parametrize("change", ["input = '[]'", "journal_v = 99"])
-def test_a_journal_that_cannot_be_read_is_one_sentence_and_hides_no_other_run(paid, change):
+def test_a_journal_that_cannot_be_read_is_one_sentence_and_hides_no_other_run(
+    paid, change
+):
     other, _ = paid.begin()
-    with closing(sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)) as file:
+    with closing(
+        sqlite3.connect(paid.place.removeprefix("sqlite:"), isolation_level=None)
+    ) as file:
         file.execute(f"UPDATE runs SET {change} WHERE run_id = ?", (paid.run,))
-    for words in (("show", paid.run), ("export", paid.run), ("replay", paid.run, "--tools", paid.tools)):
+    for words in (
+        ("show", paid.run),
+        ("export", paid.run),
+        ("replay", paid.run, "--tools", paid.tools),
+    ):
         result = paid("runs", *words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "journal" in result.stderr
@@ -832,7 +1078,10 @@ def test_the_beginning_of_an_id_is_enough_where_no_other_begins_so(waiting, word
 
 def test_a_run_goes_on_by_the_beginning_of_its_id(waiting):
     waiting("approvals", "approve", waiting.question()["id"][:8])
-    assert waiting("runs", "resume", waiting.run[:-3], "--tools", waiting.tools).exit_code == 0
+    assert (
+        waiting("runs", "resume", waiting.run[:-3], "--tools", waiting.tools).exit_code
+        == 0
+    )
 
 
 def test_a_beginning_that_two_ids_share_is_refused_with_both(waiting):
@@ -844,7 +1093,9 @@ def test_a_beginning_that_two_ids_share_is_refused_with_both(waiting):
 
 
 def test_the_text_of_an_answer_that_was_cut_is_shown_once(deployed):
-    cut = Turn("Let me look.", calls=[call("get_order", order_id="A-1")], finish="length")
+    cut = Turn(
+        "Let me look.", calls=[call("get_order", order_id="A-1")], finish="length"
+    )
     made = deployed([cut])
     run, _ = made.begin("--max-turns", "1")
     assert made("runs", "show", run).stdout.count("Let me look.") == 1

@@ -23,7 +23,9 @@ def write(store, number, state, lease_s=600.0):
     claimed = store.claim(act).result(10)
     assert claimed.state is ClaimState.FRESH
     if state != "claimed":
-        assert store.settle(Settle(act.scope, act.key, claimed.fence, state, {"id": number})).result(10)
+        assert store.settle(
+            Settle(act.scope, act.key, claimed.fence, state, {"id": number})
+        ).result(10)
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ def place(tmp_path):
     """A store with a write of each kind and a long result."""
     place = f"sqlite:{tmp_path}/store.db"
     with SqliteStore(tmp_path / "store.db") as store:
-        for number, state in enumerate(["claimed", "done", "done", "failed", "in_doubt"]):
+        for number, state in enumerate(
+            ["claimed", "done", "done", "failed", "in_doubt"]
+        ):
             write(store, number, state)
         write(store, 9, "claimed", lease_s=-1.0)
         store.save_result("r1", "long\ud800" * 100).result(10)
@@ -44,27 +48,45 @@ def file(place):
 
 def rows(place, table="effects"):
     with file(place) as opened:
-        named = opened.execute("SELECT name FROM pragma_table_info(?) WHERE name <> 'number'", (table,))
-        return sorted(opened.execute(f"SELECT {', '.join(name for (name,) in named)} FROM {table}").fetchall())
+        named = opened.execute(
+            "SELECT name FROM pragma_table_info(?) WHERE name <> 'number'", (table,)
+        )
+        return sorted(
+            opened.execute(
+                f"SELECT {', '.join(name for (name,) in named)} FROM {table}"
+            ).fetchall()
+        )
 
 
 def days_pass(place, days):
     with file(place) as opened:
-        opened.execute("UPDATE effects SET updated = updated - ?, lease_until = lease_until - ?", (days * 86_400,) * 2)
+        opened.execute(
+            "UPDATE effects SET updated = updated - ?, lease_until = lease_until - ?",
+            (days * 86_400,) * 2,
+        )
         opened.execute("UPDATE kept SET created = created - ?", (days * 86_400,))
 
 
 def test_info_counts_what_lies_in_a_store(cli, place):
     told = cli("store", "info", place)
     assert told.exit_code == Exit.OK
-    assert "2 claimed, 2 done, 1 failed, 1 in doubt; 1 claimed by an owner whose time is over" in told.stdout
+    assert (
+        "2 claimed, 2 done, 1 failed, 1 in doubt; 1 claimed by an owner whose time is over"
+        in told.stdout
+    )
     assert f"version {VERSION}" in told.stdout
 
 
 def test_info_is_told_as_json(cli, place):
     told = json.loads(cli("store", "info", place, "--json").stdout)
     assert told["writes"] == {"claimed": 2, "done": 2, "failed": 1, "in_doubt": 1}
-    assert (told["v"], told["version"], told["abandoned"], told["kept"], told["kept_bytes"]) == (1, VERSION, 1, 1, 700)
+    assert (
+        told["v"],
+        told["version"],
+        told["abandoned"],
+        told["kept"],
+        told["kept_bytes"],
+    ) == (1, VERSION, 1, 1, 700)
     assert told["size_bytes"] > 10_000
 
 
@@ -96,16 +118,25 @@ def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):
         assert rows(copy, table) == rows(place, table)
 
 
-@pytest.mark.parametrize("words", [("copy", "{place}", "{place}.copy"), ("vacuum", "{place}", "--older-than", "1d")])
+@pytest.mark.parametrize(
+    "words",
+    [("copy", "{place}", "{place}.copy"), ("vacuum", "{place}", "--older-than", "1d")],
+)
 def test_people_are_told_in_the_words_of_the_other_commands(cli, place, words):
     told = cli("store", *(word.format(place=place) for word in words)).stdout
-    assert {"writes", "long results"} <= {line.rsplit(maxsplit=1)[0] for line in told.splitlines()}
+    assert {"writes", "long results"} <= {
+        line.rsplit(maxsplit=1)[0] for line in told.splitlines()
+    }
     assert not {"effects", "kept"} & set(told.split())
 
 
-def test_a_copy_of_many_rows_is_made_in_pieces_and_may_be_begun_again(cli, tmp_path, place):
+def test_a_copy_of_many_rows_is_made_in_pieces_and_may_be_begun_again(
+    cli, tmp_path, place
+):
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        asked = [store.claim(replace(A_WRITE, key=f"more:{number}")) for number in range(500)]
+        asked = [
+            store.claim(replace(A_WRITE, key=f"more:{number}")) for number in range(500)
+        ]
         assert {claim.result(10).state for claim in asked} == {ClaimState.FRESH}
     copy = f"sqlite:{tmp_path}/copy.db"
     cli("store", "copy", place, copy)
@@ -115,7 +146,9 @@ def test_a_copy_of_many_rows_is_made_in_pieces_and_may_be_begun_again(cli, tmp_p
     assert rows(copy) == rows(place)
 
 
-def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp_path, place):
+def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(
+    cli, tmp_path, place
+):
     copy = f"sqlite:{tmp_path}/copy.db"
     cli("store", "copy", place, copy)
     with SqliteStore(place.removeprefix("sqlite:")) as store:
@@ -131,22 +164,33 @@ def test_a_copy_takes_what_ended_since_the_last_one_and_never_goes_back(cli, tmp
 
 def tell(place: str, *events: str) -> None:
     with SqliteStore(place.removeprefix("sqlite:")) as store:
-        store.append_audit([AuditEntry("r_1", event, {}) for event in events]).result(10)
+        store.append_audit([AuditEntry("r_1", event, {}) for event in events]).result(
+            10
+        )
 
 
-def test_a_log_that_went_on_is_copied_to_its_end_and_one_of_two_that_went_apart_is_left_as_it_is(cli, tmp_path, place):
+def test_a_log_that_went_on_is_copied_to_its_end_and_one_of_two_that_went_apart_is_left_as_it_is(
+    cli, tmp_path, place
+):
     copy = f"sqlite:{tmp_path}/copy.db"
     tell(place, *map(str, range(100)))
-    assert json.loads(cli("store", "copy", place, copy, "--json").stdout)["rows"]["audit"] == 100
+    assert (
+        json.loads(cli("store", "copy", place, copy, "--json").stdout)["rows"]["audit"]
+        == 100
+    )
     tell(place, "one more")
     cli("store", "copy", place, copy)
     assert rows(copy, "audit") == rows(place, "audit")
     tell(copy, "its own")
-    assert cli("store", "copy", place, copy).stderr == ""  # it has every record of the other one
+    # it has every record of the other one
+    assert cli("store", "copy", place, copy).stderr == ""
     tell(place, "its own", "and another")
     before = rows(copy, "audit")
     told = cli("store", "copy", place, copy, "--json")
-    assert ("audit" in json.loads(told.stdout)["rows"], rows(copy, "audit") == before) == (False, True)
+    assert (
+        "audit" in json.loads(told.stdout)["rows"],
+        rows(copy, "audit") == before,
+    ) == (False, True)
     assert "no record of the audit log was copied" in " ".join(told.stderr.split())
     assert cli("audit", "verify", "--store", copy).exit_code == Exit.OK
 
@@ -157,7 +201,9 @@ def test_a_store_is_not_copied_into_itself(cli, place):
     assert "into itself" in told.stderr
 
 
-def test_vacuum_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(cli, place):
+def test_vacuum_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(
+    cli, place
+):
     days_pass(place, 31)
     with SqliteStore(place.removeprefix("sqlite:")) as store:
         write(store, "new", "done")
@@ -181,7 +227,9 @@ def fill(place, runs):
                     (run, status),
                 )
                 steps = [(run, f"{step}.m", "x" * 300) for step in range(3)]
-                opened.executemany("INSERT INTO steps VALUES (?, ?, 0, 'model', 1, ?, 0, 0)", steps)
+                opened.executemany(
+                    "INSERT INTO steps VALUES (?, ?, 0, 'model', 1, ?, 0, 0)", steps
+                )
 
 
 def test_vacuum_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path, monkeypatch):
@@ -200,15 +248,21 @@ def test_vacuum_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path, monke
             store.use_connection(lambda base: base._db.set_progress_handler(None, 0))
         assert (gone["runs"], gone["steps"]) == (runs, 3 * runs)
         work.append(counted["i"])
-    assert work[1] < 12 * work[0]  # eight times as much; 60 times where each batch looks through all
+    # eight times as much; 60 times where each batch looks through all
+    assert work[1] < 12 * work[0]
 
 
-def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(tmp_path, monkeypatch):
+def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(maintenance, "MAX_PIECE_RUNS", 10)
     place, rests = f"sqlite:{tmp_path}/store.db", []
     SqliteStore(place.removeprefix("sqlite:")).close()
     fill(place, 120)
-    with SqliteStore(place.removeprefix("sqlite:")) as store, SqliteStore(place.removeprefix("sqlite:")) as service:
+    with (
+        SqliteStore(place.removeprefix("sqlite:")) as store,
+        SqliteStore(place.removeprefix("sqlite:")) as service,
+    ):
 
         def rest(seconds):
             rests.append(seconds)
@@ -225,7 +279,9 @@ def test_vacuum_makes_a_file_smaller_only_when_it_is_told_to(cli, tmp_path):
     fill(place, 200)
     sizes = [(tmp_path / "store.db").stat().st_size]
     for words in ([], ["--rewrite"]):
-        assert cli("store", "vacuum", place, "--older-than", "30d", *words).exit_code == 0
+        assert (
+            cli("store", "vacuum", place, "--older-than", "30d", *words).exit_code == 0
+        )
         sizes.append((tmp_path / "store.db").stat().st_size)
     assert sizes[0] == sizes[1] > sizes[2]
 
@@ -237,7 +293,9 @@ def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
                 "INSERT INTO runs(run_id, journal_v, status, input, created, updated) VALUES (?, 1, ?, '', 0, 0)",
                 (run, status),
             )
-            opened.execute("INSERT INTO steps VALUES (?, '1.m', 1, 'model', 1, '', 0, 0)", (run,))
+            opened.execute(
+                "INSERT INTO steps VALUES (?, '1.m', 1, 'model', 1, '', 0, 0)", (run,)
+            )
     cli("store", "vacuum", place, "--older-than", "1d")
     assert [row[0] for row in rows(place, "runs")] == ["waits"]
     assert [row[0] for row in rows(place, "steps")] == ["waits"]
@@ -249,7 +307,10 @@ def test_vacuum_gives_room_back_where_it_is_told_to(cli, place):
     days_pass(place, 31)
     before = json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
     cli("store", "vacuum", place, "--older-than", "30d", "--rewrite")
-    assert json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"] < before - 2_900_000
+    assert (
+        json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
+        < before - 2_900_000
+    )
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1w", ""])

@@ -45,7 +45,8 @@ def told(event, **how):
     (ModelAnswered(1, Turn("Let me see.", calls=[CALL])), [
         Line("said", "Let me see.", whole=True), Line("call", '{"order_id": "A-1"}', "get_order"),
     ]),
-    (ModelAnswered(1, Turn("Paid.")), []),  # the answer is the run's result; whoever prints results prints it
+    # the answer is the run's result; whoever prints results prints it
+    (ModelAnswered(1, Turn("Paid.")), []),
     (CallAdmitted(CALL, {}, ["trailing_comma", "comment"]), [
         Line("repaired", "repaired: trailing_comma, comment", "get_order", whole=True),
     ]),
@@ -76,10 +77,12 @@ def told(event, **how):
     (CallFinished(CALL, ToolResult("c1", text="paid", attempts=2, replayed=True), 1), [
         Line("result", "1.00 s, 2 attempts, repeated from before  paid", "get_order"),
     ]),
-    (CallFinished(CALL, ToolResult("c1", text="paid", attempts=1), 0, recalled=True), [  # of a run that goes on
+    # of a run that goes on
+    (CallFinished(CALL, ToolResult("c1", text="paid", attempts=1), 0, recalled=True), [
         Line("result", "known from before  paid", "get_order"),
     ]),
-    (CallFinished(CALL, ToolResult("c1", failure=FAILURE), 0), [  # never started: it was refused
+    # never started: it was refused
+    (CallFinished(CALL, ToolResult("c1", failure=FAILURE), 0), [
         Line("refused", "INVALID_ARGUMENTS: `order_id` is required.", "get_order", whole=True),
         Line("advice", "Add it.", whole=True),
     ]),
@@ -123,7 +126,8 @@ def told(event, **how):
     (RunEnded("r_1", "failed", "nobody answered"), [Line("ended", "failed: nobody answered", whole=True)]),
     (RunEnded("r_1", "cancelled", "the run was cancelled"), [Line("ended", "the run was cancelled", whole=True)]),
     (RunEnded("r_1", "waiting", "waiting for approval of x"), [
-        Line("ended", "waiting for approval of x (run r_1)", whole=True),  # named, so that it can be found again
+        # named, so that it can be found again
+        Line("ended", "waiting for approval of x (run r_1)", whole=True),
     ]),
     (RunStarted("r_1"), []),
     (AttemptStarted(CALL, 1), []),
@@ -135,15 +139,23 @@ def test_an_event_becomes_lines(event, lines):
 
 def test_progress_is_told_by_the_tenth_and_whenever_a_tool_says_something_else():
     timeline = Timeline()
-    steps = [Progressed(CALL, n, 1000, "reading" if n < 500 else "writing") for n in range(1000)]
+    steps = [
+        Progressed(CALL, n, 1000, "reading" if n < 500 else "writing")
+        for n in range(1000)
+    ]
     texts = [line.text for step in steps for line in timeline.tell(step)]
-    assert texts == [f"{n}%  {'reading' if n < 50 else 'writing'}" for n in range(0, 100, 10)]
+    assert texts == [
+        f"{n}%  {'reading' if n < 50 else 'writing'}" for n in range(0, 100, 10)
+    ]
 
 
 def test_a_choice_of_tools_is_told_when_it_changes():
     timeline = Timeline()
     turns = [["a"], ["a"], ["a", "b"], ["a", "b"]]
-    lines = [timeline.tell(ToolsSelected(turn, "bm25", tools, 9)) for turn, tools in enumerate(turns, 1)]
+    lines = [
+        timeline.tell(ToolsSelected(turn, "bm25", tools, 9))
+        for turn, tools in enumerate(turns, 1)
+    ]
     assert [bool(each) for each in lines] == [True, False, True, False]
 
 
@@ -164,7 +176,11 @@ def test_two_calls_of_one_tool_are_numbered_and_all_names_of_a_turn_have_one_wid
     timeline = Timeline()
     twin, other = ToolCall("c2", "get_order", "{}"), ToolCall("c3", "note", "{}")
     lines = timeline.tell(ModelAnswered(1, Turn(calls=[CALL, twin, other])))
-    assert [line.about for line in lines] == ["get_order#1", "get_order#2", "note       "]
+    assert [line.about for line in lines] == [
+        "get_order#1",
+        "get_order#2",
+        "note       ",
+    ]
     assert timeline.tell(AttemptFailed(twin, 1, "x", None))[0].about == "get_order#2"
 
 
@@ -184,7 +200,9 @@ def test_long_arguments_and_results_are_shortened_unless_all_is_wanted():
 
 def test_where_only_ends_are_wanted_nothing_else_is_told():
     assert told(ModelAsked(1, 1, 1), detail="ends") == []
-    assert told(RunEnded("r_1", "failed", "why"), detail="ends") == [Line("ended", "failed: why", whole=True)]
+    assert told(RunEnded("r_1", "failed", "why"), detail="ends") == [
+        Line("ended", "failed: why", whole=True)
+    ]
 
 
 def test_the_wire_is_told_only_when_asked_for():

@@ -18,13 +18,19 @@ EXCHANGE = HttpExchange(
 
 def test_requests_and_answers_are_laid_out_and_marked():
     text = exchange_text(EXCHANGE)
-    assert text.startswith("> POST http://127.0.0.1:8000/v1/chat/completions\n> content-type: application/json\n")
+    assert text.startswith(
+        "> POST http://127.0.0.1:8000/v1/chat/completions\n> content-type: application/json\n"
+    )
     assert '>       "content": "it\'s 北京"\n' in text
     assert '< 200\n< {\n<   "choices": []\n< }\n' in text
 
 
 def test_a_stream_is_shown_as_it_came():
-    text = exchange_text(HttpExchange("POST", "http://h", {}, "{}", 200, 'data: {"a":1}\n\ndata: [DONE]\n\n'))
+    text = exchange_text(
+        HttpExchange(
+            "POST", "http://h", {}, "{}", 200, 'data: {"a":1}\n\ndata: [DONE]\n\n'
+        )
+    )
     assert '< data: {"a":1}\n<\n< data: [DONE]\n' in text
 
 
@@ -36,5 +42,15 @@ def test_the_curl_command_sends_the_same_body_and_takes_the_key_from_the_shell()
 
 
 def test_nothing_in_a_body_can_leave_its_quotes():
-    tricky = HttpExchange("POST", "http://h/$(touch x)", {"x": "`id`"}, "'; touch x; '$(id)", 200, "")
-    assert shlex.split(as_curl(tricky)) == ["curl", "-sS", tricky.url, "-H", "x: `id`", "-d", tricky.body]
+    tricky = HttpExchange(
+        "POST", "http://h/$(touch x)", {"x": "`id`"}, "'; touch x; '$(id)", 200, ""
+    )
+    assert shlex.split(as_curl(tricky)) == [
+        "curl",
+        "-sS",
+        tricky.url,
+        "-H",
+        "x: `id`",
+        "-d",
+        tricky.body,
+    ]

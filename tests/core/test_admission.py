@@ -15,7 +15,16 @@ from handrail.errors import Code, Failure
 from handrail.sandboxes import bubblewrap, levels
 from handrail.tools.function_tool import FunctionTool
 
-OUTSIDE = ("subprocess.", "open", "socket.", "os.fork", "os.posix_spawn", "os.exec", "os.system", "os.listdir")
+OUTSIDE = (
+    "subprocess.",
+    "open",
+    "socket.",
+    "os.fork",
+    "os.posix_spawn",
+    "os.exec",
+    "os.system",
+    "os.listdir",
+)
 
 _watched: list[list[str]] = []
 
@@ -44,13 +53,21 @@ def refund(order: str, amount: float) -> str:
 
 
 def admission(isolation, found):
-    tool = FunctionTool(refund, effect="write", key="refund:{order}", approve="amount > 1", isolation=isolation)
+    tool = FunctionTool(
+        refund,
+        effect="write",
+        key="refund:{order}",
+        approve="amount > 1",
+        isolation=isolation,
+    )
     parsed = ParsedCall(ToolCall("c1", "refund"), tool, {"order": "881", "amount": 1})
     return lambda: admit(parsed, Policy(), isolation=found)
 
 
 NOTHING_YET = None
-PROCESS_ONLY = levels.IsolationLevels([levels.LevelOffer("isolated", "it is broken"), levels.LevelOffer("process", "")])
+PROCESS_ONLY = levels.IsolationLevels(
+    [levels.LevelOffer("isolated", "it is broken"), levels.LevelOffer("process", "")]
+)
 CONTAINER = levels.IsolationLevels([levels.LevelOffer("container", "")])
 
 
@@ -70,7 +87,9 @@ def unknown_machine():
     (PROCESS_ONLY, ("none", "process")),
     (CONTAINER, levels.LEVELS),
 ])  # fmt: skip
-def test_admission_starts_no_process_and_opens_no_file_or_socket(unknown_machine, isolation, found, offered):
+def test_admission_starts_no_process_and_opens_no_file_or_socket(
+    unknown_machine, isolation, found, offered
+):
     admit_call = admission(isolation, found)
     admission("none", None)()  # loads what is compiled and imported once
     with watching() as begun:
@@ -86,15 +105,21 @@ def test_a_process_a_file_and_a_socket_would_be_noticed(unknown_machine):
     assert begun != []
 
 
-def test_the_levels_are_searched_in_another_thread_before_the_first_call_and_once(monkeypatch):
+def test_the_levels_are_searched_in_another_thread_before_the_first_call_and_once(
+    monkeypatch,
+):
     searched = []
-    monkeypatch.setattr(levels, "offered", lambda: searched.append(current_thread().name) or [])
+    monkeypatch.setattr(
+        levels, "offered", lambda: searched.append(current_thread().name) or []
+    )
     levels.SEARCH.reset()
     tool = FunctionTool(refund, effect="read", isolation="isolated")
     try:
         with hr.SyncRuntime([tool]) as runtime:
             assert searched == []
-            results = [runtime.call("refund", {"order": "881", "amount": 1}) for _ in range(2)]
+            results = [
+                runtime.call("refund", {"order": "881", "amount": 1}) for _ in range(2)
+            ]
     finally:
         levels.SEARCH.reset()
     assert [result.failure.code for result in results] == [Code.NOT_ISOLATED] * 2
@@ -103,7 +128,9 @@ def test_the_levels_are_searched_in_another_thread_before_the_first_call_and_onc
 
 def test_a_program_without_isolated_tools_searches_nothing():
     levels.SEARCH.reset()
-    with hr.SyncRuntime([FunctionTool(refund, effect="read", isolation="none")]) as runtime:
+    with hr.SyncRuntime(
+        [FunctionTool(refund, effect="read", isolation="none")]
+    ) as runtime:
         assert runtime.call("refund", {"order": "881", "amount": 1}).ok
     assert levels.SEARCH.found is None
     assert not hr.Toolset([refund]).needs_sandbox
@@ -111,5 +138,10 @@ def test_a_program_without_isolated_tools_searches_nothing():
 
 def test_a_step_that_needs_a_sandbox_counts_for_the_tool_that_it_follows():
     step = FunctionTool(refund, effect="write", isolation="isolated")
-    first = FunctionTool(refund, name="first", effect="write", then=hr.Then(step, {"order": "1", "amount": 1}))
+    first = FunctionTool(
+        refund,
+        name="first",
+        effect="write",
+        then=hr.Then(step, {"order": "1", "amount": 1}),
+    )
     assert hr.Toolset([first]).needs_sandbox

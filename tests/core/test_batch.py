@@ -64,16 +64,34 @@ TOOLS = Toolset([
 
 
 def call(number: int, name: str, arguments="{}") -> ToolCall:
-    return ToolCall(f"call_{number}", name, arguments if isinstance(arguments, str) else json.dumps(arguments))
+    return ToolCall(
+        f"call_{number}",
+        name,
+        arguments if isinstance(arguments, str) else json.dumps(arguments),
+    )
 
 
 def batch_of(
-    *calls, tools=TOOLS, finish="calls", policy=None, budget=Budget(), spent=None, tell=None, now=None
+    *calls,
+    tools=TOOLS,
+    finish="calls",
+    policy=None,
+    budget=Budget(),
+    spent=None,
+    tell=None,
+    now=None,
 ) -> Batch:
     conduct = RunSettings(
-        policy or Policy(), now or ManualClock(), lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=tell
+        policy or Policy(),
+        now or ManualClock(),
+        lambda: 1.0,
+        run_id="r1",
+        deadline=Deadline(300.0),
+        tell=tell,
     )
-    return Batch(calls, finish, tools, conduct, budget=budget, spent=spent or Spent(), turn=3)
+    return Batch(
+        calls, finish, tools, conduct, budget=budget, spent=spent or Spent(), turn=3
+    )
 
 
 def started(batch: Batch) -> list[str]:
@@ -86,7 +104,10 @@ def carry(batch: Batch, **answers) -> list:
     while batch.todo:
         lane, effect = batch.todo.popleft()
         usual = SOON[type(effect).__name__]
-        batch.answer(lane, answers.get(lane.call.id, usual) if isinstance(effect, Invoke) else usual)
+        batch.answer(
+            lane,
+            answers.get(lane.call.id, usual) if isinstance(effect, Invoke) else usual,
+        )
     return batch.finished()
 
 
@@ -99,11 +120,18 @@ def test_results_stand_in_the_order_of_the_calls_whoever_ends_first():
     batch.answer(second, Returned("b"))
     assert not batch.done
     batch.answer(first, Returned("a"))
-    assert [(result.call_id, result.value) for result in batch.finished()] == [("call_1", "a"), ("call_2", "b")]
+    assert [(result.call_id, result.value) for result in batch.finished()] == [
+        ("call_1", "a"),
+        ("call_2", "b"),
+    ]
 
 
 def test_a_call_that_cannot_be_read_does_not_keep_its_neighbours_from_running():
-    results = carry(batch_of(call(1, "find", "{"), call(2, "find", {"name": "b"}), call(3, "nothing")))
+    results = carry(
+        batch_of(
+            call(1, "find", "{"), call(2, "find", {"name": "b"}), call(3, "nothing")
+        )
+    )
     assert [result.failure and result.failure.code for result in results] == [
         Code.TRUNCATED_CALL, None, Code.UNKNOWN_TOOL,
     ]  # fmt: skip
@@ -115,20 +143,32 @@ def test_a_turn_without_calls_is_done():
 
 @pytest.mark.parametrize("finish", ["length", "error", "refused"])
 def test_no_call_of_an_answer_that_did_not_end_cleanly_runs(finish):
-    batch = batch_of(call(1, "find", {"name": "a"}), call(2, "update", {"user": 1}), finish=finish)
+    batch = batch_of(
+        call(1, "find", {"name": "a"}), call(2, "update", {"user": 1}), finish=finish
+    )
     assert batch.done
     assert {result.failure.code for result in batch.finished()} == {Code.TRUNCATED_CALL}
 
 
 def test_two_calls_with_one_id_get_a_result_each():
     twins = call(1, "find", {"name": "a"}), call(1, "find", {"name": "b"})
-    assert [result.call_id for result in carry(batch_of(*twins))] == ["call_1", "call_1"]
+    assert [result.call_id for result in carry(batch_of(*twins))] == [
+        "call_1",
+        "call_1",
+    ]
 
 
 def test_a_call_that_raises_while_it_is_admitted_fails_alone():
     tools = Toolset([find, FunctionTool(update, effect="write", key=lambda **_: 1 / 0)])
-    results = carry(batch_of(call(1, "update", {"user": 1}), call(2, "find", {"name": "b"}), tools=tools))
-    assert [result.failure and result.failure.code for result in results] == [Code.INTERNAL_ERROR, None]
+    results = carry(
+        batch_of(
+            call(1, "update", {"user": 1}), call(2, "find", {"name": "b"}), tools=tools
+        )
+    )
+    assert [result.failure and result.failure.code for result in results] == [
+        Code.INTERNAL_ERROR,
+        None,
+    ]
 
 
 def test_a_tool_that_cannot_be_used_as_declared_is_raised_to_the_engineer():
@@ -141,7 +181,11 @@ def test_a_tool_that_cannot_be_used_as_declared_is_raised_to_the_engineer():
 
 
 def test_calls_on_one_resource_go_one_after_the_other_and_others_beside_them():
-    batch = batch_of(call(1, "update", {"user": 1}), call(2, "update", {"user": 1}), call(3, "update", {"user": 2}))
+    batch = batch_of(
+        call(1, "update", {"user": 1}),
+        call(2, "update", {"user": 1}),
+        call(3, "update", {"user": 2}),
+    )
     assert [lane.call.id for lane, _ in batch.todo] == ["call_1", "call_3"]
     carry(batch)
     assert batch.done
@@ -156,7 +200,9 @@ def test_a_call_waits_for_the_tools_that_it_is_declared_to_come_after():
 
 def test_a_call_goes_on_when_what_it_waited_for_has_failed():
     batch = batch_of(call(1, "update", {"user": 1}), call(2, "update", {"user": 1}))
-    results = carry(batch, call_1=Raised(NoEffect("NO_SUCH_USER", "There is no user 1.")))
+    results = carry(
+        batch, call_1=Raised(NoEffect("NO_SUCH_USER", "There is no user 1."))
+    )
     assert [result.ok for result in results] == [False, True]
 
 
@@ -170,27 +216,35 @@ def test_a_reference_is_replaced_by_what_the_earlier_call_returned(written):
 
 
 def test_the_key_and_the_resource_of_a_call_are_those_of_what_it_refers_to():
-    batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.id$"}'))
+    batch = batch_of(
+        call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.id$"}')
+    )
     carry(batch, call_1=Returned({"id": 7}))
     assert batch.lanes[1].admitted.resources[0].key == "user:7"
 
 
 def test_what_a_reference_brings_is_checked_like_any_argument():
-    batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.name$"}'))
+    batch = batch_of(
+        call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.name$"}')
+    )
     results = carry(batch, call_1=Returned({"name": "1; DROP TABLE users"}))
     assert results[1].failure.code == Code.INVALID_ARGUMENTS
 
 
 def test_what_a_result_contains_is_not_read_as_a_reference():
     batch = batch_of(
-        call(1, "find", {"name": "Ada"}), call(2, "find", {"name": "Bob"}), call(3, "tell", '{"text": "$call_2$"}')
+        call(1, "find", {"name": "Ada"}),
+        call(2, "find", {"name": "Bob"}),
+        call(3, "tell", '{"text": "$call_2$"}'),
     )
     carry(batch, call_1=Returned("secret of Ada"), call_2=Returned("$call_1$"))
     assert batch.lanes[2].admitted.bound == {"text": "$call_1$"}
 
 
 def test_a_call_that_refers_to_a_failed_one_does_not_run_and_is_told_why():
-    batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.id$"}'))
+    batch = batch_of(
+        call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.id$"}')
+    )
     result = carry(batch, call_1=Raised(ValueError()))[1]
     assert (result.failure.code, result.attempts) == (Code.INVALID_ARGUMENTS, 0)
     assert "`call_1` has no result" in result.failure.message
@@ -201,7 +255,8 @@ def test_a_call_that_refers_to_a_failed_one_does_not_run_and_is_told_why():
     {"text": {"$call": "call_9"}},               # nobody
     {"text": "$call_1.nothing$"},
     {"text": "$call_1[2].id$"},
-    {"text": f"$var{'9' * 5000}$"},              # more digits than Python turns into a number
+    # more digits than Python turns into a number
+    {"text": f"$var{'9' * 5000}$"},
     {"text": "$call_1[²]$"},                     # a digit, but no number
     {"text": {"$call": "call_1", "path": 5}},    # a path that is none
 ])  # fmt: skip
@@ -230,34 +285,63 @@ def test_a_text_that_a_model_may_have_copied_takes_in_no_other_call_s_result():
 
 
 def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
-    tools = Toolset([FunctionTool(find, effect="read"), FunctionTool(tell, effect="read", inline_references=True)])
+    tools = Toolset(
+        [
+            FunctionTool(find, effect="read"),
+            FunctionTool(tell, effect="read", inline_references=True),
+        ]
+    )
     batch = batch_of(call(1, "find", {"name": "Ada"}), QUOTING, tools=tools)
     carry(batch, call_1=Returned({"id": 7, "active": True}))
-    assert batch.lanes[1].admitted.bound == {"text": 'user {"active":true,"id":7} is true'}
+    assert batch.lanes[1].admitted.bound == {
+        "text": 'user {"active":true,"id":7} is true'
+    }
 
 
 # ---------------------------------------------------------------------- budget, policy, cancelling
 
 
 def test_the_call_beyond_the_budget_is_refused_and_the_earlier_ones_run():
-    results = carry(batch_of(*(call(n, "find", {"name": str(n)}) for n in range(3)), budget=Budget(calls=2)))
-    assert [result.failure and result.failure.code for result in results] == [None, None, Code.BUDGET_EXHAUSTED]
+    results = carry(
+        batch_of(
+            *(call(n, "find", {"name": str(n)}) for n in range(3)),
+            budget=Budget(calls=2),
+        )
+    )
+    assert [result.failure and result.failure.code for result in results] == [
+        None,
+        None,
+        Code.BUDGET_EXHAUSTED,
+    ]
 
 
 def test_a_call_that_is_refused_costs_nothing():
     spent = Spent()
-    carry(batch_of(call(1, "find", {"nome": "a"}), call(2, "nothing"), call(3, "find", {"name": "b"}), spent=spent))
+    carry(
+        batch_of(
+            call(1, "find", {"nome": "a"}),
+            call(2, "nothing"),
+            call(3, "find", {"name": "b"}),
+            spent=spent,
+        )
+    )
     assert spent.calls == 1
 
 
 def test_a_tool_has_its_own_limit():
-    calls = [call(1, "find", {"name": "a"}), call(2, "find", {"name": "b"}), call(3, "tell", {"text": "c"})]
+    calls = [
+        call(1, "find", {"name": "a"}),
+        call(2, "find", {"name": "b"}),
+        call(3, "tell", {"text": "c"}),
+    ]
     results = carry(batch_of(*calls, budget=Budget(per_tool={"find": 1})))
     assert [result.ok for result in results] == [True, False, True]
 
 
 def test_a_denied_call_waits_for_nobody():
-    batch = batch_of(call(1, "send", {"to": "a"}), policy=Policy(rules=[Rule("send", then="deny")]))
+    batch = batch_of(
+        call(1, "send", {"to": "a"}), policy=Policy(rules=[Rule("send", then="deny")])
+    )
     assert batch.finished()[0].failure.code == Code.NOT_PERMITTED
 
 
@@ -286,7 +370,10 @@ def test_a_cancelled_batch_ends_what_has_not_begun():
     batch = batch_of(call(1, "update", {"user": 1}), call(2, "update", "{'user': 1}"))
     batch.cancel_unstarted()
     assert batch.results[0] is None
-    assert (batch.results[1].failure.code, batch.results[1].repairs) == (Code.CANCELLED, ("single_quotes",))
+    assert (batch.results[1].failure.code, batch.results[1].repairs) == (
+        Code.CANCELLED,
+        ("single_quotes",),
+    )
     lane, _ = batch.todo.popleft()
     batch.throw(lane, CallCancelled())
     assert batch.done
@@ -294,23 +381,44 @@ def test_a_cancelled_batch_ends_what_has_not_begun():
 
 def test_every_call_tells_that_it_ended_and_only_what_was_admitted_that_it_began():
     told = []
-    carry(batch_of(call(1, "find", {"name": "a"}), call(2, "nothing"), tell=told.append))
-    assert [event.call.id for event in told if isinstance(event, CallAdmitted)] == ["call_1"]
-    assert sorted(event.call.id for event in told if isinstance(event, CallFinished)) == ["call_1", "call_2"]
+    carry(
+        batch_of(call(1, "find", {"name": "a"}), call(2, "nothing"), tell=told.append)
+    )
+    assert [event.call.id for event in told if isinstance(event, CallAdmitted)] == [
+        "call_1"
+    ]
+    assert sorted(
+        event.call.id for event in told if isinstance(event, CallFinished)
+    ) == ["call_1", "call_2"]
 
 
 def test_a_thousand_calls_that_wait_for_each_other_end():
     chain = [call(n, "update", {"user": 1, "text": str(n)}) for n in range(1000)]
     spent = Spent()
-    assert all(result.ok for result in carry(batch_of(*chain, budget=Budget(calls=None), spent=spent)))
+    assert all(
+        result.ok
+        for result in carry(batch_of(*chain, budget=Budget(calls=None), spent=spent))
+    )
     assert spent.calls == 1000
 
 
 # ---------------------------------------------------------------------- the law
 
 ARGUMENTS = {
-    "find": ['{"name": "a"}', "{", '{"nome": 1}', '{"name": "$call_0.id$"}', '{"name": {"$call": "call_1"}}'],
-    "update": ['{"user": 1}', '{"user": 2}', '{"user": "$call_0.id$"}', '{"user": "$var2$"}', "{'user': 1,}"],
+    "find": [
+        '{"name": "a"}',
+        "{",
+        '{"nome": 1}',
+        '{"name": "$call_0.id$"}',
+        '{"name": {"$call": "call_1"}}',
+    ],
+    "update": [
+        '{"user": 1}',
+        '{"user": 2}',
+        '{"user": "$call_0.id$"}',
+        '{"user": "$var2$"}',
+        "{'user': 1,}",
+    ],
     "send": ['{"to": "a"}', '{"to": "$call_3$"}', "[]"],
     "tell": ['{"text": "$call_1$"}', '{"text": "x"}'],
     "nothing": ["{}"],
@@ -329,7 +437,9 @@ ODD_ANSWERS = {
 
 @settings(max_examples=250, deadline=None)
 @given(made=st.lists(CALLS, max_size=6), data=st.data())
-def test_each_call_gets_exactly_one_result_in_order_whatever_is_answered_when(made, data):
+def test_each_call_gets_exactly_one_result_in_order_whatever_is_answered_when(
+    made, data
+):
     told, clock = [], ManualClock()
     calls = [ToolCall(f"call_{n}", name, text) for n, (name, text) in enumerate(made)]
     batch = batch_of(*calls, tell=told.append, budget=Budget(calls=5), now=clock)
@@ -348,12 +458,21 @@ def test_each_call_gets_exactly_one_result_in_order_whatever_is_answered_when(ma
         if isinstance(effect, Wait):
             clock.advance(effect.seconds)
         (batch.throw if isinstance(answer, Exception) else batch.answer)(lane, answer)
-    assert [result.call_id for result in batch.finished()] == [each.id for each in calls]
-    assert sorted(event.call.id for event in told if isinstance(event, CallFinished)) == [each.id for each in calls]
+    assert [result.call_id for result in batch.finished()] == [
+        each.id for each in calls
+    ]
+    assert sorted(
+        event.call.id for event in told if isinstance(event, CallFinished)
+    ) == [each.id for each in calls]
     assert not batch.todo
 
 
 def test_a_verified_write_is_answered_like_any_other():
-    tools = Toolset([FunctionTool(update, effect="write", verify=lambda *_: NotFound())])
-    results = carry(batch_of(call(1, "update", {"user": 1}), tools=tools), call_1=Raised(ValueError()))
+    tools = Toolset(
+        [FunctionTool(update, effect="write", verify=lambda *_: NotFound())]
+    )
+    results = carry(
+        batch_of(call(1, "update", {"user": 1}), tools=tools),
+        call_1=Raised(ValueError()),
+    )
     assert results[0].failure.code == Code.IN_DOUBT

@@ -36,7 +36,9 @@ class Behaviour:
 @st.composite
 def behaviours(draw):
     steps = tuple(draw(st.lists(st.sampled_from(["act", "pause", "hang"]), max_size=3)))
-    endings = ["return", "raise", "refuse", "exit", "reset"] + ([] if "act" in steps else ["no_effect"])
+    endings = ["return", "raise", "refuse", "exit", "reset"] + (
+        [] if "act" in steps else ["no_effect"]
+    )
     how = draw(st.sampled_from(["task", "thread", "place"]))
     # In place nothing may hang: that is what `blocking=False` promises.
     steps = tuple(step for step in steps if step == "act") if how == "place" else steps
@@ -82,11 +84,21 @@ class World:
     def tools(self):
         for writes in (False, True):
             for how in ("task", "thread", "place"):
-                effect, name = ("write", f"write_in_{how}") if writes else ("read", f"read_in_{how}")
+                effect, name = (
+                    ("write", f"write_in_{how}")
+                    if writes
+                    else ("read", f"read_in_{how}")
+                )
                 fn = self.task if how == "task" else self.thread
                 key = {"key": "act:{n}"} if writes else {}
                 yield hr.FunctionTool(
-                    fn, name=name, effect=effect, timeout_s=TIMEOUT_S, blocking=how != "place", repeatable=True, **key
+                    fn,
+                    name=name,
+                    effect=effect,
+                    timeout_s=TIMEOUT_S,
+                    blocking=how != "place",
+                    repeatable=True,
+                    **key,
                 )
 
 
@@ -120,26 +132,50 @@ def carried(kind, plan, cancel_at):
             driver.runtime.cancel("r")
 
     driver = Driver(
-        kind, world.tools(), {"store": ledger, "observers": [observer], "backoff": hr.Backoff(0.001, 0.001)}
+        kind,
+        world.tools(),
+        {"store": ledger, "observers": [observer], "backoff": hr.Backoff(0.001, 0.001)},
     )
     try:
-        calls = [hr.ToolCall(f"c{n}", each.tool, f'{{"n": {n}}}') for n, each in enumerate(plan)]
+        calls = [
+            hr.ToolCall(f"c{n}", each.tool, f'{{"n": {n}}}')
+            for n, each in enumerate(plan)
+        ]
         run = driver.run("?", model=ScriptedModel([calls, "done"]), run_id="r")
-        until(lambda: not driver.runtime._engine.services.given_up and not driver.tasks())
+        until(
+            lambda: not driver.runtime._engine.services.given_up and not driver.tasks()
+        )
     finally:
         driver.close()
-    return world, run, [message.result for message in run.messages if isinstance(message, ToolMessage)], ledger
+    return (
+        world,
+        run,
+        [
+            message.result
+            for message in run.messages
+            if isinstance(message, ToolMessage)
+        ],
+        ledger,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(plan=st.lists(behaviours(), min_size=1, max_size=6), cancel_at=st.none() | st.integers(1, 25))
-def test_every_call_has_one_result_and_the_ledger_tells_the_truth(kind, plan, cancel_at):
+@given(
+    plan=st.lists(behaviours(), min_size=1, max_size=6),
+    cancel_at=st.none() | st.integers(1, 25),
+)
+def test_every_call_has_one_result_and_the_ledger_tells_the_truth(
+    kind, plan, cancel_at
+):
     world, run, results, ledger = carried(kind, plan, cancel_at)
     assert run.status in ("done", "cancelled")
     # A run that is cancelled before it has begun the calls keeps neither them nor results of them.
     asked = [
-        call.id for message in run.messages if isinstance(message, AssistantMessage) for call in message.turn.calls
+        call.id
+        for message in run.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.turn.calls
     ]
     assert [result.call_id for result in results] == asked
     assert run.status == "cancelled" or len(asked) == len(plan)
@@ -156,4 +192,5 @@ def test_every_call_has_one_result_and_the_ledger_tells_the_truth(kind, plan, ca
         if result.ok:
             assert state == "done"
         elif result.failure.code in (Code.TIMEOUT, Code.CANCELLED):
-            assert not acted or state == "done"  # not started; or it told of its end later
+            # not started; or it told of its end later
+            assert not acted or state == "done"

@@ -13,9 +13,11 @@ OF_11, NAN = "11.0000 of 11 are spent", float("nan")
     (Budget(), Spent(), 0.0, ""),
     (Budget(time_s=60), Spent(), 59.9, ""),
     (Budget(time_s=60), Spent(), 60.0, "60 s of 60 s have passed"),
-    (Budget(time_s=60), Spent(waited_s=100.0), 120.0, ""),                    # people may take their time
+    # people may take their time
+    (Budget(time_s=60), Spent(waited_s=100.0), 120.0, ""),
     (Budget(time_s=None), Spent(), 1e9, ""),
-    (Budget(calls=2), Spent(calls=2), 0.0, ""),                               # it may still answer
+    # it may still answer
+    (Budget(calls=2), Spent(calls=2), 0.0, ""),
     (Budget(turns=3), Spent(turns=3), 0.0, "3 of 3 turns are used"),
     (Budget(calls=None, turns=None), Spent(calls=10**6, turns=10**6), 0.0, ""),
     (Budget(tokens=100), Spent(usage=Usage(60, 39)), 0.0, ""),
@@ -23,7 +25,8 @@ OF_11, NAN = "11.0000 of 11 are spent", float("nan")
     # 2 million at 3.00 and half a million at 10.00 are 6 + 5 = 11.
     (Budget(cost=11, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, OF_11),
     (Budget(cost=11.01, price_per_million=(3, 10)), Spent(usage=Usage(2 * 10**6, 500_000)), 0.0, ""),
-    (Budget(cost=1e30, price_per_million=(1, 1)), Spent(usage=Usage(10**400)), 0.0, ""),   # a float ends before
+    # a float ends before
+    (Budget(cost=1e30, price_per_million=(1, 1)), Spent(usage=Usage(10**400)), 0.0, ""),
     (Budget(cost=0), Spent(), 0.0, "0.0000 of 0 are spent"),
 ])  # fmt: skip
 def test_a_run_ends_at_the_first_limit_that_it_reaches(budget, spent, elapsed_s, why):
@@ -57,12 +60,19 @@ def test_a_call_is_counted_when_it_is_spent():
 def test_a_call_beyond_the_limit_is_refused_and_not_counted():
     spent = Spent(calls=5)
     failure = spend_call(Budget(calls=5), spent, "find")
-    assert (failure.code, failure.retryable, spent.calls) == (Code.BUDGET_EXHAUSTED, False, 5)
+    assert (failure.code, failure.retryable, spent.calls) == (
+        Code.BUDGET_EXHAUSTED,
+        False,
+        5,
+    )
 
 
 def test_a_tool_has_a_limit_of_its_own():
     budget, spent = Budget(per_tool={"find": 2}), Spent()
-    said = [spend_call(budget, spent, name) for name in ("find", "pay", "find", "find", "pay")]
+    said = [
+        spend_call(budget, spent, name)
+        for name in ("find", "pay", "find", "find", "pay")
+    ]
     assert [failure is None for failure in said] == [True, True, True, False, True]
     assert "`find`" in said[3].message
     assert spent.calls == 4

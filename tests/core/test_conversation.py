@@ -10,10 +10,26 @@ from hypothesis import strategies as st
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
-from handrail.core.conversation import AskModel, Ending, Progress, RunCalls, conversation, separated, understood
+from handrail.core.conversation import (
+    AskModel,
+    Ending,
+    Progress,
+    RunCalls,
+    conversation,
+    separated,
+    understood,
+)
 from handrail.core.execution import RunSettings
 from handrail.core.policy import Policy
-from handrail.effects import AskHuman, Claim, Claimed, ClaimState, Invoke, Raised, Returned
+from handrail.effects import (
+    AskHuman,
+    Claim,
+    Claimed,
+    ClaimState,
+    Invoke,
+    Raised,
+    Returned,
+)
 from handrail.errors import Code
 from handrail.messages import AssistantMessage, ToolMessage, Turn, Usage, UserMessage
 from handrail.parsing import jsontext
@@ -57,15 +73,33 @@ class Talk:
     Writes are claimed with the answers of `claims`, the last one again and again. Nobody is there to approve.
     """
 
-    def __init__(self, *script, returns=lambda: "ok", budget=Budget(), tools=TOOLS, claims=(SOON["Claim"],)):
-        self.script, self.returns, self.budget, self.claims = list(script), returns, budget, list(claims)
+    def __init__(
+        self,
+        *script,
+        returns=lambda: "ok",
+        budget=Budget(),
+        tools=TOOLS,
+        claims=(SOON["Claim"],),
+    ):
+        self.script, self.returns, self.budget, self.claims = (
+            list(script),
+            returns,
+            budget,
+            list(claims),
+        )
         self.clock, self.tools = ManualClock(), tools
         self.progress = Progress([UserMessage("?")])
         self.asked: list[AskModel] = []
         self.conduct = RunSettings(Policy(), self.clock, lambda: 1.0, run_id="r1")
 
     def run(self) -> Ending:
-        talk = conversation(self.progress, lambda: self.tools.snapshot(), self.budget, self.conduct, started=0.0)
+        talk = conversation(
+            self.progress,
+            lambda: self.tools.snapshot(),
+            self.budget,
+            self.conduct,
+            started=0.0,
+        )
         answer = None
         while True:
             try:
@@ -102,11 +136,19 @@ class Talk:
 
     @property
     def results(self):
-        return [message.result for message in self.progress.messages if isinstance(message, ToolMessage)]
+        return [
+            message.result
+            for message in self.progress.messages
+            if isinstance(message, ToolMessage)
+        ]
 
     @property
     def turns(self):
-        return [message.turn for message in self.progress.messages if isinstance(message, AssistantMessage)]
+        return [
+            message.turn
+            for message in self.progress.messages
+            if isinstance(message, AssistantMessage)
+        ]
 
 
 # ---------------------------------------------------------------------- how it ends
@@ -129,7 +171,11 @@ def test_an_answer_without_calls_ends_the_run(said, status, reason, text):
 
 
 def test_calls_are_carried_out_and_their_results_fed_back_in_order():
-    talk = Talk([call("find", name="a"), call("find", name="b")], "Found.", returns=map(str, count()).__next__)
+    talk = Talk(
+        [call("find", name="a"), call("find", name="b")],
+        "Found.",
+        returns=map(str, count()).__next__,
+    )
     assert talk.run() == Ending("done", text="Found.")
     assert [type(message) for message in talk.progress.messages] == [
         UserMessage, AssistantMessage, ToolMessage, ToolMessage, AssistantMessage,
@@ -139,17 +185,23 @@ def test_calls_are_carried_out_and_their_results_fed_back_in_order():
 
 
 def test_usage_adds_up_over_the_turns():
-    talk = Talk(Turn(calls=[call("find")], finish="calls", usage=Usage(10, 1)), Turn("x", usage=Usage(20, 2)))
+    talk = Talk(
+        Turn(calls=[call("find")], finish="calls", usage=Usage(10, 1)),
+        Turn("x", usage=Usage(20, 2)),
+    )
     talk.run()
     assert talk.progress.spent.usage == Usage(30, 3)
 
 
 @pytest.mark.parametrize(("budget", "reason"), [
     (Budget(turns=1), "1 of 1 turns"),
-    (Budget(tokens=100), "120 of 100 tokens"),          # 100 in and 20 out, as the scripted model counts
+    # 100 in and 20 out, as the scripted model counts
+    (Budget(tokens=100), "120 of 100 tokens"),
 ])  # fmt: skip
 def test_a_used_up_budget_ends_the_run_with_the_last_words(budget, reason):
-    looking = Turn("Let me look.", calls=[call("find")], finish="calls", usage=Usage(100, 20))
+    looking = Turn(
+        "Let me look.", calls=[call("find")], finish="calls", usage=Usage(100, 20)
+    )
     talk = Talk(looking, "Never said.", budget=budget)
     ending = talk.run()
     assert (ending.status, ending.text) == ("budget", "Let me look.")
@@ -157,8 +209,15 @@ def test_a_used_up_budget_ends_the_run_with_the_last_words(budget, reason):
 
 
 def test_a_model_that_has_made_its_calls_may_still_answer():
-    talk = Talk(Turn(calls=[call("find")], finish="calls"), "What I know.", budget=Budget(calls=1))
-    assert (talk.run().status, talk.progress.messages[-1].turn.text) == ("done", "What I know.")
+    talk = Talk(
+        Turn(calls=[call("find")], finish="calls"),
+        "What I know.",
+        budget=Budget(calls=1),
+    )
+    assert (talk.run().status, talk.progress.messages[-1].turn.text) == (
+        "done",
+        "What I know.",
+    )
 
 
 def test_a_model_that_goes_on_calling_without_calls_left_is_ended():
@@ -179,18 +238,24 @@ def test_a_run_waits_when_nobody_is_there_to_approve():
     talk = Talk([call("find"), call("drop", user=7)], "Never said.")
     ending = talk.run()
     assert (ending.status, ending.reason) == ("waiting", "waiting for approval of drop")
-    assert [result.ok for result in talk.results] == [True, False]  # what did not wait has its result
+    # what did not wait has its result
+    assert [result.ok for result in talk.results] == [True, False]
 
 
 def test_the_tools_are_asked_for_anew_in_every_turn():
     talk = Talk([call("find")], "Done.", tools=Toolset([find]))
     talk.returns = lambda: talk.tools.add(FunctionTool(pay)) or "ok"
     talk.run()
-    assert [[tool.name for tool in asked.tools] for asked in talk.asked] == [["find"], ["find", "pay"]]
+    assert [[tool.name for tool in asked.tools] for asked in talk.asked] == [
+        ["find"],
+        ["find", "pay"],
+    ]
 
 
 def test_a_cut_answer_runs_none_of_its_calls_and_the_model_may_go_on():
-    talk = Talk(Turn(calls=[call("find", name="a")], finish="length"), "Again, shorter.")
+    talk = Talk(
+        Turn(calls=[call("find", name="a")], finish="length"), "Again, shorter."
+    )
     assert talk.run().status == "done"
     assert talk.results[0].failure.code == Code.TRUNCATED_CALL
 
@@ -225,8 +290,10 @@ def test_the_reference_of_an_internal_error_is_no_news():
 
 
 @pytest.mark.parametrize(("said", "returns"), [
-    ([call("status", job=1)], lambda: "running"),                    # declared: asking again is its use
-    ([call("find", name="a")], map(str, count()).__next__),          # another result is news
+    # declared: asking again is its use
+    ([call("status", job=1)], lambda: "running"),
+    # another result is news
+    ([call("find", name="a")], map(str, count()).__next__),
 ])  # fmt: skip
 def test_legitimate_polling_is_never_stopped(said, returns):
     talk = Talk(*[said] * 20, "Done.", returns=returns)
@@ -267,7 +334,10 @@ def test_arguments_go_back_as_they_were_understood(written, goes_back):
 def test_glued_calls_of_a_reading_tool_are_taken_apart():
     talk = Talk(ToolCall("c1", "find", '{"name": "a"}{"name": "b"}'), "Done.")
     talk.run()
-    apart = [ToolCall("c1", "find", '{"name": "a"}'), ToolCall("c1_2", "find", '{"name": "b"}')]
+    apart = [
+        ToolCall("c1", "find", '{"name": "a"}'),
+        ToolCall("c1_2", "find", '{"name": "b"}'),
+    ]
     assert talk.turns[0].calls == apart
     assert [result.call_id for result in talk.results] == ["c1", "c1_2"]
 
@@ -275,10 +345,14 @@ def test_glued_calls_of_a_reading_tool_are_taken_apart():
 def test_glued_calls_of_a_writing_tool_are_refused():
     talk = Talk(ToolCall("c1", "pay", '{"amount": 1}{"amount": 2}'), "Done.")
     talk.run()
-    assert [(result.call_id, result.failure.code) for result in talk.results] == [("c1", Code.BAD_JSON)]
+    assert [(result.call_id, result.failure.code) for result in talk.results] == [
+        ("c1", Code.BAD_JSON)
+    ]
 
 
-@pytest.mark.parametrize("written", ['{"name": "a"}', '{"name": "a"} {', '{"name": "}{"}', "}{", ""])
+@pytest.mark.parametrize(
+    "written", ['{"name": "a"}', '{"name": "a"} {', '{"name": "}{"}', "}{", ""]
+)
 def test_what_is_not_glued_is_left_alone(written):
     turn = Turn(calls=[ToolCall("c1", "find", written)], finish="calls")
     assert separated(turn, TOOLS) is turn
@@ -291,14 +365,25 @@ def test_a_cut_result_shows_the_tool_that_reads_on():
 
 
 @settings(max_examples=100, deadline=None)
-@given(texts=st.lists(st.text("{}[]\":, anme1\n'", max_size=20) | st.just('{"name": "a"}'), max_size=3))
-def test_whatever_the_model_writes_the_history_is_json_and_every_call_has_its_result(texts):
-    talk = Talk([ToolCall(f"c{n}", "find", text) for n, text in enumerate(texts)] or "Nothing.", "Done.")
+@given(
+    texts=st.lists(
+        st.text("{}[]\":, anme1\n'", max_size=20) | st.just('{"name": "a"}'), max_size=3
+    )
+)
+def test_whatever_the_model_writes_the_history_is_json_and_every_call_has_its_result(
+    texts,
+):
+    talk = Talk(
+        [ToolCall(f"c{n}", "find", text) for n, text in enumerate(texts)] or "Nothing.",
+        "Done.",
+    )
     assert talk.run().status in ("done", "stopped")
     if texts:
         calls = talk.turns[0].calls
         assert all(isinstance(json.loads(each.arguments), dict) for each in calls)
-        assert [result.call_id for result in talk.results] == [each.id for each in calls]
+        assert [result.call_id for result in talk.results] == [
+            each.id for each in calls
+        ]
 
 
 def test_a_write_that_was_repeated_keeps_the_first_result_and_is_a_circle():
@@ -318,7 +403,11 @@ def test_mending_leaves_a_valid_turn_the_same_object():
 
 def test_signatures_go_back_beside_a_call_that_was_mended():
     raw = {"content": [{"type": "thinking", "thinking": "", "signature": "abc"}]}
-    turn = Turn(calls=[ToolCall("c1", "look", "{'city': 'Bern'}")], finish="calls", raw=raw)
-    mended = understood(turn, [ToolResult("c1", "look", "fine", repairs=("single_quotes",))])
+    turn = Turn(
+        calls=[ToolCall("c1", "look", "{'city': 'Bern'}")], finish="calls", raw=raw
+    )
+    mended = understood(
+        turn, [ToolResult("c1", "look", "fine", repairs=("single_quotes",))]
+    )
     assert mended.calls[0].arguments == '{"city":"Bern"}'
     assert mended.raw == raw

@@ -36,7 +36,14 @@ from handrail.effects import (
     Unknown,
     Wait,
 )
-from handrail.errors import Code, Failure, NoEffect, StoreUnavailable, ToolDefinitionError, ToolError
+from handrail.errors import (
+    Code,
+    Failure,
+    NoEffect,
+    StoreUnavailable,
+    ToolDefinitionError,
+    ToolError,
+)
 from handrail.events import AttemptFailed
 from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
@@ -81,31 +88,42 @@ def refunded(world: World, **declared):
 
 
 @pytest.mark.parametrize(("made", "kinds"), [
-    (reading(), "Invoke"),                                          # a read touches no ledger
+    # a read touches no ledger
+    (reading(), "Invoke"),
     (reading(resource="city:{city}"), "Reserve Invoke"),
     (reading(approve=True), "AskHuman Invoke"),
     (writing(), "Claim Invoke Settle"),
-    (writing(effect=None), "Claim Invoke Settle"),                  # undeclared counts as a write
+    # undeclared counts as a write
+    (writing(effect=None), "Claim Invoke Settle"),
     (writing(resource="order:{order}"), "Reserve Claim Invoke Settle"),
     (writing(approve=True, resource="order:{order}"), "AskHuman Reserve Claim Invoke Settle"),
-    (writing(effect="destructive"), "AskHuman Claim Invoke Settle"),  # high risk asks by itself
+    # high risk asks by itself
+    (writing(effect="destructive"), "AskHuman Claim Invoke Settle"),
 ])  # fmt: skip
 def test_approval_comes_before_resources_before_the_claim_before_the_start(made, kinds):
     world = World()
-    arguments = {"city": "Bern"} if made.fn is look_up else {"order": "881", "amount": 20}
+    arguments = (
+        {"city": "Bern"} if made.fn is look_up else {"order": "881", "amount": 20}
+    )
     world.carry(admitted(made, **arguments))
     assert " ".join(world.kinds) == kinds
 
 
 @pytest.mark.parametrize(("answer", "code"), [
-    (None, Code.APPROVAL_PENDING),             # nobody is there: it waits, it does not proceed
+    # nobody is there: it waits, it does not proceed
+    (None, Code.APPROVAL_PENDING),
     (Approval(False), Code.NOT_APPROVED),
-    (Approval(False, arguments={"order": "881", "amount": 1}), Code.NOT_APPROVED),  # edited, and still denied
+    # edited, and still denied
+    (Approval(False, arguments={"order": "881", "amount": 1}), Code.NOT_APPROVED),
 ])  # fmt: skip
 def test_a_call_that_nobody_approved_claims_nothing_and_starts_nothing(answer, code):
     world = World(AskHuman=answer)
     result = refunded(world, approve=True, resource="order:{order}")
-    assert (world.kinds, result.failure.code, result.attempts) == (["AskHuman"], code, 0)
+    assert (world.kinds, result.failure.code, result.attempts) == (
+        ["AskHuman"],
+        code,
+        0,
+    )
 
 
 def test_a_person_sees_the_exact_arguments_the_risk_and_the_reason():
@@ -118,7 +136,9 @@ def test_a_person_sees_the_exact_arguments_the_risk_and_the_reason():
 
 
 def test_the_reason_of_a_denial_reaches_the_model():
-    result = refunded(World(AskHuman=Approval(False, reason="ask accounting first")), approve=True)
+    result = refunded(
+        World(AskHuman=Approval(False, reason="ask accounting first")), approve=True
+    )
     assert "ask accounting first" in result.failure.message
 
 
@@ -126,35 +146,57 @@ def test_a_call_that_never_gets_its_resource_was_not_started_and_may_be_tried_ag
     world = World(Reserve=False)
     result = refunded(world, resource="order:{order}")
     assert world.kinds == ["Reserve"]
-    assert (result.failure.code, result.failure.retryable, result.attempts) == (Code.TIMEOUT, True, 0)
+    assert (result.failure.code, result.failure.retryable, result.attempts) == (
+        Code.TIMEOUT,
+        True,
+        0,
+    )
 
 
 # ---------------------------------------------------------------------- admission
 
 
 def test_a_call_without_a_tool_is_refused_before_its_arguments_are_looked_at():
-    refusal = parse_call(ToolCall("c1", "lookup", "not json"), Toolset([look_up]), "calls")
-    assert (refusal.code, "`look_up`" in refusal.suggestion) == (Code.UNKNOWN_TOOL, True)
+    refusal = parse_call(
+        ToolCall("c1", "lookup", "not json"), Toolset([look_up]), "calls"
+    )
+    assert (refusal.code, "`look_up`" in refusal.suggestion) == (
+        Code.UNKNOWN_TOOL,
+        True,
+    )
 
 
 def test_the_rule_is_not_asked_about_arguments_that_the_schema_refuses():
     asked = []
     strict = writing(check=lambda **bound: asked.append(bound))
-    refusal = admit(ParsedCall(ToolCall("c1", "refund"), strict, {"order": 7}), Policy())
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "refund"), strict, {"order": 7}), Policy()
+    )
     assert (refusal.code, asked) == (Code.INVALID_ARGUMENTS, [])
 
 
 def test_the_policy_is_not_asked_about_arguments_that_break_the_rule():
-    strict = writing(check=lambda order, amount: "only whole amounts" if amount % 1 else None)
+    strict = writing(
+        check=lambda order, amount: "only whole amounts" if amount % 1 else None
+    )
     nothing_allowed = Policy(rules=[Rule(then="deny")])
-    refusal = admit(ParsedCall(ToolCall("c1", "refund"), strict, {"order": "881", "amount": 0.5}), nothing_allowed)
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "refund"), strict, {"order": "881", "amount": 0.5}),
+        nothing_allowed,
+    )
     assert (refusal.code, refusal.message) == (Code.RULE_VIOLATED, "only whole amounts")
 
 
 def test_a_call_that_the_policy_denies_is_told_why():
     policy = Policy(rules=[Rule("refund", then="deny", reason="no refunds on Sunday")])
-    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(), {"order": "881", "amount": 1}), policy)
-    assert (refusal.code, "no refunds on Sunday" in refusal.message) == (Code.NOT_PERMITTED, True)
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "refund"), writing(), {"order": "881", "amount": 1}),
+        policy,
+    )
+    assert (refusal.code, "no refunds on Sunday" in refusal.message) == (
+        Code.NOT_PERMITTED,
+        True,
+    )
 
 
 def fails(order, amount):
@@ -179,30 +221,47 @@ class Fails:
 @pytest.mark.parametrize("function", [fails, breaks_off, Fails()])
 @pytest.mark.parametrize("setting", ["check", "approve", "key"])
 def test_a_rule_that_raises_does_not_allow(setting, function):
-    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(**{setting: function}), ORDER_881), Policy())
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "refund"), writing(**{setting: function}), ORDER_881),
+        Policy(),
+    )
     assert refusal.code == Code.INTERNAL_ERROR
     assert "canary" not in str(refusal.as_json())
 
 
 @pytest.mark.parametrize("setting", ["check", "approve", "key"])
-def test_the_log_names_the_setting_that_raised_and_the_line_of_its_author(setting, caplog):
+def test_the_log_names_the_setting_that_raised_and_the_line_of_its_author(
+    setting, caplog
+):
     told = []
-    admit(ParsedCall(ToolCall("c1", "refund"), writing(**{setting: fails}), ORDER_881), Policy(), tell=told.append)
+    admit(
+        ParsedCall(ToolCall("c1", "refund"), writing(**{setting: fails}), ORDER_881),
+        Policy(),
+        tell=told.append,
+    )
     line = fails.__code__.co_firstlineno + 1
     assert f"refund was not admitted because its `{setting}` raised" in caplog.text
     assert f"KeyError in fails (test_execution.py:{line})" in caplog.text
     assert f"`{setting}` raised: KeyError" in told[0].reason
 
 
-def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_function_was_never_entered(caplog):
+def test_the_log_names_the_author_s_file_also_where_a_library_raised_or_the_function_was_never_entered(
+    caplog,
+):
     def parses(order, amount):
         return json.loads("canary")
 
     tool = writing(check=parses)
     admit(ParsedCall(ToolCall("c1", "refund"), tool, ORDER_881), Policy())
-    assert f"in parses (test_execution.py:{parses.__code__.co_firstlineno + 1})" in caplog.text
+    assert (
+        f"in parses (test_execution.py:{parses.__code__.co_firstlineno + 1})"
+        in caplog.text
+    )
     logs.log_exception("it raised", TypeError(), takes_less)
-    assert f"TypeError in takes_less (test_execution.py:{takes_less.__code__.co_firstlineno})" in caplog.text
+    assert (
+        f"TypeError in takes_less (test_execution.py:{takes_less.__code__.co_firstlineno})"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("code", [Code.APPROVAL_PENDING, Code.BUDGET_EXHAUSTED])
@@ -210,7 +269,14 @@ def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
     def check(order, amount):
         raise ToolError(code, "Not today.")
 
-    refusal = admit(ParsedCall(ToolCall("c1", "refund"), writing(check=check), {"order": "881", "amount": 1}), Policy())
+    refusal = admit(
+        ParsedCall(
+            ToolCall("c1", "refund"),
+            writing(check=check),
+            {"order": "881", "amount": 1},
+        ),
+        Policy(),
+    )
     assert (refusal.code, refusal.message) == (Code.TOOL_ERROR, "Not today.")
 
 
@@ -218,7 +284,8 @@ def test_a_rule_says_in_words_what_only_handrail_says_by_code(code):
     lambda: None,                              # a `return` was forgotten
     lambda: True,
     lambda: Decision.ALLOW,
-    lambda: SimpleNamespace(decision=Decision.ALLOW, risk="low"),  # it only looks like one
+    # it only looks like one
+    lambda: SimpleNamespace(decision=Decision.ALLOW, risk="low"),
     lambda: Verdict("perhaps", "low"),
     lambda: Verdict("deny", "low"),            # the word, and not the decision
     lambda: Verdict(Decision.ASK, "low", required_approvals=0),
@@ -248,7 +315,10 @@ def test_a_policy_of_one_s_own_sees_what_the_tool_gets():
         """Show a file."""
         return ""
 
-    tool, arguments = FunctionTool(show, effect="read", timeout_s=5), {"file": "/etc//passwd"}
+    tool, arguments = (
+        FunctionTool(show, effect="read", timeout_s=5),
+        {"file": "/etc//passwd"},
+    )
     call = ToolCall("c1", "show", json.dumps(arguments))
     assert admit_quickly(call, tool, Mine()) is None
     admit(ParsedCall(call, tool, arguments), Mine())
@@ -269,9 +339,14 @@ def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_cal
 
     told = []
     refusal = admit(
-        ParsedCall(ToolCall("c1", "ship"), FunctionTool(ship), {"order": "881"}), Policy(), tell=told.append
+        ParsedCall(ToolCall("c1", "ship"), FunctionTool(ship), {"order": "881"}),
+        Policy(),
+        tell=told.append,
     )
-    assert (refusal.code, "canary" in str(refusal.as_json())) == (Code.INTERNAL_ERROR, False)
+    assert (refusal.code, "canary" in str(refusal.as_json())) == (
+        Code.INTERNAL_ERROR,
+        False,
+    )
     assert isinstance(told[0], AttemptFailed)
     assert "KeyError" in told[0].reason
 
@@ -283,7 +358,12 @@ def test_a_validator_that_raises_what_pydantic_does_not_know_refuses_its_own_cal
 ])  # fmt: skip
 def test_a_write_whose_key_function_names_nothing_does_not_run(names_nothing):
     refusal = admit(
-        ParsedCall(ToolCall("c1", "refund"), writing(key=names_nothing), {"order": "881", "amount": 1}), Policy()
+        ParsedCall(
+            ToolCall("c1", "refund"),
+            writing(key=names_nothing),
+            {"order": "881", "amount": 1},
+        ),
+        Policy(),
     )
     assert refusal.code == Code.INTERNAL_ERROR
 
@@ -293,29 +373,51 @@ def test_a_write_whose_key_names_an_absent_argument_asks_for_it():
         """Pay."""
 
     paying = FunctionTool(pay, effect="write", key="pay:{order.id}")
-    refusal = admit(ParsedCall(ToolCall("c1", "pay"), paying, {"order": "881"}), Policy())
-    assert (refusal.code, "`order`" in refusal.message) == (Code.INVALID_ARGUMENTS, True)
+    refusal = admit(
+        ParsedCall(ToolCall("c1", "pay"), paying, {"order": "881"}), Policy()
+    )
+    assert (refusal.code, "`order`" in refusal.message) == (
+        Code.INVALID_ARGUMENTS,
+        True,
+    )
 
 
 def test_a_declaration_that_cannot_be_used_is_raised_to_the_engineer():
     misspelt = writing(resource="order:{oder}")
     with pytest.raises(ToolDefinitionError, match=r"`oder`.*Did you mean `order`"):
-        admit(ParsedCall(ToolCall("c1", "refund"), misspelt, {"order": "881", "amount": 1}), Policy())
+        admit(
+            ParsedCall(
+                ToolCall("c1", "refund"), misspelt, {"order": "881", "amount": 1}
+            ),
+            Policy(),
+        )
 
 
 # ---------------------------------------------------------------------- edited by a person
 
 
 def test_edited_arguments_are_what_the_tool_gets_and_what_is_claimed():
-    call = admitted(writing(approve=True, key="refund:{order}", resource="order:{order}"), order="881", amount=20)
+    call = admitted(
+        writing(approve=True, key="refund:{order}", resource="order:{order}"),
+        order="881",
+        amount=20,
+    )
     world = World(AskHuman=Approval(True, arguments={"order": "882", "amount": 5}))
     result = world.carry(call)
     (invoke,) = world.seen(Invoke)
-    assert invoke.call.bound == {"order": "882", "amount": 5}  # the driver starts the tool with these
-    assert call.bound == {"order": "881", "amount": 20}  # what was asked about stays what it was
-    assert [resource.key for reserve in world.seen(Reserve) for resource in reserve.call.resources] == ["order:882"]
+    # the driver starts the tool with these
+    assert invoke.call.bound == {"order": "882", "amount": 5}
+    # what was asked about stays what it was
+    assert call.bound == {"order": "881", "amount": 20}
+    assert [
+        resource.key
+        for reserve in world.seen(Reserve)
+        for resource in reserve.call.resources
+    ] == ["order:882"]
     assert world.claim.key == "refund:882"
-    assert world.claim.fingerprint == keys.fingerprint("refund", "", {"order": "882", "amount": 5})
+    assert world.claim.fingerprint == keys.fingerprint(
+        "refund", "", {"order": "882", "amount": 5}
+    )
     assert result.ok
 
 
@@ -325,14 +427,17 @@ def test_the_model_is_told_what_a_person_changed():
 
 
 @pytest.mark.parametrize(("edited", "code"), [
-    ({"order": "881"}, Code.INVALID_ARGUMENTS),                               # a person can mistype too
+    # a person can mistype too
+    ({"order": "881"}, Code.INVALID_ARGUMENTS),
     ({"order": "881", "amount": 5, "to": "me"}, Code.INVALID_ARGUMENTS),
     ({"order": "881", "amount": -1}, Code.RULE_VIOLATED),
     ({"order": "881", "amount": 5000}, Code.NOT_PERMITTED),
 ])  # fmt: skip
 def test_edited_arguments_pass_every_check_again(edited, code):
     policy = Policy(rules=[Rule("refund", then="deny", when="amount > 1000")])
-    made = writing(approve=True, check=lambda order, amount: "above 0" if amount <= 0 else None)
+    made = writing(
+        approve=True, check=lambda order, amount: "above 0" if amount <= 0 else None
+    )
     world = World(policy, AskHuman=Approval(True, arguments=edited))
     result = world.carry(admitted(made, policy, order="881", amount=20))
     assert (world.kinds, result.failure.code) == (["AskHuman"], code)
@@ -349,7 +454,9 @@ def test_an_edited_write_without_a_declared_key_keeps_its_place_in_the_run():
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), CallCancelled()])
-def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtful_as_before(error):
+def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtful_as_before(
+    error,
+):
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), error])
     result = refunded(world, **BY_KEY, on_doubt="ask")
     assert world.kinds == ["Claim", "AskHuman", "Claim"]
@@ -361,8 +468,12 @@ def test_a_write_that_was_to_be_done_again_and_could_not_be_claimed_is_as_doubtf
     (Claimed(ClaimState.FRESH, fence=1), Raised(NoEffect("BUSY", "Try later.", retryable=True))),
     (Claimed(ClaimState.BUSY), None),
 ])  # fmt: skip
-def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(claimed, invoked):
-    world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed], Invoke=invoked)
+def test_a_write_that_was_to_be_done_again_and_had_no_effect_is_as_doubtful_as_before(
+    claimed, invoked
+):
+    world = World(
+        Claim=[Claimed(ClaimState.IN_DOUBT, fence=1), claimed], Invoke=invoked
+    )
     result = refunded(world, **BY_KEY, on_doubt="ask", max_attempts=1)
     assert (result.failure.code, result.failure.retryable) == (Code.IN_DOUBT, False)
 
@@ -371,7 +482,9 @@ def test_while_nobody_has_said_whether_it_is_done_again_the_model_is_told_that_i
     world = World(Claim=[Claimed(ClaimState.IN_DOUBT, fence=1)], AskHuman=None)
     failure = refunded(world, **BY_KEY, on_doubt="ask").failure
     assert failure.code == Code.APPROVAL_PENDING
-    assert failure.message.startswith("`refund` was started and may have taken effect. To be done again it needs")
+    assert failure.message.startswith(
+        "`refund` was started and may have taken effect. To be done again it needs"
+    )
 
 
 def test_a_write_in_doubt_stays_so_when_the_arguments_that_a_person_wrote_are_refused():
@@ -389,22 +502,32 @@ def test_a_claim_names_the_act_for_longer_than_the_tool_may_take():
     world.conduct = replace(world.conduct, scope="acme/")
     refunded(world, **BY_KEY, timeout_s=10)
     claim = world.claim
-    assert (claim.scope, claim.key, claim.run_id, claim.replay) == ("acme/refund", "refund:881", "r1", "key")
+    assert (claim.scope, claim.key, claim.run_id, claim.replay) == (
+        "acme/refund",
+        "refund:881",
+        "r1",
+        "key",
+    )
     assert claim.lease_s == 10 + LEASE_BEYOND_TIMEOUT_S
 
 
 @pytest.mark.parametrize(("declared", "lease_s"), [
     ({}, LONGEST_LEASE_S), (BY_KEY, LONGEST_LEASE_S),
-    (BY_VERIFY, 600 + LEASE_BEYOND_TIMEOUT_S),  # `verify` would miss what a dead process has sent, if asked before
+    # `verify` would miss what a dead process has sent, if asked before
+    (BY_VERIFY, 600 + LEASE_BEYOND_TIMEOUT_S),
 ])  # fmt: skip
-def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(declared, lease_s):
+def test_a_renewed_lease_is_short_unless_an_old_request_may_arrive_until_the_tool_s_time_is_over(
+    declared, lease_s
+):
     world = World()
     world.conduct = replace(world.conduct, renews=True)
     refunded(world, **declared, timeout_s=600)
     assert world.claim.lease_s == lease_s
 
 
-@pytest.mark.parametrize(("declared", "guard"), [({}, True), ({"repeatable": True}, False)])
+@pytest.mark.parametrize(
+    ("declared", "guard"), [({}, True), ({"repeatable": True}, False)]
+)
 def test_a_repeatable_tool_is_not_guarded_against_repeats(declared, guard):
     world = World()
     refunded(world, **declared)
@@ -413,24 +536,32 @@ def test_a_repeatable_tool_is_not_guarded_against_repeats(declared, guard):
 
 @pytest.mark.parametrize(("state", "kinds", "code"), [
     (ClaimState.FRESH, "Claim Invoke Settle", None),
-    (ClaimState.AGAIN, "Claim Invoke Settle", None),               # the far side tells duplicates apart
+    # the far side tells duplicates apart
+    (ClaimState.AGAIN, "Claim Invoke Settle", None),
     (ClaimState.DONE, "Claim", None),                              # its result is there
     (ClaimState.IN_DOUBT, "Claim", Code.IN_DOUBT),
     (ClaimState.CONFLICT, "Claim", Code.IDEMPOTENCY_KEY_REUSED),
-    (ClaimState.CHECK, "Claim Settle", Code.IN_DOUBT),             # the tool declares no `verify` any more
+    # the tool declares no `verify` any more
+    (ClaimState.CHECK, "Claim Settle", Code.IN_DOUBT),
 ])  # fmt: skip
 def test_only_a_write_that_is_the_callers_own_is_started(state, kinds, code):
     world = World(Claim=Claimed(state, 7, "earlier"))
     result = refunded(world)
-    assert (" ".join(world.kinds), result.failure and result.failure.code) == (kinds, code)
+    assert (" ".join(world.kinds), result.failure and result.failure.code) == (
+        kinds,
+        code,
+    )
 
 
 @pytest.mark.parametrize(("found", "kinds", "settled", "code"), [
     (Found("made at 9:00"), "Claim Verify Settle", "done", None),
-    (NotFound(), "Claim Verify Invoke Settle", "done", None),      # certainly not there: done now
+    # certainly not there: done now
+    (NotFound(), "Claim Verify Invoke Settle", "done", None),
     (Unknown(), "Claim Verify Settle", "in_doubt", Code.IN_DOUBT),
 ])  # fmt: skip
-def test_a_write_that_somebody_else_began_is_verified_before_it_is_started(found, kinds, settled, code):
+def test_a_write_that_somebody_else_began_is_verified_before_it_is_started(
+    found, kinds, settled, code
+):
     world = World(Claim=Claimed(ClaimState.CHECK, 8), Verify=found)
     result = refunded(world, **BY_VERIFY)
     assert (" ".join(world.kinds), world.settled) == (kinds, settled)
@@ -440,12 +571,15 @@ def test_a_write_that_somebody_else_began_is_verified_before_it_is_started(found
 @pytest.mark.parametrize(("left_s", "found", "kinds", "settled"), [
     # The lease is the tool's 30 s and 30 s more: what is left beyond those is left of the tool's time.
     (42.0, [Found("made")], "Claim Verify Settle", "done"),
-    (42.0, [NotFound(), Found("made")], "Claim Verify Wait Verify Settle", "done"),  # it was still on its way
+    # it was still on its way
+    (42.0, [NotFound(), Found("made")], "Claim Verify Wait Verify Settle", "done"),
     (42.0, [NotFound()], "Claim Verify Wait Verify Invoke Settle", "done"),
     (42.0, [NotFound(), Unknown()], "Claim Verify Wait Verify Settle", "in_doubt"),
     (29.0, [NotFound()], "Claim Verify Invoke Settle", "done"),
 ])  # fmt: skip
-def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice(left_s, found, kinds, settled):
+def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice(
+    left_s, found, kinds, settled
+):
     world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=left_s), Verify=found)
     refunded(world, **BY_VERIFY)
     assert (" ".join(world.kinds), world.settled) == (kinds, settled)
@@ -453,14 +587,20 @@ def test_what_a_dead_process_has_sent_may_still_arrive_so_it_is_looked_for_twice
 
 
 @pytest.mark.parametrize("ended", ["its time", "cancelled"])
-def test_a_run_that_ends_while_a_dead_process_s_request_may_arrive_leaves_the_write_in_doubt(ended):
+def test_a_run_that_ends_while_a_dead_process_s_request_may_arrive_leaves_the_write_in_doubt(
+    ended,
+):
     world = World(Claim=Claimed(ClaimState.CHECK, 8, left_s=42.0), Verify=NotFound())
     if ended == "its time":
         world.conduct.deadline.at = 11.0
     else:
         world.answers["Wait"] = CallCancelled()
     result = refunded(world, **BY_VERIFY)
-    assert (result.failure.code, world.settled, world.seen(Invoke)) == (Code.IN_DOUBT, "in_doubt", [])
+    assert (result.failure.code, world.settled, world.seen(Invoke)) == (
+        Code.IN_DOUBT,
+        "in_doubt",
+        [],
+    )
 
 
 def test_a_write_that_was_done_before_gives_the_earlier_result_and_says_so():
@@ -470,7 +610,13 @@ def test_a_write_that_was_done_before_gives_the_earlier_result_and_says_so():
 
 
 def test_whoever_comes_second_gets_the_result_of_the_first():
-    world = World(Claim=[Claimed(ClaimState.BUSY), Claimed(ClaimState.BUSY), Claimed(ClaimState.DONE, 1, "made")])
+    world = World(
+        Claim=[
+            Claimed(ClaimState.BUSY),
+            Claimed(ClaimState.BUSY),
+            Claimed(ClaimState.DONE, 1, "made"),
+        ]
+    )
     assert refunded(world).value == "made"
     assert [wait.seconds for wait in world.seen(Wait)] == [0.05, 0.1]
 
@@ -484,10 +630,14 @@ def test_whoever_waits_in_vain_for_another_s_write_is_told_that_it_is_in_progres
 
 
 @pytest.mark.parametrize(("then", "ended"), [
-    (Claimed(ClaimState.DONE, 1, "made"), "made"),      # by the process that is under way, which has recorded it
-    (Claimed(ClaimState.CHECK, 2), "found"),            # its lease is over: what it did is looked for
+    # by the process that is under way, which has recorded it
+    (Claimed(ClaimState.DONE, 1, "made"), "made"),
+    # its lease is over: what it did is looked for
+    (Claimed(ClaimState.CHECK, 2), "found"),
 ])  # fmt: skip
-def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_over(then, ended):
+def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_over(
+    then, ended
+):
     world = World(Claim=[Claimed(ClaimState.BUSY)] * 35 + [then], Verify=Found("found"))
     world.conduct = replace(world.conduct, epoch=2)
     assert refunded(world, timeout_s=1, **BY_VERIFY).value == ended
@@ -496,7 +646,9 @@ def test_a_run_that_is_gone_on_with_looks_again_until_the_lease_of_its_write_is_
 
 # ---------------------------------------------------------------------- how a write ends
 
-STOPPED, RUNNING_ON, NOT_STARTED = (Unfinished(end) for end in (End.STOPPED, End.RUNNING_ON, End.NOT_STARTED))
+STOPPED, RUNNING_ON, NOT_STARTED = (
+    Unfinished(end) for end in (End.STOPPED, End.RUNNING_ON, End.NOT_STARTED)
+)
 REFUSED = Raised(ConnectionRefusedError())
 RESET = Raised(ConnectionResetError())
 BUG = Raised(KeyError("canary"))
@@ -508,7 +660,10 @@ class Answered(Exception):
     """An HTTP answer as HTTP libraries raise it."""
 
     def __init__(self, status, **headers):
-        self.status_code, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status_code, self.headers = (
+            status,
+            {name.replace("_", "-"): value for name, value in headers.items()},
+        )
 
 
 ASKED_TO_WAIT, GONE = Raised(Answered(429, Retry_After="2")), Raised(Answered(404))
@@ -518,45 +673,71 @@ WRITE_ENDS = [
     ({}, [Returned("ok")], None, "done", None, 1),
     ({}, [Returned("ok", late=True)], None, "done", None, 1),
     ({}, [NOTHING], None, "failed", "CARD_DECLINED", 1),
-    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),  # worded, but not said to be without effect
-    ({}, [REFUSED], None, "in_doubt", Code.IN_DOUBT, 1),  # of which request? an earlier one may have had its effect
+    # worded, but not said to be without effect
+    ({}, [DECLINED], None, "in_doubt", "CARD_DECLINED", 1),
+    # of which request? an earlier one may have had its effect
+    ({}, [REFUSED], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [GONE], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [ASKED_TO_WAIT], None, "in_doubt", Code.IN_DOUBT, 1),
-    (ONE_REQUEST, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing was sent: again
+    # nothing was sent: again
+    (ONE_REQUEST, [REFUSED, Returned("ok")], None, "done", None, 2),
     (ONE_REQUEST, [REFUSED], None, "failed", Code.UNAVAILABLE, 3),
     (ONE_REQUEST, [GONE], None, "failed", Code.INTERNAL_ERROR, 1),
     (ONE_REQUEST, [ASKED_TO_WAIT, Returned("ok")], None, "done", None, 2),
     (ONE_REQUEST, [ASKED_TO_WAIT], None, "failed", Code.RATE_LIMITED, 3),
-    (ONE_REQUEST, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),  # it was sent, and perhaps heard
-    ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),  # no thread was free, and there is time left
+    # it was sent, and perhaps heard
+    (ONE_REQUEST, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
+    # no thread was free, and there is time left
+    ({}, [NOT_STARTED], None, "failed", Code.TIMEOUT, 3),
     ({}, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [STOPPED], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [RUNNING_ON], None, "in_doubt", Code.IN_DOUBT, 1),
     ({}, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),
-    (BY_KEY, [RESET, Returned("ok")], None, "done", None, 2),  # the far side tells duplicates apart
+    # the far side tells duplicates apart
+    (BY_KEY, [RESET, Returned("ok")], None, "done", None, 2),
     (BY_KEY, [RESET], None, "in_doubt", Code.IN_DOUBT, 3),
-    (BY_KEY, [RESET, NOTHING], None, "in_doubt", "CARD_DECLINED", 2),  # the first start may still have had its effect
-    (BY_KEY, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),  # no reason to think that it passes
+    # the first start may still have had its effect
+    (BY_KEY, [RESET, NOTHING], None, "in_doubt", "CARD_DECLINED", 2),
+    # no reason to think that it passes
+    (BY_KEY, [BUG], None, "in_doubt", Code.IN_DOUBT, 1),
     (BY_VERIFY, [RESET], Found("made"), "done", None, 1),
-    (BY_VERIFY, [RESET, Returned("ok")], NotFound(), "done", None, 2),  # certainly not there: again
+    # certainly not there: again
+    (BY_VERIFY, [RESET, Returned("ok")], NotFound(), "done", None, 2),
     (BY_VERIFY, [RESET], NotFound(), "failed", Code.UNAVAILABLE, 3),
     (BY_VERIFY, [RESET], Unknown(), "in_doubt", Code.IN_DOUBT, 1),
-    (BY_VERIFY, [DECLINED], NotFound(), "failed", "CARD_DECLINED", 1),  # the author's word stands
+    # the author's word stands
+    (BY_VERIFY, [DECLINED], NotFound(), "failed", "CARD_DECLINED", 1),
     (BY_VERIFY, [BUG], NotFound(), "failed", Code.INTERNAL_ERROR, 1),
-    (BY_VERIFY, [RUNNING_ON], NotFound(), "in_doubt", Code.IN_DOUBT, 1),  # not there yet: it still runs
+    # not there yet: it still runs
+    (BY_VERIFY, [RUNNING_ON], NotFound(), "in_doubt", Code.IN_DOUBT, 1),
     (BY_VERIFY, [RUNNING_ON], Found("made"), "done", None, 1),
     (BY_KEY, [REFUSED, Returned("ok")], None, "done", None, 2),
-    (BY_VERIFY, [REFUSED], Found("made"), "done", None, 1),  # what was refused came after what was made
+    # what was refused came after what was made
+    (BY_VERIFY, [REFUSED], Found("made"), "done", None, 1),
     (BY_VERIFY, [REFUSED, Returned("ok")], NotFound(), "done", None, 2),
-    ({**BY_VERIFY, **ONE_REQUEST}, [REFUSED, Returned("ok")], None, "done", None, 2),  # nothing to verify
-    ({"effect": "destructive", **ONE_REQUEST}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # never again by itself
+    # nothing to verify
+    ({**BY_VERIFY, **ONE_REQUEST}, [REFUSED, Returned("ok")], None, "done", None, 2),
+    # never again by itself
+    (
+        {"effect": "destructive", **ONE_REQUEST},
+        [REFUSED],
+        None,
+        "failed",
+        Code.UNAVAILABLE,
+        1,
+    ),
     ({"effect": "destructive", **BY_KEY}, [RESET], None, "in_doubt", Code.IN_DOUBT, 1),
-    ({"effect": None, **ONE_REQUEST}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),  # undeclared: the same
+    # undeclared: the same
+    ({"effect": None, **ONE_REQUEST}, [REFUSED], None, "failed", Code.UNAVAILABLE, 1),
 ]
 
 
-@pytest.mark.parametrize(("declared", "ends", "found", "settled", "code", "starts"), WRITE_ENDS)
-def test_a_write_is_recorded_as_what_is_known_of_it(declared, ends, found, settled, code, starts):
+@pytest.mark.parametrize(
+    ("declared", "ends", "found", "settled", "code", "starts"), WRITE_ENDS
+)
+def test_a_write_is_recorded_as_what_is_known_of_it(
+    declared, ends, found, settled, code, starts
+):
     world = World(Invoke=list(ends), Verify=found)
     result = refunded(world, **declared)
     assert (world.settled, result.failure and result.failure.code) == (settled, code)
@@ -601,7 +782,8 @@ def test_a_verified_write_says_that_its_answer_was_lost():
     ([RESET, RESET, Returned("ok")], None, 3),
     ([RESET], Code.UNAVAILABLE, 3),                      # three attempts are the most
     ([REFUSED], Code.UNAVAILABLE, 3),
-    ([BUG], Code.INTERNAL_ERROR, 1),                     # an unknown error is no reason to think that it passes
+    # an unknown error is no reason to think that it passes
+    ([BUG], Code.INTERNAL_ERROR, 1),
     ([DECLINED], "CARD_DECLINED", 1),
     ([Raised(ToolError("BUSY", "Later.", retryable=True)), Returned("ok")], None, 2),
     ([STOPPED, Returned("ok")], None, 2),
@@ -615,13 +797,19 @@ def test_a_read_is_tried_again_while_its_failure_may_pass(ends, code, starts):
 
 
 def test_the_author_says_how_often_a_read_is_tried():
-    assert World(Invoke=RESET).carry(admitted(reading(max_attempts=1), city="Bern")).attempts == 1
+    assert (
+        World(Invoke=RESET)
+        .carry(admitted(reading(max_attempts=1), city="Bern"))
+        .attempts
+        == 1
+    )
 
 
 def test_the_wait_doubles_between_the_attempts():
     world = World(Invoke=RESET)
     world.carry(admitted(reading(), city="Bern"))
-    assert [wait.seconds for wait in world.seen(Wait)] == [0.2, 0.4]  # full jitter at its most, from 0.2 s
+    # full jitter at its most, from 0.2 s
+    assert [wait.seconds for wait in world.seen(Wait)] == [0.2, 0.4]
 
 
 def test_the_far_side_s_wish_to_wait_is_heeded():
@@ -639,15 +827,21 @@ def test_nothing_is_tried_again_when_the_wait_would_outlast_the_deadline():
 
 
 @pytest.mark.parametrize(("declared", "run_left_s", "allowed_s"), [
-    ({"timeout_s": 5}, 300, [5, 5 - 2 - 0.2, 5 - 4 - 0.6]),              # two attempts of 2 s and two waits are gone
-    ({"timeout_s": 30}, 4, [4, 4 - 2 - 0.2]),                            # the run ends first
+    # two attempts of 2 s and two waits are gone
+    ({"timeout_s": 5}, 300, [5, 5 - 2 - 0.2, 5 - 4 - 0.6]),
+    # the run ends first
+    ({"timeout_s": 30}, 4, [4, 4 - 2 - 0.2]),
     ({"timeout_s": 30, "attempt_timeout_s": 3}, 300, [3, 3, 3]),
 ])  # fmt: skip
-def test_an_attempt_gets_what_is_left_of_the_call_and_of_the_run(declared, run_left_s, allowed_s):
+def test_an_attempt_gets_what_is_left_of_the_call_and_of_the_run(
+    declared, run_left_s, allowed_s
+):
     world = World(Invoke=RESET, takes_s=2)
     world.conduct.deadline.at = run_left_s
     world.carry(admitted(reading(**declared), city="Bern"))
-    assert [invoke.timeout_s for invoke in world.seen(Invoke)] == pytest.approx(allowed_s)
+    assert [invoke.timeout_s for invoke in world.seen(Invoke)] == pytest.approx(
+        allowed_s
+    )
 
 
 def test_a_call_that_comes_after_the_end_of_the_run_gets_no_time():
@@ -660,7 +854,10 @@ def test_a_call_that_comes_after_the_end_of_the_run_gets_no_time():
 def test_every_failed_attempt_is_told_with_the_wait_that_follows():
     world = World(Invoke=[RESET, BUG])
     world.carry(admitted(reading(), city="Bern"))
-    assert [(event.attempt, event.retry_in_s) for event in world.events] == [(1, 0.2), (2, None)]
+    assert [(event.attempt, event.retry_in_s) for event in world.events] == [
+        (1, 0.2),
+        (2, None),
+    ]
     assert "KeyError" in world.events[1].reason
 
 
@@ -673,7 +870,8 @@ EVERYTHING = {"approve": True, "resource": "order:{order}", "verify": verifying}
     ("AskHuman", Code.UNAVAILABLE, None),
     ("Claim", Code.UNAVAILABLE, None),           # nothing was claimed, so nothing runs
     ("Verify", Code.IN_DOUBT, "in_doubt"),
-    ("Settle", None, "done"),                    # what happened is still told; the claim stays open
+    # what happened is still told; the claim stays open
+    ("Settle", None, "done"),
     ("Keep", None, "done"),                      # the rest is lost, the result is not
 ])  # fmt: skip
 def test_a_store_that_does_not_answer_changes_no_truth(at, code, settled):
@@ -687,14 +885,19 @@ def test_a_store_that_does_not_answer_changes_no_truth(at, code, settled):
 def test_a_write_does_not_run_without_a_claim():
     world = World(Claim=StoreUnavailable())
     result = refunded(world)
-    assert (world.kinds, result.failure.retryable, result.attempts) == (["Claim"], True, 0)
+    assert (world.kinds, result.failure.retryable, result.attempts) == (
+        ["Claim"],
+        True,
+        0,
+    )
 
 
 @pytest.mark.parametrize(("at", "code", "settled"), [
     ("AskHuman", Code.CANCELLED, None),
     ("Reserve", Code.CANCELLED, None),
     ("Claim", Code.CANCELLED, None),
-    ("Verify", Code.IN_DOUBT, "in_doubt"),       # what was begun is not told as not begun
+    # what was begun is not told as not begun
+    ("Verify", Code.IN_DOUBT, "in_doubt"),
     ("Wait", Code.CANCELLED, "failed"),          # between two starts that had no effect
     ("Settle", None, "done"),
     ("Keep", None, "done"),
@@ -710,11 +913,17 @@ def test_a_cancelled_write_is_told_as_what_is_known_of_it(at, code, settled):
 def test_a_write_cancelled_between_two_doubtful_starts_stays_in_doubt():
     world = World(Invoke=RESET, Wait=CallCancelled())
     result = refunded(world, **BY_KEY)
-    assert (result.failure.code, world.settled, result.attempts) == (Code.IN_DOUBT, "in_doubt", 1)
+    assert (result.failure.code, world.settled, result.attempts) == (
+        Code.IN_DOUBT,
+        "in_doubt",
+        1,
+    )
 
 
 def test_a_read_cancelled_between_two_attempts_counts_the_first():
-    result = World(Invoke=RESET, Wait=CallCancelled()).carry(admitted(reading(), city="Bern"))
+    result = World(Invoke=RESET, Wait=CallCancelled()).carry(
+        admitted(reading(), city="Bern")
+    )
     assert (result.failure.code, result.attempts) == (Code.CANCELLED, 1)
 
 
@@ -732,7 +941,8 @@ def test_a_call_cancelled_while_it_waits_for_another_s_write_was_not_started():
     TimeoutError("canary"),
     StoreUnavailable("canary"),
     ToolDefinitionError("canary"),
-    type("canary", (Exception,), {})(),                              # not even its class
+    # not even its class
+    type("canary", (Exception,), {})(),
     ExceptionGroup("canary", [ValueError("canary")]),
 ])  # fmt: skip
 @pytest.mark.parametrize("declared", [{}, BY_KEY, BY_VERIFY])
@@ -767,17 +977,23 @@ def test_a_long_result_is_cut_and_the_rest_is_kept_under_a_handle():
 
 
 def test_a_rest_that_could_not_be_kept_is_said_to_be_lost():
-    result = World(Invoke=Returned("x" * 40_000), Keep=StoreUnavailable()).carry(admitted(reading(), city="Bern"))
+    result = World(Invoke=Returned("x" * 40_000), Keep=StoreUnavailable()).carry(
+        admitted(reading(), city="Bern")
+    )
     assert (result.handle, "could not be kept" in result.text) == ("", True)
 
 
 def test_the_tool_says_how_much_of_its_result_is_read():
-    result = World(Invoke=Returned("x" * 2000)).carry(admitted(reading(result_bytes=1000), city="Bern"))
+    result = World(Invoke=Returned("x" * 2000)).carry(
+        admitted(reading(result_bytes=1000), city="Bern")
+    )
     assert len(result.text) < 1300  # a thousand and the note
 
 
 def test_repairs_are_told_to_the_model():
-    call = parse_call(ToolCall("c1", "look_up", "{'city': 'Bern'}"), Toolset([reading()]), "calls")
+    call = parse_call(
+        ToolCall("c1", "look_up", "{'city': 'Bern'}"), Toolset([reading()]), "calls"
+    )
     result = World(Invoke=Returned("cold")).carry(admit(call, Policy()))
     assert result.repairs == ("single_quotes",)
     assert "single_quotes" in result.text
@@ -793,7 +1009,10 @@ THROWN = st.sampled_from([StoreUnavailable("canary"), CallCancelled("canary")])
 ANSWERS = {
     "AskHuman": st.sampled_from([None, Approval(True), Approval(False)]) | THROWN,
     "Reserve": st.booleans() | THROWN,
-    "Claim": st.builds(Claimed, st.sampled_from(ClaimState), st.just(7), st.just("earlier")) | THROWN,
+    "Claim": st.builds(
+        Claimed, st.sampled_from(ClaimState), st.just(7), st.just("earlier")
+    )
+    | THROWN,
     "Invoke": ENDS,
     "Verify": st.sampled_from([Found("made"), NotFound(), Unknown()]) | THROWN,
     "Wait": st.none() | THROWN,
@@ -808,7 +1027,10 @@ DECLARED = st.sampled_from([
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), declared=DECLARED)
 def test_whatever_is_answered_a_write_keeps_its_promises(data, declared):
-    lists = {kind: data.draw(st.lists(answer, min_size=1, max_size=4)) for kind, answer in ANSWERS.items()}
+    lists = {
+        kind: data.draw(st.lists(answer, min_size=1, max_size=4))
+        for kind, answer in ANSWERS.items()
+    }
     world = World(**lists)
     result = refunded(world, **declared)
 
@@ -829,13 +1051,26 @@ def test_whatever_is_answered_a_write_keeps_its_promises(data, declared):
 
 
 @settings(max_examples=200, deadline=None)
-@given(ends=st.lists(ENDS, min_size=1, max_size=4), found=st.sampled_from([Found("made"), NotFound(), Unknown()]))
-@pytest.mark.parametrize("declared", [{}, BY_VERIFY, ONE_REQUEST, {"effect": "destructive"}])
-def test_without_the_far_side_s_help_a_write_starts_again_only_when_it_certainly_had_no_effect(declared, ends, found):
+@given(
+    ends=st.lists(ENDS, min_size=1, max_size=4),
+    found=st.sampled_from([Found("made"), NotFound(), Unknown()]),
+)
+@pytest.mark.parametrize(
+    "declared", [{}, BY_VERIFY, ONE_REQUEST, {"effect": "destructive"}]
+)
+def test_without_the_far_side_s_help_a_write_starts_again_only_when_it_certainly_had_no_effect(
+    declared, ends, found
+):
     world = World(Invoke=list(ends), Verify=found)
     refunded(world, **declared)
-    without_effect = (NOTHING, NOT_STARTED, *([REFUSED] if declared == ONE_REQUEST else []))
+    without_effect = (
+        NOTHING,
+        NOT_STARTED,
+        *([REFUSED] if declared == ONE_REQUEST else []),
+    )
     for number, (first, _) in enumerate(pairwise(world.seen(Invoke))):
         end = ends[min(number, len(ends) - 1)]
         assert first.attempt == number + 1
-        assert end in without_effect or (declared == BY_VERIFY and found == NotFound() and end != RUNNING_ON)
+        assert end in without_effect or (
+            declared == BY_VERIFY and found == NotFound() and end != RUNNING_ON
+        )

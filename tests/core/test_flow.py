@@ -8,7 +8,13 @@ import json
 import pytest
 
 import handrail as hr
-from handrail.errors import Code, ConfigError, DuplicateToolError, JournalMismatch, ToolDefinitionError
+from handrail.errors import (
+    Code,
+    ConfigError,
+    DuplicateToolError,
+    JournalMismatch,
+    ToolDefinitionError,
+)
 from handrail.events import CallFinished
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ScriptedApprover, ScriptedModel, call
@@ -21,11 +27,18 @@ class Shop:
 
     def __init__(self, placing=(), sending=(), arguments=None):
         self.orders, self.receipts = [], []
-        self.send = hr.FunctionTool(self.send_receipt, effect="write", blocking=False, **dict(sending))
-        given = arguments or {"order": "{order}", "total": "{result.total}", "text": "order {order}: {result.total}"}
+        self.send = hr.FunctionTool(
+            self.send_receipt, effect="write", blocking=False, **dict(sending)
+        )
+        given = arguments or {
+            "order": "{order}",
+            "total": "{result.total}",
+            "text": "order {order}: {result.total}",
+        }
         then = hr.Then(self.send, given)
         self.place = hr.FunctionTool(
-            self.place_order, **{"effect": "write", "blocking": False, "then": then, **dict(placing)}
+            self.place_order,
+            **{"effect": "write", "blocking": False, "then": then, **dict(placing)},
         )
 
     def place_order(self, order: str, gift: bool = False) -> dict:
@@ -68,16 +81,27 @@ PLACE = call("place_order", order="a")
 # ---------------------------------------------------------------------- then
 
 
-def test_a_step_follows_a_call_that_succeeded_with_what_the_template_takes_from_it(driver):
+def test_a_step_follows_a_call_that_succeeded_with_what_the_template_takes_from_it(
+    driver,
+):
     shop = Shop()
     run, _ = ran(driver, [shop.place], [PLACE, "Done."])
     assert (shop.orders, shop.receipts) == (["a"], [("a", 12.5, "order a: 12.5")])
-    assert json.loads(run.messages[2].result.text)["note"].endswith("it returned: sent to a")
+    assert json.loads(run.messages[2].result.text)["note"].endswith(
+        "it returned: sent to a"
+    )
 
 
 def test_the_model_reads_one_result_for_its_one_call_and_is_not_shown_the_step(driver):
-    run, model = ran(driver, [Shop().place], [PLACE, call("send_receipt", order="b", total=1), "Done."])
-    assert [type(each).__name__ for each in run.messages[1:3]] == ["AssistantMessage", "ToolMessage"]
+    run, model = ran(
+        driver,
+        [Shop().place],
+        [PLACE, call("send_receipt", order="b", total=1), "Done."],
+    )
+    assert [type(each).__name__ for each in run.messages[1:3]] == [
+        "AssistantMessage",
+        "ToolMessage",
+    ]
     assert [tool.name for tool in model.requests[0].tools] == ["place_order"]
     assert run.messages[4].result.failure.code == Code.UNKNOWN_TOOL
 
@@ -96,13 +120,26 @@ def test_a_step_that_fails_is_told_beside_the_result_and_the_call_stands(driver)
 
 
 def test_a_function_makes_the_arguments_or_says_that_nothing_follows(driver):
-    shop = Shop(arguments=lambda order, gift, result: None if gift else {"order": order, "total": result["total"]})
-    ran(driver, [shop.place], [PLACE, call("place_order", order="b", gift=True), "Done."])
+    shop = Shop(
+        arguments=lambda order, gift, result: (
+            None if gift else {"order": order, "total": result["total"]}
+        )
+    )
+    ran(
+        driver,
+        [shop.place],
+        [PLACE, call("place_order", order="b", gift=True), "Done."],
+    )
     assert shop.receipts == [("a", 12.5, "")]
 
 
-@pytest.mark.parametrize("arguments", [{"order": "{result.absent}", "total": 1}, lambda **_: 1 / 0, lambda **_: 7])
-def test_a_step_whose_arguments_cannot_be_made_is_told_as_failed_without_the_reason(driver, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [{"order": "{result.absent}", "total": 1}, lambda **_: 1 / 0, lambda **_: 7],
+)
+def test_a_step_whose_arguments_cannot_be_made_is_told_as_failed_without_the_reason(
+    driver, arguments
+):
     shop = Shop(arguments=arguments)
     run, _ = ran(driver, [shop.place], [PLACE, "Done."])
     text = run.messages[2].result.text
@@ -113,7 +150,10 @@ def test_a_step_whose_arguments_cannot_be_made_is_told_as_failed_without_the_rea
 def test_a_step_is_checked_like_any_call(driver):
     shop = Shop(arguments={"order": "{order}", "total": "a lot"})
     run, _ = ran(driver, [shop.place], [PLACE, "Done."])
-    assert shop.receipts == [] and "`total` must be a number" in run.messages[2].result.text
+    assert (
+        shop.receipts == []
+        and "`total` must be a number" in run.messages[2].result.text
+    )
 
 
 def test_what_a_result_holds_is_never_read_as_a_reference_to_another_call(driver):
@@ -181,31 +221,74 @@ def test_a_step_counts_against_the_budget_and_needs_permission(driver):
 def test_events_tell_of_a_step_as_of_any_call(driver):
     here = driver([Shop().place])
     here.run("Go.", model=ScriptedModel([PLACE, "Done."]))
-    assert [event.call.name for event in here.told(CallFinished)] == ["place_order", "send_receipt"]
+    assert [event.call.name for event in here.told(CallFinished)] == [
+        "place_order",
+        "send_receipt",
+    ]
 
 
 def test_a_run_whose_step_waits_for_a_person_waits_and_goes_on_with_the_step(on):  # noqa: F811
     store, shop = MortalStore(), Shop(sending={"approve": True})
-    run = on(store, [shop.place], "run", "Go.", model=ScriptedModel([PLACE, "Done."]), run_id="r_1")
-    assert (run.status, run.reason) == ("waiting", "waiting for approval of send_receipt")
+    run = on(
+        store,
+        [shop.place],
+        "run",
+        "Go.",
+        model=ScriptedModel([PLACE, "Done."]),
+        run_id="r_1",
+    )
+    assert (run.status, run.reason) == (
+        "waiting",
+        "waiting for approval of send_receipt",
+    )
     approver = ScriptedApprover([True])
-    run = on(store, [shop.place], "resume", "r_1", model=ScriptedModel([PLACE, "Done."]), made={"approver": approver})
+    run = on(
+        store,
+        [shop.place],
+        "resume",
+        "r_1",
+        model=ScriptedModel([PLACE, "Done."]),
+        made={"approver": approver},
+    )
     assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1)
 
 
 def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):  # noqa: F811
     def begun(store, shop, verb, *asked):
-        return on(store, [shop.place], verb, *asked, model=ScriptedModel([PLACE, "Done."]))
+        return on(
+            store, [shop.place], verb, *asked, model=ScriptedModel([PLACE, "Done."])
+        )
 
-    store, shop = MortalStore(), Shop(placing={"replay": "key"}, sending={"replay": "key"})
-    on(store, [shop.place], "run", "Go.", model=ScriptedModel([PLACE, "Done."]), run_id="r_1")
+    store, shop = (
+        MortalStore(),
+        Shop(placing={"replay": "key"}, sending={"replay": "key"}),
+    )
+    on(
+        store,
+        [shop.place],
+        "run",
+        "Go.",
+        model=ScriptedModel([PLACE, "Done."]),
+        run_id="r_1",
+    )
     steps = store.count
-    assert steps >= 8  # begin, the answer, claim and settle and an entry of each of the two, the end
+    # begin, the answer, claim and settle and an entry of each of the two, the end
+    assert steps >= 8
     for at in range(2, steps + 1):
-        store, shop = MortalStore(), Shop(placing={"replay": "key"}, sending={"replay": "key"})
+        store, shop = (
+            MortalStore(),
+            Shop(placing={"replay": "key"}, sending={"replay": "key"}),
+        )
         store.dies_at, store.after = at, True
         with pytest.raises(Died):
-            on(store, [shop.place], "run", "Go.", model=ScriptedModel([PLACE, "Done."]), run_id="r_1")
+            on(
+                store,
+                [shop.place],
+                "run",
+                "Go.",
+                model=ScriptedModel([PLACE, "Done."]),
+                run_id="r_1",
+            )
         store.dies_at = None
         run = begun(store, shop, "resume", "r_1")
         assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1), at
@@ -216,12 +299,18 @@ def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):
 def test_a_write_that_the_model_repeats_is_followed_once(driver, script):
     shop = Shop()
     run, _ = ran(driver, [shop.place], script)
-    told = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    told = [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
     assert (shop.orders, len(shop.receipts)) == (["a"], 1)
     assert all("it returned: sent to a" in result.text for result in told)
 
 
-def test_a_message_that_is_delivered_again_is_followed_once_also_in_another_runtime(driver):
+def test_a_message_that_is_delivered_again_is_followed_once_also_in_another_runtime(
+    driver,
+):
     store, shop = MemoryStore(), Shop()
     message = chat_message(hr.ToolCall("c1", "place_order", '{"order": "a"}'))
     here, other = (driver([shop.place], store=store) for _ in range(2))
@@ -237,7 +326,8 @@ def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):  
     store, shop = MortalStore(), Shop(sending={"replay": "key"})
     on(store, [shop.place], "run", "Go.", model=script(), run_id="r_1")
     claims = [number for number, name in enumerate(store.asked, 1) if name == "claim"]
-    assert len(claims) == 4  # the order, its receipt, the order again, its receipt again
+    # the order, its receipt, the order again, its receipt again
+    assert len(claims) == 4
     store, shop = MortalStore(), Shop(sending={"replay": "key"})
     store.dies_at = claims[3]  # the repeated order is in the journal, its step is not
     with pytest.raises(Died):
@@ -249,31 +339,60 @@ def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):  
 
 def test_a_replay_tells_of_the_step_and_does_nothing(on):  # noqa: F811
     store, shop = MortalStore(), Shop()
-    first = on(store, [shop.place], "run", "Go.", model=ScriptedModel([PLACE, "Done."]), run_id="r_1")
+    first = on(
+        store,
+        [shop.place],
+        "run",
+        "Go.",
+        model=ScriptedModel([PLACE, "Done."]),
+        run_id="r_1",
+    )
     again = on(store, [shop.place], "replay", "r_1", model=ScriptedModel(["never"]))
-    assert [m.result.text for m in again.messages[2:3]] == [m.result.text for m in first.messages[2:3]]
+    assert [m.result.text for m in again.messages[2:3]] == [
+        m.result.text for m in first.messages[2:3]
+    ]
     assert len(shop.receipts) == 1
 
 
 def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):  # noqa: F811
     store, taken = MortalStore(), []
-    shop = Shop(sending={"compensate": lambda order, total, text, result: taken.append(order)})
-    on(store, [shop.place], "run", "Go.", model=ScriptedModel([PLACE, "Done."]), run_id="r_1")
+    shop = Shop(
+        sending={"compensate": lambda order, total, text, result: taken.append(order)}
+    )
+    on(
+        store,
+        [shop.place],
+        "run",
+        "Go.",
+        model=ScriptedModel([PLACE, "Done."]),
+        run_id="r_1",
+    )
     (offered,) = on(store, [shop.place], "undoable", "r_1")
     assert (offered.tool, offered.step) == ("send_receipt", "1.1")
     on(store, [shop.place], "undo", "r_1")
     assert taken == ["a"]
-    how = {"model": ScriptedModel([PLACE, "Done."]), "made": {"approver": ScriptedApprover([True])}}
+    how = {
+        "model": ScriptedModel([PLACE, "Done."]),
+        "made": {"approver": ScriptedApprover([True])},
+    }
     forked = on(store, [shop.place], "fork", "r_1", at_turn=1, **how)
-    assert (forked.reason, shop.orders) == ("waiting for approval of send_receipt", ["a", "a"])
+    assert (forked.reason, shop.orders) == (
+        "waiting for approval of send_receipt",
+        ["a", "a"],
+    )
 
 
 def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):  # noqa: F811
     store = MortalStore()
-    shop = Shop(sending={"compensate": lambda **_: None}, arguments={"order": "x", "total": 1})
+    shop = Shop(
+        sending={"compensate": lambda **_: None}, arguments={"order": "x", "total": 1}
+    )
     script = [[PLACE, call("place_order", order="b")], "Done."]
     on(store, [shop.place], "run", "Go.", model=ScriptedModel(script), run_id="r_1")
-    assert [each.step for each in on(store, [shop.place], "undoable", "r_1")] == ["1.3", "1.2"]
+    assert [each.step for each in on(store, [shop.place], "undoable", "r_1")] == [
+        "1.3",
+        "1.2",
+    ]
 
 
 def test_a_run_waits_for_a_step_behind_a_step(driver):
@@ -343,21 +462,41 @@ def look() -> str:
 
 
 def test_what_a_tool_that_ends_the_run_returns_is_the_answer(driver):
-    run, model = ran(driver, [report, look], [[call("look"), call("report", month=2)], "never asked for"])
-    assert (run.status, run.output, run.text, len(model.requests)) == ("done", {"month": 2}, '{"month":2}', 1)
+    run, model = ran(
+        driver,
+        [report, look],
+        [[call("look"), call("report", month=2)], "never asked for"],
+    )
+    assert (run.status, run.output, run.text, len(model.requests)) == (
+        "done",
+        {"month": 2},
+        '{"month":2}',
+        1,
+    )
     assert [each.result.ok for each in run.messages[2:]] == [True, True]
 
 
 def test_it_does_not_end_the_run_before_what_must_be_called(driver):
-    script = [call("report", month=2), call("look"), call("report", month=2), "never asked for"]
-    run = driver([report, look]).run("Go.", model=(model := ScriptedModel(script)), flow=[hr.Require("look")])
+    script = [
+        call("report", month=2),
+        call("look"),
+        call("report", month=2),
+        "never asked for",
+    ]
+    run = driver([report, look]).run(
+        "Go.", model=(model := ScriptedModel(script)), flow=[hr.Require("look")]
+    )
     assert (run.status, run.output, len(model.requests)) == ("done", {"month": 2}, 3)
     assert "call `look` first" in run.messages[3].text
 
 
 def test_a_call_of_it_that_fails_does_not_end_the_run(driver):
     run, _ = ran(driver, [report], [call("report", month=13), "There are only twelve."])
-    assert (run.status, run.text, run.output) == ("done", "There are only twelve.", None)
+    assert (run.status, run.text, run.output) == (
+        "done",
+        "There are only twelve.",
+        None,
+    )
 
 
 @pytest.mark.parametrize(("form", "status", "output"), [
@@ -365,12 +504,18 @@ def test_a_call_of_it_that_fails_does_not_end_the_run(driver):
     ({"type": "object", "properties": {"month": {"type": "string"}}}, "invalid", None),
 ])  # fmt: skip
 def test_its_value_must_have_the_form_that_was_asked_for(driver, form, status, output):
-    run = driver([report]).run("Go.", model=ScriptedModel([call("report", month=2), "never"]), output=form)
+    run = driver([report]).run(
+        "Go.", model=ScriptedModel([call("report", month=2), "never"]), output=form
+    )
     assert (run.status, run.output) == (status, output)
 
 
 def test_an_answer_given_beside_it_is_not_what_is_taken(driver):
-    form = hr.Form({"type": "object", "properties": {"month": {"type": "integer"}}}, by="tool", max_attempts=1)
+    form = hr.Form(
+        {"type": "object", "properties": {"month": {"type": "integer"}}},
+        by="tool",
+        max_attempts=1,
+    )
     model = ScriptedModel([[call("report", month=2), call("answer", month=3)]])
     run = driver([report]).run("Go.", model=model, output=form)
     assert (run.status, run.output) == ("done", {"month": 2})
@@ -379,16 +524,30 @@ def test_an_answer_given_beside_it_is_not_what_is_taken(driver):
 def test_a_call_beside_it_that_waits_for_a_person_comes_first(on):  # noqa: F811
     store, shop = MortalStore(), Shop(placing={"approve": True})
     script = [[PLACE, call("report", month=2)], "never"]
-    run = on(store, [shop.place, report], "run", "Go.", model=ScriptedModel(script), run_id="r_1")
+    run = on(
+        store,
+        [shop.place, report],
+        "run",
+        "Go.",
+        model=ScriptedModel(script),
+        run_id="r_1",
+    )
     assert run.status == "waiting"
-    how = {"model": ScriptedModel(script), "made": {"approver": ScriptedApprover([True])}}
+    how = {
+        "model": ScriptedModel(script),
+        "made": {"approver": ScriptedApprover([True])},
+    }
     run = on(store, [shop.place, report], "resume", "r_1", **how)
     assert (run.status, run.output, shop.orders) == ("done", {"month": 2}, ["a"])
 
 
 def test_a_step_after_it_that_fails_is_for_the_model_to_tell(driver):
     shop = Shop(placing={"ends_run": True})
-    run, _ = ran(driver, [shop.place], [call("place_order", order="unpaid"), "Placed; the receipt failed."])
+    run, _ = ran(
+        driver,
+        [shop.place],
+        [call("place_order", order="unpaid"), "Placed; the receipt failed."],
+    )
     assert run.text == "Placed; the receipt failed."
 
 
@@ -421,44 +580,81 @@ def refunds():
 
 def refusals(run):
     return [
-        each.result.failure.code for each in run.messages if isinstance(each, hr.ToolMessage) and not each.result.ok
+        each.result.failure.code
+        for each in run.messages
+        if isinstance(each, hr.ToolMessage) and not each.result.ok
     ]
 
 
 def test_the_first_call_that_runs_is_the_required_one(driver, refunds):
     tools, made = refunds
-    run, model = ran(driver, tools, [REFUND, call("search"), REFUND, "Ok."], flow=[hr.Require("search", turn=1)])
+    run, model = ran(
+        driver,
+        tools,
+        [REFUND, call("search"), REFUND, "Ok."],
+        flow=[hr.Require("search", turn=1)],
+    )
     assert (refusals(run), made) == ([Code.NOT_PERMITTED], [1])
-    assert [each.options.tool_choice for each in model.requests] == ["search", "search", "auto", "auto"]
+    assert [each.options.tool_choice for each in model.requests] == [
+        "search",
+        "search",
+        "auto",
+        "auto",
+    ]
 
 
 def test_an_answer_before_the_required_call_is_not_taken(driver, refunds):
-    run, model = ran(driver, refunds[0], ["Hello.", call("search"), "Found."], flow=[hr.Require("search")])
+    run, model = ran(
+        driver,
+        refunds[0],
+        ["Hello.", call("search"), "Found."],
+        flow=[hr.Require("search")],
+    )
     assert (run.status, run.text) == ("done", "Found.")
-    assert run.messages[2].text.startswith("This was not taken as an answer: call `search` first.")
-    assert [each.options.tool_choice for each in model.requests] == ["auto", "search", "auto"]
+    assert run.messages[2].text.startswith(
+        "This was not taken as an answer: call `search` first."
+    )
+    assert [each.options.tool_choice for each in model.requests] == [
+        "auto",
+        "search",
+        "auto",
+    ]
 
 
 def test_a_required_call_that_ran_and_failed_is_enough(driver, refunds):
-    run, _ = ran(driver, refunds[0], [call("search", words="down"), "It is down."], flow=[hr.Require("search", turn=1)])
+    run, _ = ran(
+        driver,
+        refunds[0],
+        [call("search", words="down"), "It is down."],
+        flow=[hr.Require("search", turn=1)],
+    )
     assert (run.status, run.text) == ("done", "It is down.")
 
 
-@pytest.mark.parametrize("line", ["I would rather talk.", REFUND, call("search", words=7)])
-def test_a_model_that_leaves_it_out_three_times_in_a_row_ends_the_run(driver, refunds, line):
+@pytest.mark.parametrize(
+    "line", ["I would rather talk.", REFUND, call("search", words=7)]
+)
+def test_a_model_that_leaves_it_out_three_times_in_a_row_ends_the_run(
+    driver, refunds, line
+):
     run, model = ran(driver, refunds[0], [line], flow=[hr.Require("search", turn=1)])
     assert (run.status, len(model.requests), refunds[1]) == ("stopped", 3, [])
     assert "must call search" in run.reason
 
 
 def test_one_of_several_may_be_required(driver, refunds):
-    run, model = ran(driver, refunds[0], [call("look"), "Ok."], flow=[hr.Require("[ls]*", turn=1)])
+    run, model = ran(
+        driver, refunds[0], [call("look"), "Ok."], flow=[hr.Require("[ls]*", turn=1)]
+    )
     assert (run.status, model.requests[0].options.tool_choice) == ("done", "required")
 
 
 def test_what_must_be_called_is_shown_also_where_few_of_many_tools_are(driver, refunds):
     others = [
-        hr.FunctionTool(lambda: 0, name=f"refund_{n}", description="Refund an order.", effect="read") for n in range(60)
+        hr.FunctionTool(
+            lambda: 0, name=f"refund_{n}", description="Refund an order.", effect="read"
+        )
+        for n in range(60)
     ]
     how = {"flow": [hr.Require("[ls]*", turn=1)], "selector": "bm25"}
     _, model = ran(driver, [*refunds[0], *others], [call("look"), "Ok."], **how)
@@ -467,7 +663,9 @@ def test_what_must_be_called_is_shown_also_where_few_of_many_tools_are(driver, r
     assert len(names) < 60
 
 
-def test_a_forbidden_call_is_refused_until_the_other_has_succeeded_in_an_earlier_turn(driver, refunds):
+def test_a_forbidden_call_is_refused_until_the_other_has_succeeded_in_an_earlier_turn(
+    driver, refunds
+):
     tools, made = refunds
     script = [[call("search"), REFUND], [call("search", words="down")], REFUND, "Ok."]
     run, _ = ran(driver, tools, script, flow=[hr.Forbid("refund", until="search")])
@@ -476,22 +674,39 @@ def test_a_forbidden_call_is_refused_until_the_other_has_succeeded_in_an_earlier
 
 def test_where_nothing_may_be_called_the_model_is_told_so_on_the_wire(driver, refunds):
     rules = [hr.Forbid("*", when=lambda step: step.turn > 1)]
-    run, model = ran(driver, refunds[0], [call("look"), call("search"), "Ok."], flow=rules)
-    assert [each.options.tool_choice for each in model.requests] == ["auto", "none", "none"]
+    run, model = ran(
+        driver, refunds[0], [call("look"), call("search"), "Ok."], flow=rules
+    )
+    assert [each.options.tool_choice for each in model.requests] == [
+        "auto",
+        "none",
+        "none",
+    ]
     assert refusals(run) == [Code.NOT_PERMITTED]
 
 
 def test_until_never_forbids_what_it_waits_for(driver, refunds):
-    run, _ = ran(driver, refunds[0], [call("search"), REFUND, "Ok."], flow=[hr.Forbid("*", until="search")])
+    run, _ = ran(
+        driver,
+        refunds[0],
+        [call("search"), REFUND, "Ok."],
+        flow=[hr.Forbid("*", until="search")],
+    )
     assert (refusals(run), refunds[1]) == ([], [1])
 
 
 @pytest.mark.parametrize("way", ["native", "tool", "prompt"])
-def test_an_answer_of_a_given_form_is_not_taken_before_its_time_either(driver, refunds, way):
+def test_an_answer_of_a_given_form_is_not_taken_before_its_time_either(
+    driver, refunds, way
+):
     answer = call("answer", kind="a") if way == "tool" else '{"kind": "a"}'
-    form = hr.Form({"type": "object", "properties": {"kind": {"type": "string"}}}, by=way)
+    form = hr.Form(
+        {"type": "object", "properties": {"kind": {"type": "string"}}}, by=way
+    )
     model = ScriptedModel([answer, call("search"), answer])
-    run = driver(refunds[0]).run("Go.", model=model, output=form, flow=[hr.Require("search")])
+    run = driver(refunds[0]).run(
+        "Go.", model=model, output=form, flow=[hr.Require("search")]
+    )
     assert (run.status, run.output, len(model.requests)) == ("done", {"kind": "a"}, 3)
     assert model.requests[1].options.tool_choice == "search"
 
@@ -499,7 +714,12 @@ def test_an_answer_of_a_given_form_is_not_taken_before_its_time_either(driver, r
 def test_steps_by_code_are_no_matter_of_the_models_rules(driver):
     shop = Shop()
     flow = [hr.Require("place_order", turn=1), hr.Forbid("send_receipt")]
-    ran(driver, [shop.place, shop.send], [PLACE, call("send_receipt", order="b", total=1), "Ok."], flow=flow)
+    ran(
+        driver,
+        [shop.place, shop.send],
+        [PLACE, call("send_receipt", order="b", total=1), "Ok."],
+        flow=flow,
+    )
     assert [order for order, *_ in shop.receipts] == ["a"]
 
 
@@ -508,7 +728,9 @@ def test_steps_by_code_are_no_matter_of_the_models_rules(driver):
     ([hr.Forbid("refund", until="nothing")], "names 'nothing'"),
     (["search"], "is a `Require` or a `Forbid`"),
 ])  # fmt: skip
-def test_a_rule_about_no_tool_is_told_before_the_model_is_asked(driver, refunds, rules, said):
+def test_a_rule_about_no_tool_is_told_before_the_model_is_asked(
+    driver, refunds, rules, said
+):
     with pytest.raises(ConfigError, match=said):
         ran(driver, refunds[0], ["never asked"], flow=rules)
 
@@ -519,7 +741,15 @@ def test_a_kept_run_is_held_to_its_rules_by_whoever_goes_on_with_it(on, refunds)
     store.dies_at = 3
     rules = [hr.Require("search", turn=1), hr.Forbid("refund", until="search")]
     with pytest.raises(Died):
-        on(store, tools, "run", "Go.", model=ScriptedModel([call("look"), REFUND]), flow=rules, run_id="r_1")
+        on(
+            store,
+            tools,
+            "run",
+            "Go.",
+            model=ScriptedModel([call("look"), REFUND]),
+            flow=rules,
+            run_id="r_1",
+        )
     store.dies_at = None
     run = on(store, tools, "resume", "r_1", model=ScriptedModel([call("look"), REFUND]))
     assert (run.status, made) == ("stopped", [])
@@ -527,10 +757,20 @@ def test_a_kept_run_is_held_to_its_rules_by_whoever_goes_on_with_it(on, refunds)
 
 def test_a_rule_by_a_function_must_be_given_again(on, refunds):  # noqa: F811
     store, rules = MortalStore(), [hr.Forbid("refund", when=lambda step: True)]
-    on(store, refunds[0], "run", "Go.", model=ScriptedModel(["Ok."]), flow=rules, run_id="r_1")
+    on(
+        store,
+        refunds[0],
+        "run",
+        "Go.",
+        model=ScriptedModel(["Ok."]),
+        flow=rules,
+        run_id="r_1",
+    )
     with pytest.raises(ConfigError, match="give flow= again"):
         on(store, refunds[0], "resume", "r_1", model=ScriptedModel(["Ok."]))
-    assert on(store, refunds[0], "resume", "r_1", model=ScriptedModel(["Ok."]), flow=rules).ok
+    assert on(
+        store, refunds[0], "resume", "r_1", model=ScriptedModel(["Ok."]), flow=rules
+    ).ok
 
 
 def test_rules_that_a_journal_garbled_are_no_rules():
@@ -544,7 +784,9 @@ def test_a_run_without_rules_asks_as_its_options_say():
     async def main():
         model = ScriptedModel(["Ok."])
         async with hr.Runtime([look]) as runtime:
-            await runtime.run("Go.", model=model, options=hr.Options(tool_choice="required"))
+            await runtime.run(
+                "Go.", model=model, options=hr.Options(tool_choice="required")
+            )
         return model.requests[0].options.tool_choice
 
     assert asyncio.run(main()) == "required"

@@ -14,14 +14,26 @@ from handrail.core import history
 from handrail.core.history import Window, as_history, folded, mended, to_fold, tokens_of
 from handrail.errors import Code
 from handrail.events import ContextFolded, HistoryMended
-from handrail.messages import AssistantMessage, SystemMessage, ToolMessage, Turn, Usage, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
 from handrail.stores.memory import MemoryStore
 from handrail.testing import WIRES, ScriptedModel, ScriptedServer, call
 
 
 def asked(*calls, text="", **more):
-    made = [each if isinstance(each, ToolCall) else ToolCall(each, "look_up") for each in calls]
-    return AssistantMessage(Turn(text, calls=made, finish="calls" if calls else "stop", **more))
+    made = [
+        each if isinstance(each, ToolCall) else ToolCall(each, "look_up")
+        for each in calls
+    ]
+    return AssistantMessage(
+        Turn(text, calls=made, finish="calls" if calls else "stop", **more)
+    )
 
 
 def told(id, text="ok"):
@@ -39,7 +51,13 @@ def shape_of(messages):
             case AssistantMessage(turn=turn):
                 shapes.append(("asks", *(each.id for each in turn.calls)))
             case ToolMessage(result=result):
-                shapes.append(("told", result.call_id, result.text if result.ok else str(result.failure.code)))
+                shapes.append(
+                    (
+                        "told",
+                        result.call_id,
+                        result.text if result.ok else str(result.failure.code),
+                    )
+                )
             case _:
                 shapes.append(type(message).__name__[0])
     return shapes
@@ -91,7 +109,10 @@ def test_a_lost_call_takes_its_result_from_whoever_knows_it():
 
 
 def test_what_the_model_reads_of_a_lost_call_says_what_to_do():
-    texts = [m.result.text for m in mended([asked("a", ToolCall("b", "pay"))], reads=READS).messages[1:]]
+    texts = [
+        m.result.text
+        for m in mended([asked("a", ToolCall("b", "pay"))], reads=READS).messages[1:]
+    ]
     assert "was never answered" in texts[0]
     assert "may or may not have happened" in texts[1]
     assert json.loads(texts[1])["retryable"] is False
@@ -105,29 +126,43 @@ def test_a_turn_whose_arguments_were_changed_keeps_what_the_provider_sent_beside
     assert made[2].turn.calls[0].arguments != "{"
 
 
-SIGNED = {"content": [{"type": "thinking", "signature": "s"}, {"id": "a", "input": {"id": "a", "x": ["a"]}}]}
+SIGNED = {
+    "content": [
+        {"type": "thinking", "signature": "s"},
+        {"id": "a", "input": {"id": "a", "x": ["a"]}},
+    ]
+}
 UNNAMED = {"parts": [{"functionCall": {"name": "look_up"}, "thoughtSignature": "s"}]}
 
 
 @pytest.mark.parametrize(("raw", "kept"), [
     (SIGNED, {"content": [SIGNED["content"][0], {"id": "a_2", "input": {"id": "a", "x": ["a"]}}]}),
-    (UNNAMED, UNNAMED),                          # Gemini's calls have no ids; ours are those of the turn
+    # Gemini's calls have no ids; ours are those of the turn
+    (UNNAMED, UNNAMED),
     (None, None),
 ])  # fmt: skip
 def test_a_turn_whose_ids_were_told_apart_keeps_what_the_provider_signed(raw, kept):
-    later = mended([asked("a", raw=raw), told("a"), asked("a", raw=raw), told("a")]).messages[2].turn
+    later = (
+        mended([asked("a", raw=raw), told("a"), asked("a", raw=raw), told("a")])
+        .messages[2]
+        .turn
+    )
     assert (later.calls[0].id, later.raw) == ("a_2", kept)
 
 
 def test_where_an_id_means_two_calls_of_one_turn_the_provider_s_message_is_left_out():
-    assert mended([asked("a", "a", raw=SIGNED), told("a"), told("a")]).messages[0].turn.raw is None
+    assert (
+        mended([asked("a", "a", raw=SIGNED), told("a"), told("a")]).messages[0].turn.raw
+        is None
+    )
 
 
 @pytest.mark.parametrize(("arguments", "goes_back"), [
     ('{"a":  1}', '{"a":  1}'),
     ("", "{}"),
     ("{'a': 1,}", '{"a":1}'),                             # one reading: as that object
-    ('{"a": 1', '{"INVALID_JSON": "{\\"a\\": 1"}'),       # none: as text, so that the model can see what it wrote
+    # none: as text, so that the model can see what it wrote
+    ('{"a": 1', '{"INVALID_JSON": "{\\"a\\": 1"}'),
     ('Sure: {"a": 1}', '{"INVALID_JSON": "Sure: {\\"a\\": 1}"}'),  # a guess is none
     ("[1]", '{"INVALID_JSON": "[1]"}'),
     ('{"a": NaN}', '{"INVALID_JSON": "{\\"a\\": NaN}"}'),
@@ -139,13 +174,20 @@ def test_arguments_that_go_back_are_an_object_always(arguments, goes_back):
 # ---------------------------------------------------------------------- laws
 
 IDS = st.sampled_from(["a", "b", "a_2", ""])
-CALLS = st.builds(ToolCall, IDS, st.sampled_from(["look_up", "pay"]), st.sampled_from(["{}", "{'x': 1}", '{"x', "[]"]))
+CALLS = st.builds(
+    ToolCall,
+    IDS,
+    st.sampled_from(["look_up", "pay"]),
+    st.sampled_from(["{}", "{'x': 1}", '{"x', "[]"]),
+)
 MESSAGES = st.lists(
     st.one_of(
         st.sampled_from([ASK, MORE, SYSTEM]),
         st.builds(told, IDS, st.sampled_from(["1", "2"])),
         st.builds(
-            lambda calls, text: asked(*calls, text=text), st.lists(CALLS, max_size=3), st.sampled_from(["", "t"])
+            lambda calls, text: asked(*calls, text=text),
+            st.lists(CALLS, max_size=3),
+            st.sampled_from(["", "t"]),
         ),
     ),
     max_size=8,
@@ -180,7 +222,9 @@ def test_what_is_mended_once_is_sound(messages):
 def test_what_people_said_and_what_the_model_said_is_all_there(messages):
     def words(spoken):
         said = [
-            m.turn.text if isinstance(m, AssistantMessage) else m.text for m in spoken if not isinstance(m, ToolMessage)
+            m.turn.text if isinstance(m, AssistantMessage) else m.text
+            for m in spoken
+            if not isinstance(m, ToolMessage)
         ]
         return list(filter(None, said))
 
@@ -196,7 +240,9 @@ def test_a_sound_conversation_is_the_same_object(messages):
 # ---------------------------------------------------------------------- where it is done
 
 
-def test_a_run_begins_with_a_conversation_that_is_fit_to_send_and_tells_what_was_mended(drive):
+def test_a_run_begins_with_a_conversation_that_is_fit_to_send_and_tells_what_was_mended(
+    drive,
+):
     @hr.tool(effect="read")
     def look_up() -> str:
         """Look it up."""
@@ -205,7 +251,11 @@ def test_a_run_begins_with_a_conversation_that_is_fit_to_send_and_tells_what_was
     driver, model = drive([look_up]), ScriptedModel(["never", "Done."])
     run = driver.run([ASK, asked("a"), told("b")], model=model)
     assert run.text == "Done."
-    assert shape_of(model.requests[0].messages) == ["U", ("asks", "a"), ("told", "a", "CANCELLED")]
+    assert shape_of(model.requests[0].messages) == [
+        "U",
+        ("asks", "a"),
+        ("told", "a", "CANCELLED"),
+    ]
     assert [len(event.notes) for event in driver.told(HistoryMended)] == [2]
 
 
@@ -219,7 +269,9 @@ def test_a_killed_run_s_write_is_in_doubt_when_its_conversation_goes_on(drive):
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "openai-responses"])
 def test_a_wire_sends_no_conversation_that_a_provider_would_refuse(wire):
     dialect = hr.dialect(wire)
-    body = dialect.encode_request([ASK, asked("a", ToolCall("b", "look_up", "{")), told("c"), MORE])
+    body = dialect.encode_request(
+        [ASK, asked("a", ToolCall("b", "look_up", "{")), told("c"), MORE]
+    )
     heard = dialect.decode_request(body)[0]
     assert mended(heard).notes == ()
     assert [type(message) for message in heard] == [
@@ -236,7 +288,11 @@ def test_a_conversation_in_the_chat_form_is_mended_too(drive):
     ]  # fmt: skip
     with ScriptedServer(["never", "Done."]) as server:
         assert drive([]).run(spoken, model=server.model).text == "Done."
-    assert [message["role"] for message in server.requests[0]["messages"]] == ["user", "assistant", "tool"]
+    assert [message["role"] for message in server.requests[0]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
 
 
 # ---------------------------------------------------------------------- kept within a window
@@ -249,7 +305,8 @@ def test_a_conversation_in_the_chat_form_is_mended_too(drive):
     ("北京天气", 4),
     ("今日は", 3),
     ("날씨", 2),
-    ("weather 天气", 4),                   # eight characters of an alphabet, two wide ones
+    # eight characters of an alphabet, two wide ones
+    ("weather 天气", 4),
 ])  # fmt: skip
 def test_tokens_are_estimated_by_script(text, tokens):
     assert tokens_of(text) == tokens
@@ -270,8 +327,10 @@ def long_talk(*sizes):
     ([4000, 4000, 4000], 1, [2]),               # the oldest, and no more than needed
     ([4000, 4000, 4000], 900, [2]),
     ([4000, 4000, 4000], 1200, [2, 4]),
-    ([4000, 4000, 4000], 99999, [2, 4]),        # those of the newest turn stay, whatever is missing
-    ([40, 4000, 4000], 1, [4]),                 # a small one is a fact rather than a page
+    # those of the newest turn stay, whatever is missing
+    ([4000, 4000, 4000], 99999, [2, 4]),
+    # a small one is a fact rather than a page
+    ([40, 4000, 4000], 1, [4]),
     ([4000], 99999, []),
     ([4000, 4000], 0, []),
 ])  # fmt: skip
@@ -282,14 +341,20 @@ def test_the_oldest_large_results_are_folded_first(sizes, excess, folds):
 def test_a_folded_result_keeps_its_call_its_beginning_and_a_way_back():
     message = told("c", PAGE)
     made = folded(message, "r_1")
-    assert (made.result.call_id, made.result.handle, made.result.value) == ("c", "r_1", PAGE)
+    assert (made.result.call_id, made.result.handle, made.result.value) == (
+        "c",
+        "r_1",
+        PAGE,
+    )
     assert made.result.text.startswith("A page of it.")
     assert "read_result(handle='r_1')" in made.result.text
     assert history.size_of(made) < 70
 
 
 def test_pictures_of_a_folded_result_are_left_out():
-    message = ToolMessage(replace(told("c", PAGE).result, media=[hr.Media("image/png", b"1")]))
+    message = ToolMessage(
+        replace(told("c", PAGE).result, media=[hr.Media("image/png", b"1")])
+    )
     assert folded(message, "r_1").result.media == ()
 
 
@@ -298,7 +363,8 @@ def test_the_estimate_learns_from_what_the_provider_counts():
     assert window.overflows(spoken) == 0
     asked_for = window.asked
     for _ in range(8):
-        window.counted(3 * asked_for)  # this provider counts three tokens where one was estimated
+        # this provider counts three tokens where one was estimated
+        window.counted(3 * asked_for)
     assert window.scale == pytest.approx(3.0, abs=0.02)
     assert Window(asked_for * 2, scale=3.0).overflows(spoken) > 0
 
@@ -329,7 +395,11 @@ def reading(pages):
         handle = first.text.partition("handle='")[2].partition("'")[0]
         return call("read_result", handle=handle, limit=8)
 
-    return [*(call("read_page", number=n) for n in range(pages)), go_back, lambda messages: messages[-1].result.text]
+    return [
+        *(call("read_page", number=n) for n in range(pages)),
+        go_back,
+        lambda messages: messages[-1].result.text,
+    ]
 
 
 def counted_by_the_provider(messages):
@@ -344,32 +414,53 @@ class Counting(ScriptedModel):
         return replace(turn, usage=Usage(counted_by_the_provider(request.messages), 20))
 
 
-def test_a_long_conversation_stays_within_its_window_and_an_old_result_can_be_read_back(drive):
+def test_a_long_conversation_stays_within_its_window_and_an_old_result_can_be_read_back(
+    drive,
+):
     driver, model = drive([read_page]), Counting(reading(20))
-    run = driver.run("Read it all.", model=model, budget=hr.Budget(context_tokens=WINDOW))
+    run = driver.run(
+        "Read it all.", model=model, budget=hr.Budget(context_tokens=WINDOW)
+    )
     sizes = [counted_by_the_provider(request.messages) for request in model.requests]
-    assert sum(len(m.result.value) // 4 for m in run.messages if isinstance(m, ToolMessage)) > 3 * WINDOW
+    assert (
+        sum(
+            len(m.result.value) // 4 for m in run.messages if isinstance(m, ToolMessage)
+        )
+        > 3 * WINDOW
+    )
     assert max(sizes) <= WINDOW
     assert (run.status, json.loads(run.text)["text"]) == ("done", "page 0: ")
     folds = driver.told(ContextFolded)
-    assert 2 <= len(folds) <= 10  # in large steps: what a provider has cached is seldom lost
+    # in large steps: what a provider has cached is seldom lost
+    assert 2 <= len(folds) <= 10
     assert all(fold.tokens <= WINDOW for fold in folds)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_folding_breaks_no_pair_of_call_and_result_on_any_wire(drive, wire):
-    with ScriptedServer([*(call("read_page", number=n) for n in range(12)), "Read."], wire=wire) as server:
-        run = drive([read_page]).run("?", model=server.model, budget=hr.Budget(context_tokens=WINDOW))
+    with ScriptedServer(
+        [*(call("read_page", number=n) for n in range(12)), "Read."], wire=wire
+    ) as server:
+        run = drive([read_page]).run(
+            "?", model=server.model, budget=hr.Budget(context_tokens=WINDOW)
+        )
     assert run.status == "done"
     assert mended(run.messages).messages is run.messages
     assert "read_result" in json.dumps(server.requests[-1])
 
 
 def test_without_a_window_nothing_is_folded(drive):
-    driver, model = drive([read_page]), ScriptedModel([*(call("read_page", number=n) for n in range(20)), "Read."])
+    driver, model = (
+        drive([read_page]),
+        ScriptedModel([*(call("read_page", number=n) for n in range(20)), "Read."]),
+    )
     driver.run("?", model=model)
     assert driver.told(ContextFolded) == []
-    assert all(PAGE in m.result.text for m in model.requests[-1].messages if isinstance(m, ToolMessage))
+    assert all(
+        PAGE in m.result.text
+        for m in model.requests[-1].messages
+        if isinstance(m, ToolMessage)
+    )
 
 
 class Later(MemoryStore):
@@ -408,7 +499,9 @@ def test_a_result_that_cannot_be_kept_stays_where_it_is(drive):
     driver = drive([read_page], store=Full())
     run = driver.run("?", model=model, budget=hr.Budget(context_tokens=WINDOW))
     assert run.status == "done"
-    assert all(PAGE in m.result.text for m in run.messages if isinstance(m, ToolMessage))
+    assert all(
+        PAGE in m.result.text for m in run.messages if isinstance(m, ToolMessage)
+    )
 
 
 def test_what_was_kept_before_a_store_was_full_can_be_read(drive):

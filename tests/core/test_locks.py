@@ -61,7 +61,10 @@ def test_a_call_holds_all_of_its_resources_or_none():
 
 def test_two_calls_that_name_two_resources_crosswise_do_not_wait_for_each_other_for_ever():
     locks = Locks()
-    assert [locks.ask("a", alone("u1", "u2")), locks.ask("b", alone("u2", "u1"))] == [True, False]
+    assert [locks.ask("a", alone("u1", "u2")), locks.ask("b", alone("u2", "u1"))] == [
+        True,
+        False,
+    ]
     assert locks.release("a") == ["b"]
 
 
@@ -108,7 +111,11 @@ class ManyCallers(RuleBasedStateMachine):
         self.locks, self.inside, self.number = Locks(), set(), 0
         self.asked: dict[int, list[Resource]] = {}
 
-    @rule(resources=st.lists(st.builds(Resource, st.sampled_from("abc"), st.booleans()), max_size=3))
+    @rule(
+        resources=st.lists(
+            st.builds(Resource, st.sampled_from("abc"), st.booleans()), max_size=3
+        )
+    )
     def ask(self, resources):
         self.number += 1
         self.asked[self.number] = resources
@@ -135,22 +142,35 @@ class ManyCallers(RuleBasedStateMachine):
     @invariant()
     def nobody_is_inside_with_whom_it_must_not_meet(self):
         for owner in self.inside:
-            assert not any(self.meet(owner, other) for other in self.inside if other < owner)
+            assert not any(
+                self.meet(owner, other) for other in self.inside if other < owner
+            )
 
     @invariant()
     def everyone_is_inside_who_meets_nobody_that_came_before(self):
         """So the one that came first is always inside: nobody starves, and nobody waits in a circle."""
         for owner in self.asked:
-            first = not any(self.meet(owner, other) for other in self.asked if other < owner)
+            first = not any(
+                self.meet(owner, other) for other in self.asked if other < owner
+            )
             assert (owner in self.inside) is first
 
 
-ManyCallers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ManyCallers.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None
+)
 test_any_order_of_asking_and_leaving = ManyCallers.TestCase
 
 
 @settings(max_examples=100, deadline=None)
-@given(wishes=st.lists(st.lists(st.builds(Resource, st.sampled_from("abc"), st.booleans()), max_size=3), max_size=12))
+@given(
+    wishes=st.lists(
+        st.lists(
+            st.builds(Resource, st.sampled_from("abc"), st.booleans()), max_size=3
+        ),
+        max_size=12,
+    )
+)
 def test_everyone_gets_its_turn_when_those_inside_leave(wishes):
     locks = Locks()
     inside = {owner for owner, wish in enumerate(wishes) if locks.ask(owner, wish)}

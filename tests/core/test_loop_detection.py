@@ -10,7 +10,10 @@ from handrail.core.loop_detection import LoopDetector
 def rounds(*steps) -> list[int]:
     """What is said of each step; a letter is a call with its result, and `a1` `a2` are one call with two results."""
     repeats = LoopDetector()
-    return [repeats.count_rounds((step[1:] or "same", step[0], {"q": step[0]})) for step in steps]
+    return [
+        repeats.count_rounds((step[1:] or "same", step[0], {"q": step[0]}))
+        for step in steps
+    ]
 
 
 @pytest.mark.parametrize(("steps", "said"), [
@@ -21,9 +24,11 @@ def rounds(*steps) -> list[int]:
     ("a b a b", [1, 1, 1, 2]),
     ("a b a b a b", [1, 1, 1, 2, 2, 3]),
     ("a b c a b c a b c", [1, 1, 1, 1, 1, 2, 2, 2, 3]),
-    ("a b c d a b c d a b c d", [1] * 12),              # a circle of four is not seen: the budget ends it
+    # a circle of four is not seen: the budget ends it
+    ("a b c d a b c d a b c d", [1] * 12),
     ("x y a a a", [1, 1, 1, 2, 3]),                     # whatever came before
-    ("a a b a a", [1, 2, 1, 1, 2]),                     # something else in between starts anew
+    # something else in between starts anew
+    ("a a b a a", [1, 2, 1, 1, 2]),
     ("a b b a b b", [1, 1, 2, 1, 1, 2]),
     ("a a1 a2", [1, 1, 1]),                             # news
     ("a1 a2 a1 a2 a1 a2", [1, 1, 1, 2, 2, 3]),          # a result that flickers is none
@@ -35,7 +40,9 @@ def test_circles_of_one_two_and_three_calls_are_counted(steps, said):
 
 def test_other_arguments_are_another_call():
     repeats = LoopDetector()
-    assert [repeats.count_rounds(("[]", "find", {"page": page})) for page in (1, 2, 3, 4)] == [1, 1, 1, 1]
+    assert [
+        repeats.count_rounds(("[]", "find", {"page": page})) for page in (1, 2, 3, 4)
+    ] == [1, 1, 1, 1]
 
 
 def test_the_order_of_arguments_does_not_matter():
@@ -47,7 +54,10 @@ def test_the_order_of_arguments_does_not_matter():
 @given(st.lists(st.sampled_from("ab"), max_size=20))
 def test_polling_whose_result_changes_is_never_a_circle(calls):
     repeats = LoopDetector()
-    assert all(repeats.count_rounds((f"result {n}", name, {})) == 1 for n, name in enumerate(calls))
+    assert all(
+        repeats.count_rounds((f"result {n}", name, {})) == 1
+        for n, name in enumerate(calls)
+    )
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=30))
@@ -55,9 +65,17 @@ def test_a_count_is_how_often_the_same_steps_stand_at_the_end(calls):
     said = rounds(*calls)
     for n, count in enumerate(said):
         seen = "".join(calls[: n + 1])
-        assert min(count, 3) == max(times(seen, length) for length in (1, 2, 3))  # the third ends the run
+        # the third ends the run
+        assert min(count, 3) == max(times(seen, length) for length in (1, 2, 3))
 
 
 def times(seen: str, length: int) -> int:
     """How often the last `length` letters stand at the end, up to three times. The slow and obvious way."""
-    return max((n for n in (1, 2, 3) if len(seen) >= length * n and seen.endswith(seen[-length:] * n)), default=1)
+    return max(
+        (
+            n
+            for n in (1, 2, 3)
+            if len(seen) >= length * n and seen.endswith(seen[-length:] * n)
+        ),
+        default=1,
+    )

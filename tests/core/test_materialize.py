@@ -32,7 +32,9 @@ TOO_LARGE = {
     "never ends in a field": lambda: [Slot(count())],
     "gives what expands": lambda: iter([laughing(40)]),
     "expands": lambda: laughing(40),
-    "expands and holds itself": lambda: (lambda here: here.append(here) or here)([laughing(40)]),
+    "expands and holds itself": lambda: (lambda here: here.append(here) or here)(
+        [laughing(40)]
+    ),
     "names expand": lambda: [{"k" * 1000: 1}] * 100_000,
     "a text": lambda: "x" * (MOST_BYTES + 1),
     "one text in many places": lambda: ["x" * 1_000_000] * 100,
@@ -43,15 +45,23 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("what", TOO_LARGE)
-def test_more_than_a_result_may_be_is_refused_before_it_is_written(drive, is_async, what):
+def test_more_than_a_result_may_be_is_refused_before_it_is_written(
+    drive, is_async, what
+):
     async def task():
         return TOO_LARGE[what]()
 
     def thread():
         return TOO_LARGE[what]()
 
-    result = drive([hr.FunctionTool(task if is_async else thread, name="numbers", effect="read")]).call("numbers")
-    assert (result.failure.code, result.failure.retryable, result.attempts) == ("TOO_LARGE", False, 1)
+    result = drive(
+        [hr.FunctionTool(task if is_async else thread, name="numbers", effect="read")]
+    ).call("numbers")
+    assert (result.failure.code, result.failure.retryable, result.attempts) == (
+        "TOO_LARGE",
+        False,
+        1,
+    )
     assert "Ask for less" in result.failure.suggestion
 
 
@@ -61,12 +71,21 @@ def test_a_value_that_holds_itself_is_shown_and_not_too_large(drive):
         here.append({"again": here})
         return here
 
-    assert "[1, {'again': [...]}]" in drive([hr.FunctionTool(ring, effect="read")]).call("ring").text
+    assert (
+        "[1, {'again': [...]}]"
+        in drive([hr.FunctionTool(ring, effect="read")]).call("ring").text
+    )
 
 
 def test_an_iterator_is_read_no_further_than_a_result_may_hold(drive):
     taken = count()
-    drive([hr.FunctionTool(lambda: taken, name="numbers", description="Count.", effect="read")]).call("numbers")
+    drive(
+        [
+            hr.FunctionTool(
+                lambda: taken, name="numbers", description="Count.", effect="read"
+            )
+        ]
+    ).call("numbers")
     assert next(taken) < MOST_VALUES + 100
 
 
@@ -79,9 +98,15 @@ def test_a_write_that_returns_too_much_is_done_and_says_so_to_whoever_asks_again
         return laughing(40)
 
     driver = drive([hr.FunctionTool(order, effect="write", key="{item}")])
-    first, again = driver.call("order", {"item": "tea"}), driver.call("order", {"item": "tea"})
+    first, again = (
+        driver.call("order", {"item": "tea"}),
+        driver.call("order", {"item": "tea"}),
+    )
     assert (made, first.failure.code) == (["tea"], "TOO_LARGE")
-    assert "was carried out" in first.failure.message and "do not call it again" in first.failure.suggestion
+    assert (
+        "was carried out" in first.failure.message
+        and "do not call it again" in first.failure.suggestion
+    )
     assert (again.ok, again.replayed, again.failure) == (False, True, first.failure)
 
 

@@ -38,7 +38,9 @@ LEFT_OPEN = [
 
 
 @pytest.mark.parametrize(("arguments", "named", "advice"), LEFT_OPEN)
-def test_a_value_that_was_left_open_is_refused_with_what_would_have_worked(arguments, named, advice):
+def test_a_value_that_was_left_open_is_refused_with_what_would_have_worked(
+    arguments, named, advice
+):
     assert not none_in(json.dumps(arguments, ensure_ascii=False))
     failure = refusal(arguments, [FIND, PAY])
     assert failure.code == Code.INVALID_ARGUMENTS
@@ -50,12 +52,23 @@ def test_a_value_that_was_left_open_is_refused_with_what_would_have_worked(argum
 def test_none_reaches_a_tool(arguments):
     ran = []
     tools = [
-        FunctionTool(lambda **given: ran.append(given), name=name, effect="read", parameters={"type": "object"})
+        FunctionTool(
+            lambda **given: ran.append(given),
+            name=name,
+            effect="read",
+            parameters={"type": "object"},
+        )
         for name in ("find_user", "shop.pay", "use")
     ]
-    calls = [FIND, PAY, ToolCall("c3", "use", json.dumps(arguments, ensure_ascii=False))]
+    calls = [
+        FIND,
+        PAY,
+        ToolCall("c3", "use", json.dumps(arguments, ensure_ascii=False)),
+    ]
     told = SyncRuntime(tools).handle(
-        openai_chat.DIALECT.encode_message(AssistantMessage(Turn(calls=calls, finish="calls")))
+        openai_chat.DIALECT.encode_message(
+            AssistantMessage(Turn(calls=calls, finish="calls"))
+        )
     )
     assert (len(told), len(ran)) == (3, 2)
     assert json.loads(told[2]["content"])["error_code"] == "INVALID_ARGUMENTS"
@@ -75,8 +88,14 @@ def test_none_does_however_its_text_is_spelled(written, effect):
         """Use it."""
         ran.append(user_id)
 
-    call = {"id": "c1", "type": "function", "function": {"name": "use", "arguments": written}}
-    [told] = SyncRuntime([FunctionTool(use, effect=effect)]).handle({"role": "assistant", "tool_calls": [call]})
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "use", "arguments": written},
+    }
+    [told] = SyncRuntime([FunctionTool(use, effect=effect)]).handle(
+        {"role": "assistant", "tool_calls": [call]}
+    )
     assert ran == []
     assert "`user_id` is a placeholder" in told["content"]
 
@@ -86,7 +105,8 @@ def test_none_does_however_its_text_is_spelled(written, effect):
     {"html": "<p>user_id</p>"},
     {"text": "Dear <text>, welcome"},
     {"template": "{{greeting}}"},
-    {"user_id": "{user_id}"},              # a path such as /users/{user_id}, and nothing speaks of a result
+    # a path such as /users/{user_id}, and nothing speaks of a result
+    {"user_id": "{user_id}"},
     {"tags": "[find_user]"},
     {"ids": "[7]"},                        # an id that is a number only
     {"names": '["find_user", "result"]'},
@@ -104,13 +124,21 @@ def test_what_somebody_wants_to_write_is_not_refused(arguments):
     "<search>", "{{search_query}}", '<input type="search">', "<https://example.org/search>", "<search@example.org>",
     "<!-- search -->", "[Search|search.*]", "{search.*}",
 ])  # fmt: skip
-def test_a_tool_named_by_a_plain_word_refuses_no_markup_template_or_pattern_with_that_word(text):
+def test_a_tool_named_by_a_plain_word_refuses_no_markup_template_or_pattern_with_that_word(
+    text,
+):
     assert refusal({"x": text}, [ToolCall("call_1", "search", "{}")]) is None
 
 
-@pytest.mark.parametrize("text", ["{{search.id}}", "<search_result>", "[result of search]", "<id from search>"])
+@pytest.mark.parametrize(
+    "text",
+    ["{{search.id}}", "<search_result>", "[result of search]", "<id from search>"],
+)
 def test_a_result_of_a_tool_named_by_a_plain_word_is_a_placeholder(text):
-    assert "$var1.FIELD$" in refusal({"x": text}, [ToolCall("call_1", "search", "{}")]).suggestion
+    assert (
+        "$var1.FIELD$"
+        in refusal({"x": text}, [ToolCall("call_1", "search", "{}")]).suggestion
+    )
 
 
 @pytest.mark.parametrize("text", [
@@ -121,14 +149,26 @@ def test_a_result_of_a_tool_named_by_a_plain_word_is_a_placeholder(text):
 ])  # fmt: skip
 def test_a_placeholder_is_found_however_its_json_is_written(text):
     ran = []
-    tool = FunctionTool(lambda **given: ran.append(given), name="use", effect="read", parameters={"type": "object"})
+    tool = FunctionTool(
+        lambda **given: ran.append(given),
+        name="use",
+        effect="read",
+        parameters={"type": "object"},
+    )
     told = SyncRuntime([tool]).call("use", text)
     assert (told.failure.code, ran) == (Code.INVALID_ARGUMENTS, [])
 
 
 def test_a_turn_of_many_calls_compiles_no_pattern_for_each_of_them(monkeypatch):
-    monkeypatch.setattr(re, "escape", lambda name: pytest.fail(f"{name} is not in the text"))
-    assert refusal({"x": "<b>"}, [ToolCall(f"call_{n}", "search", "{}") for n in range(100)]) is None
+    monkeypatch.setattr(
+        re, "escape", lambda name: pytest.fail(f"{name} is not in the text")
+    )
+    assert (
+        refusal(
+            {"x": "<b>"}, [ToolCall(f"call_{n}", "search", "{}") for n in range(100)]
+        )
+        is None
+    )
 
 
 def test_without_the_call_its_name_is_a_word_like_any_other():
@@ -138,10 +178,17 @@ def test_without_the_call_its_name_is_a_word_like_any_other():
 LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 
-@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
 def test_what_holds_none_for_sure_holds_none(value):
     arguments = {"value": value}
-    assert not none_in(json.dumps(arguments, ensure_ascii=False)) or refusal(arguments, [FIND, PAY]) is None
+    assert (
+        not none_in(json.dumps(arguments, ensure_ascii=False))
+        or refusal(arguments, [FIND, PAY]) is None
+    )
 
 
 def test_a_call_with_a_placeholder_does_not_run_and_the_reference_that_it_is_told_does():
@@ -156,7 +203,9 @@ def test_a_call_with_a_placeholder_does_not_run_and_the_reference_that_it_is_tol
         sent.append(user_id)
         return "done"
 
-    runtime = SyncRuntime([FunctionTool(find_user, effect="read"), FunctionTool(greet, effect="write")])
+    runtime = SyncRuntime(
+        [FunctionTool(find_user, effect="read"), FunctionTool(greet, effect="write")]
+    )
 
     def answers(user_id):
         calls = [("find_user", {"name": "Ada"}), ("greet", {"user_id": user_id})]
@@ -168,5 +217,7 @@ def test_a_call_with_a_placeholder_does_not_run_and_the_reference_that_it_is_tol
 
     refused = json.loads(answers("{{find_user.id}}")[1])
     assert (refused["error_code"], sent) == ("INVALID_ARGUMENTS", [])
-    assert answers(refused["suggestion"].split('"')[1].replace("FIELD", "id"))[1] == "done"
+    assert (
+        answers(refused["suggestion"].split('"')[1].replace("FIELD", "id"))[1] == "done"
+    )
     assert sent == ["u-Ada"]

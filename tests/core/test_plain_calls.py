@@ -34,32 +34,53 @@ def reading(**declared) -> FunctionTool:
     return FunctionTool(look_up, effect="read", **declared)
 
 
-TEXTS = st.text(max_size=30) | st.sampled_from(["the password is hunter2", "x" * 300, "\ud800", "<b>", "巴黎"])
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["the password is hunter2", "x" * 300, "\ud800", "<b>", "巴黎"]
+)
 SCALARS = TEXTS | st.none() | st.booleans() | st.integers() | st.floats()
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4), max_leaves=12
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4)
+    ),
+    max_leaves=12,
 )
 LIMITS = st.none() | st.integers(1, 200)
 
 
-CHOICES = {"as_iterator": st.booleans(), "redacts": st.booleans(), "limit": LIMITS, "attempt_s": LIMITS}
+CHOICES = {
+    "as_iterator": st.booleans(),
+    "redacts": st.booleans(),
+    "limit": LIMITS,
+    "attempt_s": LIMITS,
+}
 
 
 @settings(max_examples=300, deadline=None)
 @given(value=VALUES, began=st.floats(-400, 0), **CHOICES)
-def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(value, as_iterator, limit, attempt_s, began, redacts):
-    call = admitted(reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern")
+def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
+    value, as_iterator, limit, attempt_s, began, redacts
+):
+    call = admitted(
+        reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern"
+    )
     run = replace(World().conduct, secrets=Known(["hunter2"]) if redacts else None)
 
     def outcome() -> Returned:
         """What a driver answers, which reads iterators."""
-        return wrap_value(Rows(iter(value)) if as_iterator and isinstance(value, list) else value)
+        return wrap_value(
+            Rows(iter(value)) if as_iterator and isinstance(value, list) else value
+        )
 
     assert is_plain(call)
     assert take_first_step(call, began, run) == next(execute(call, run, began))
     quick = outcome()
-    result = take_last_step(call, quick, run) or end_of_execution(execute(call, run, began), quick)
-    assert fields_of(result) == fields_of(end_of_execution(execute(call, run, began), outcome()))
+    result = take_last_step(call, quick, run) or end_of_execution(
+        execute(call, run, began), quick
+    )
+    assert fields_of(result) == fields_of(
+        end_of_execution(execute(call, run, began), outcome())
+    )
 
 
 def end_of_execution(execution, outcome):
@@ -70,7 +91,9 @@ def end_of_execution(execution, outcome):
         execution.send("r_1")
     except StopIteration as stop:
         return stop.value.result
-    raise AssertionError("a plain call that returned asks for nothing but to keep its result")
+    raise AssertionError(
+        "a plain call that returned asks for nothing but to keep its result"
+    )
 
 
 def fields_of(result):

@@ -17,7 +17,10 @@ def made(name: str = "pay", **declared) -> FunctionTool:
 
 
 READ, WRITE, UNDECLARED = made(effect="read"), made(effect="write"), made()
-DESTRUCTIVE, ADMIN = made(effect="destructive"), made(effect="write", permission="admin")
+DESTRUCTIVE, ADMIN = (
+    made(effect="destructive"),
+    made(effect="write", permission="admin"),
+)
 ALLOW, ASK, DENY = Decision
 
 
@@ -26,7 +29,8 @@ ALLOW, ASK, DENY = Decision
 
 @pytest.mark.parametrize(("policy", "tool", "decision"), [
     (Policy(), READ, ALLOW),
-    (Policy(), WRITE, ALLOW),                                   # medium risk asks nobody
+    # medium risk asks nobody
+    (Policy(), WRITE, ALLOW),
     (Policy(), UNDECLARED, ALLOW),
     (Policy(), DESTRUCTIVE, ASK),                               # high risk asks
     (Policy(), ADMIN, DENY),                                    # only when granted
@@ -38,7 +42,8 @@ ALLOW, ASK, DENY = Decision
     (Policy(ask_from="medium"), READ, ALLOW),
     (Policy(ask_from="low"), READ, ASK),
     (Policy(ask_from=None), DESTRUCTIVE, ALLOW),
-    (Policy(), made(effect="read", risk="high"), ASK),          # declared risk counts more than the effect
+    # declared risk counts more than the effect
+    (Policy(), made(effect="read", risk="high"), ASK),
     (Policy(), made(effect="destructive", risk="low"), ALLOW),
     (Policy(), made(effect="write", approve=True), ASK),
     (Policy(ask_from=None), made(effect="write", approve=True), ASK),
@@ -54,7 +59,8 @@ def test_permission_and_risk_decide_where_no_rule_does(policy, tool, decision):
     (Policy(), READ, True),
     (Policy("read"), WRITE, False),
     (Policy(), ADMIN, False),
-    (Policy(rules=[Rule(then="deny")]), WRITE, True),           # a rule may depend on the arguments: told when called
+    # a rule may depend on the arguments: told when called
+    (Policy(rules=[Rule(then="deny")]), WRITE, True),
 ])  # fmt: skip
 def test_a_run_sees_what_its_permission_covers(policy, tool, sees):
     assert policy.sees(tool) is sees
@@ -68,15 +74,18 @@ def test_a_run_sees_what_its_permission_covers(policy, tool, sees):
     ([Rule("pay", "ask")], ASK),
     ([Rule("pa?", "deny")], DENY),
     ([Rule("p*", "deny")], DENY),
-    ([Rule("PAY", "deny")], ALLOW),                             # names are told apart by case
+    # names are told apart by case
+    ([Rule("PAY", "deny")], ALLOW),
     ([Rule("refund", "deny")], ALLOW),
     ([Rule("pay", "allow"), Rule("*", "deny")], ALLOW),         # the first that matches
     ([Rule("*", "deny"), Rule("pay", "allow")], DENY),
     ([Rule("pay", "deny", when="amount > 100")], ALLOW),
     ([Rule("pay", "deny", when="amount > 10")], DENY),
-    ([Rule("pay", "ask", when="to == 'me'")], ASK),             # `to` is absent: cannot be told, so it matches
+    # `to` is absent: cannot be told, so it matches
+    ([Rule("pay", "ask", when="to == 'me'")], ASK),
     ([Rule("pay", "deny", when="to > 1")], DENY),
-    ([Rule("pay", "allow", when="to == 'me'"), Rule("pay", "deny")], DENY),  # and an allowing rule does not
+    # and an allowing rule does not
+    ([Rule("pay", "allow", when="to == 'me'"), Rule("pay", "deny")], DENY),
     ([Rule("pay", "deny", when="amount / (amount - amount) > 1")], DENY),
 ])  # fmt: skip
 def test_the_first_rule_that_matches_decides(rules, decision):
@@ -84,25 +93,35 @@ def test_the_first_rule_that_matches_decides(rules, decision):
 
 
 def test_no_rule_grants_a_permission():
-    assert Policy(rules=[Rule("pay", "allow")]).judge(ADMIN, {"amount": 1}).decision is DENY
+    assert (
+        Policy(rules=[Rule("pay", "allow")]).judge(ADMIN, {"amount": 1}).decision
+        is DENY
+    )
 
 
 def test_a_rule_counts_more_than_risk_and_than_the_tool():
     policy = Policy(rules=[Rule("pay", "allow")])
-    assert policy.judge(made(effect="destructive", approve=True), {"amount": 1}).decision is ALLOW
+    assert (
+        policy.judge(made(effect="destructive", approve=True), {"amount": 1}).decision
+        is ALLOW
+    )
 
 
 @pytest.mark.parametrize(("rules", "tool", "required_approvals"), [
     ([Rule("pay", "ask", required_approvals=2)], WRITE, 2),
-    ([Rule("pay", "ask", required_approvals=2)], made(required_approvals=3), 3),  # the larger number holds
+    # the larger number holds
+    ([Rule("pay", "ask", required_approvals=2)], made(required_approvals=3), 3),
     ([Rule("pay", "ask")], made(required_approvals=2), 2),
     ([Rule("pay", "ask", when="amount > 90", required_approvals=2), Rule("pay", "ask")], WRITE, 1),
     ([], made(approve="amount > 10", required_approvals=2), 2),
-    ([], made(required_approvals=2), 2),                                    # without `approve`, it asks each time
+    # without `approve`, it asks each time
+    ([], made(required_approvals=2), 2),
     ([], made(effect="destructive", required_approvals=2), 2),
     ([], DESTRUCTIVE, 1),
 ])  # fmt: skip
-def test_a_rule_and_a_tool_say_how_many_people_must_agree(rules, tool, required_approvals):
+def test_a_rule_and_a_tool_say_how_many_people_must_agree(
+    rules, tool, required_approvals
+):
     verdict = Policy(rules=rules).judge(tool, {"amount": 50})
     assert (verdict.decision, verdict.required_approvals) == (ASK, required_approvals)
 

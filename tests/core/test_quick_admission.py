@@ -36,21 +36,40 @@ def measure(city: str, days: int = 1, share: float = 0.5) -> str:
     return f"{city} {days} {share}"
 
 
-def count(city: str, days: int = 1, share: Literal[1, "all", True] | None = None, exact: bool = False) -> str:
+def count(
+    city: str,
+    days: int = 1,
+    share: Literal[1, "all", True] | None = None,
+    exact: bool = False,
+) -> str:
     """Count something. All of its parameters are such that what fits is what it takes."""
     return f"{city!r} {days!r} {share!r} {exact!r}"
 
 
-VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
-WRITTEN = st.dictionaries(st.sampled_from(["city", "days", "share", "exact"]), VALUES).map(json.dumps)
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.lists(st.integers(), max_size=2)
+)
+WRITTEN = st.dictionaries(
+    st.sampled_from(["city", "days", "share", "exact"]), VALUES
+).map(json.dumps)
 NEARLY_WRITTEN = st.tuples(
-    WRITTEN, st.integers(0, 40), st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"])
+    WRITTEN,
+    st.integers(0, 40),
+    st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"]),
 )
 
 
 @pytest.mark.parametrize("fn", [measure, count])
 @settings(max_examples=500)
-@given(text=WRITTEN | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :]))
+@given(
+    text=WRITTEN
+    | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :])
+)
 def test_what_is_admitted_quickly_is_what_every_check_would_have_admitted(fn, text):
     tool = FunctionTool(fn, effect="read")
     call = ToolCall("1", tool.name, text)
@@ -101,7 +120,9 @@ def of_a_list_by_default(city: str = [1]) -> str: ...
     (count, True), (from_day, False), (of_list, False), (of_model, False), (within, False), (within_by_default, False),
     (of_changed, False), (of_color, False), (of_a_list_by_default, False), (measure, False),
 ])  # fmt: skip
-def test_a_tool_takes_what_fits_as_it_stands_only_where_pydantic_turns_nothing_into_anything(fn, kept):
+def test_a_tool_takes_what_fits_as_it_stands_only_where_pydantic_turns_nothing_into_anything(
+    fn, kept
+):
     assert FunctionTool(fn, effect="read").as_written is kept
 
 
@@ -118,9 +139,13 @@ def test_a_tool_that_binds_or_describes_its_arguments_in_its_own_way_is_asked_to
         def bind(self):
             return lambda arguments: {"city": arguments["city"].upper()}
 
-    described = FunctionTool(count, effect="read", parameters={"type": "object", "properties": {"city": {}}})
+    described = FunctionTool(
+        count, effect="read", parameters={"type": "object", "properties": {"city": {}}}
+    )
     assert not described.as_written
-    admitted = admit_quickly(ToolCall("1", "Loud", '{"city": "Paris"}'), Loud(), Policy())
+    admitted = admit_quickly(
+        ToolCall("1", "Loud", '{"city": "Paris"}'), Loud(), Policy()
+    )
     assert admitted.bound == {"city": "PARIS"}
 
 
@@ -136,10 +161,15 @@ def test_a_validator_that_leaves_the_program_leaves_its_call_to_every_check(erro
     tool = FunctionTool(leaving, effect="read")
     call = ToolCall("1", "leaving", '{"city": "Paris"}')
     assert admit_quickly(call, tool, Policy()) is None
-    assert admit(parse_call(call, Toolset([tool]), "calls"), Policy()).code == Code.INTERNAL_ERROR
+    assert (
+        admit(parse_call(call, Toolset([tool]), "calls"), Policy()).code
+        == Code.INTERNAL_ERROR
+    )
 
 
-@pytest.mark.parametrize(("city", "code"), [("Paris", Code.NOT_PERMITTED), ("Rome", None)])
+@pytest.mark.parametrize(
+    ("city", "code"), [("Paris", Code.NOT_PERMITTED), ("Rome", None)]
+)
 def test_a_policy_of_one_s_own_class_is_asked_about_every_call_and_once(city, code):
     asked = []
 
@@ -160,11 +190,18 @@ def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admit_quickly(condi
         """Look into a file."""
         return f"{path} {days}"
 
-    tool, call = FunctionTool(look_into, effect="read"), ToolCall("1", "look_into", '{"path": "/etc//passwd"}')
-    policy = Policy(rules=[Rule("look_into", "deny", when=condition), Rule("*", "allow")])
+    tool, call = (
+        FunctionTool(look_into, effect="read"),
+        ToolCall("1", "look_into", '{"path": "/etc//passwd"}'),
+    )
+    policy = Policy(
+        rules=[Rule("look_into", "deny", when=condition), Rule("*", "allow")]
+    )
     assert admit_quickly(call, tool, policy) is None
     allowing = Policy(rules=[Rule("*", "allow")])
-    assert admit_quickly(call, tool, allowing) == admit(parse_call(call, Toolset([tool]), "calls"), allowing)
+    assert admit_quickly(call, tool, allowing) == admit(
+        parse_call(call, Toolset([tool]), "calls"), allowing
+    )
 
 
 @pytest.mark.parametrize(("setting", "value"), [
@@ -177,11 +214,16 @@ def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admit_quickly(condi
     ("risk", "high"),
     ("permission", "admin"),
 ])  # fmt: skip
-def test_a_tool_does_not_change_once_a_set_has_it_and_another_has_what_it_is_told(setting, value):
+def test_a_tool_does_not_change_once_a_set_has_it_and_another_has_what_it_is_told(
+    setting, value
+):
     tool, call = reading(), ToolCall("1", "look_up", '{"city": "Paris"}')
     Toolset([tool])
     assert admit_quickly(call, tool, Policy()) is not None
-    with pytest.raises(ToolDefinitionError, match=rf"`{setting}` holds .* `tool.replace\({setting}=...\)`"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=rf"`{setting}` holds .* `tool.replace\({setting}=...\)`",
+    ):
         setattr(tool, setting, value)
     with pytest.raises(ToolDefinitionError, match=f"`{setting}` holds"):
         delattr(tool, setting)
@@ -202,7 +244,11 @@ class ByRule(Particular):
     """Has a rule by inheritance."""
 
     def check_rule(self, bound):
-        return Failure(Code.RULE_VIOLATED, "not Paris") if bound["city"] == "Paris" else None
+        return (
+            Failure(Code.RULE_VIOLATED, "not Paris")
+            if bound["city"] == "Paris"
+            else None
+        )
 
 
 class ByArguments(Particular):
@@ -216,13 +262,25 @@ class ByArguments(Particular):
 
 @pytest.mark.parametrize("tool", [ByRule(), ByArguments()])
 def test_a_tool_class_that_checks_in_its_own_way_is_asked_about_every_call(tool):
-    assert admit_quickly(ToolCall("1", tool.name, '{"city": "Paris"}'), tool, Policy()) is None
-    assert admit_quickly(ToolCall("1", "Particular", '{"city": "Paris"}'), Particular(), Policy()) is not None
+    assert (
+        admit_quickly(ToolCall("1", tool.name, '{"city": "Paris"}'), tool, Policy())
+        is None
+    )
+    assert (
+        admit_quickly(
+            ToolCall("1", "Particular", '{"city": "Paris"}'), Particular(), Policy()
+        )
+        is not None
+    )
 
 
 def test_a_plain_call_is_admit_quickly():
     tool = FunctionTool(measure, effect="read")
-    admitted = admit_quickly(ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'), tool, Policy())
+    admitted = admit_quickly(
+        ToolCall("1", "measure", '{"city": "巴黎", "days": 2, "share": 0.25}'),
+        tool,
+        Policy(),
+    )
     assert admitted is not None
     assert admitted.bound == {"city": "巴黎", "days": 2, "share": 0.25}
 
@@ -246,4 +304,7 @@ def test_a_plain_call_is_admit_quickly():
 )
 def test_a_call_in_which_anybody_else_has_a_say_is_not_admit_quickly(declared, policy):
     tool = FunctionTool(measure, **{"effect": "read", **declared})
-    assert admit_quickly(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy) is None
+    assert (
+        admit_quickly(ToolCall("1", "measure", '{"city": "Paris"}'), tool, policy)
+        is None
+    )

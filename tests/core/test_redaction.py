@@ -36,9 +36,16 @@ def test_a_known_secret_is_found_however_it_is_spelled(text):
     assert text not in told
 
 
-@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=30), st.text(max_size=20))
+@given(
+    st.text(
+        st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=30
+    ),
+    st.text(max_size=20),
+)
 def test_no_known_secret_survives_in_base64_whatever_stands_before_it(secret, before):
-    told = base64.b64encode(f"{before}{secret}".encode("utf-8", "surrogatepass")).decode()
+    told = base64.b64encode(
+        f"{before}{secret}".encode("utf-8", "surrogatepass")
+    ).decode()
     assert Redactor([secret]).text(told) != told
 
 
@@ -110,13 +117,20 @@ def test_a_key_is_known_by_its_prefix_or_the_name_before_it_also_in_disguise(tex
 
 
 def test_a_known_secret_is_found_between_letters_that_nobody_sees():
-    assert Redactor(["correct horse"]).text("it is c\u200borrect \u2060horse, 好") == f"it is {HIDDEN}, 好"
+    assert (
+        Redactor(["correct horse"]).text("it is c\u200borrect \u2060horse, 好")
+        == f"it is {HIDDEN}, 好"
+    )
 
 
 def test_no_invisible_character_hides_a_key():
     unseen = [char for char in map(chr, range(0x80, 0x110000)) if is_unseen(char)]
     redactor = Redactor()
-    missed = [char for char in unseen if redactor.text(f"ghp_{'a' * 10}{char}{'b' * 26}") != HIDDEN]
+    missed = [
+        char
+        for char in unseen
+        if redactor.text(f"ghp_{'a' * 10}{char}{'b' * 26}") != HIDDEN
+    ]
     assert not missed
 
 
@@ -136,10 +150,16 @@ def test_redaction_takes_linear_time_whatever_is_repeated(piece):
 
 
 def test_no_text_of_ordinary_arguments_is_taken_for_a_key():
-    calls = [call for row in rows("bfcl/single_turn.jsonl.gz") for call in row["gold_calls"] or ()]
+    calls = [
+        call
+        for row in rows("bfcl/single_turn.jsonl.gz")
+        for call in row["gold_calls"] or ()
+    ]
     assert len(calls) > 1000
     redactor, taken = Redactor(), []
-    redactor.value(calls, lambda text: taken.append(text) if redactor.text(text) != text else text)
+    redactor.value(
+        calls, lambda text: taken.append(text) if redactor.text(text) != text else text
+    )
     assert taken == []
 
 

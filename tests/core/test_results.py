@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from handrail.calls import Media, Page
-from handrail.core.results import LEAST_RESULT_BYTES, fitting, page, plain, shape, text_of, with_note
+from handrail.core.results import (
+    LEAST_RESULT_BYTES,
+    fitting,
+    page,
+    plain,
+    shape,
+    text_of,
+    with_note,
+)
 from tests.dialects.contract import check_growth
 
 
@@ -32,7 +40,9 @@ class Order(BaseModel):
     due: date
 
 
-class Line(msgspec.Struct, rename="camel", tag_field="kind", tag="line", omit_defaults=True):
+class Line(
+    msgspec.Struct, rename="camel", tag_field="kind", tag="line", omit_defaults=True
+):
     unit_price: Any
     left_out: msgspec.UnsetType | None = msgspec.UNSET
 
@@ -67,17 +77,21 @@ def very_deep():
     ("", ""),
     (None, "null"),
     (True, "true"),
-    ({"城市": "北京"}, '{"城市":"北京"}'),                       # readable, and a third of the escapes
+    # readable, and a third of the escapes
+    ({"城市": "北京"}, '{"城市":"北京"}'),
     ([1, 2.5], "[1,2.5]"),
     ((1, 2), "[1,2]"),
     ({3}, "[3]"),
-    ([float("nan"), float("inf")], '["NaN","Infinity"]'),       # JSON has no such numbers
+    # JSON has no such numbers
+    ([float("nan"), float("inf")], '["NaN","Infinity"]'),
     (b"bytes that are text", '"bytes that are text"'),
-    ([b"\xff\xfe"], '["//4="]'),                                 # and some that are none: base64
+    # and some that are none: base64
+    ([b"\xff\xfe"], '["//4="]'),
     ({"a": (b"\xff\xfe", 1)}, '{"a":["//4=",1]}'),
     (Point(1, 2.0), '{"x":1,"y":2.0}'),
     (Order(id=7, due=date(2026, 3, 1)), '{"id":7,"due":"2026-03-01"}'),
-    (Line(2.5), '{"kind":"line","unitPrice":2.5}'),              # its own JSON, not its attributes
+    # its own JSON, not its attributes
+    (Line(2.5), '{"kind":"line","unitPrice":2.5}'),
     ([Line(Order(id=7, due=date(2026, 3, 1)))], '[{"kind":"line","unitPrice":{"id":7,"due":"2026-03-01"}}]'),
     (Line(Silent()), '{"kind":"line","unitPrice":"<Silent>"}'),
     (Colour.RED, '"red"'),
@@ -86,12 +100,15 @@ def very_deep():
     (UUID(int=7), '"00000000-0000-0000-0000-000000000007"'),
     (Path("/a/b"), '"/a/b"'),
     ({(1, 2): "x", None: "y"}, '{"1,2":"x","None":"y"}'),
-    (1j, '"1j"'),                                                # no JSON form: its repr
+    # no JSON form: its repr
+    (1j, '"1j"'),
     (int, "\"<class 'int'>\""),
-    (object(), '"<object>"'),                                    # and one that says nothing: its class
+    # and one that says nothing: its class
+    (object(), '"<object>"'),
     (Silent(), '"<Silent>"'),                                    # and no repr either
     ([Silent(), 1], '["<Silent>",1]'),
-    ("a\ud800b", "a?b"),                                         # what no wire can carry
+    # what no wire can carry
+    ("a\ud800b", "a?b"),
     (["a\ud800b"], '["a?b"]'),
     (round_and_round(), "[{'again': [...]}]"),
     (very_deep(), "<list>"),
@@ -116,10 +133,15 @@ def test_any_value_becomes_plain_json_or_nothing(value, json_value):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60),
-    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=8), inner, max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=8)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=8)
+    ),
     max_leaves=30,
 )
-LONG_TEXT = st.text(st.sampled_from('ab \n"\\\x01é北😀\ud800'), min_size=1, max_size=40).map(lambda text: text * 50)
+LONG_TEXT = st.text(
+    st.sampled_from('ab \n"\\\x01é北😀\ud800'), min_size=1, max_size=40
+).map(lambda text: text * 50)
 
 
 def long_of(value: st.SearchStrategy) -> st.SearchStrategy:
@@ -127,7 +149,11 @@ def long_of(value: st.SearchStrategy) -> st.SearchStrategy:
     return (
         LONG_TEXT
         | st.lists(value | LONG_TEXT, max_size=60)
-        | st.dictionaries(st.text(max_size=8), value | LONG_TEXT | st.lists(value, max_size=60), max_size=12)
+        | st.dictionaries(
+            st.text(max_size=8),
+            value | LONG_TEXT | st.lists(value, max_size=60),
+            max_size=12,
+        )
         | st.integers(1, 400).map(lambda count: {f"key {n}": n for n in range(count)})
     )
 
@@ -149,7 +175,9 @@ def test_what_is_kept_aside_is_the_whole_text(value):
 
 @settings(max_examples=80, deadline=None)
 @given(text=LONG_TEXT, most_bytes=st.integers(LEAST_RESULT_BYTES, 3000))
-def test_a_text_keeps_its_head_and_its_tail_and_counts_what_is_left_out(text, most_bytes):
+def test_a_text_keeps_its_head_and_its_tail_and_counts_what_is_left_out(
+    text, most_bytes
+):
     shaped = shape(text, most_bytes)
     if not shaped.cut:
         return
@@ -168,25 +196,36 @@ def test_a_text_keeps_its_head_and_its_tail_and_counts_what_is_left_out(text, mo
 def test_a_list_keeps_whole_rows_from_both_ends(rows):
     shaped = shape(rows, 1000)
     kept = json.loads(shaped.text)
-    first, last = map(int, shaped.cut.removeprefix("rows ").split(" of ")[0].split(" to "))
+    first, last = map(
+        int, shaped.cut.removeprefix("rows ").split(" of ")[0].split(" to ")
+    )
     assert kept == plain(rows)[:first] + plain(rows)[last + 1 :]
     assert 0 < len(rows) - 1 - last < first
 
 
 @settings(max_examples=80, deadline=None)
-@given(fields=st.dictionaries(st.sampled_from("abcdef"), st.integers() | st.text("xy北", min_size=400, max_size=900)))
+@given(
+    fields=st.dictionaries(
+        st.sampled_from("abcdef"),
+        st.integers() | st.text("xy北", min_size=400, max_size=900),
+    )
+)
 def test_an_object_keeps_every_key_and_its_short_values(fields):
     shaped = shape(fields, 1000)
     kept = json.loads(shaped.text)
     assert list(kept) == list(fields)
-    assert all(kept[name] == value for name, value in fields.items() if isinstance(value, int))
+    assert all(
+        kept[name] == value for name, value in fields.items() if isinstance(value, int)
+    )
 
 
 def test_a_long_list_in_an_object_keeps_its_first_rows():
     kept = json.loads(shape({"rows": list(range(10_000)), "total": 10_000}, 1000).text)
     assert kept["total"] == 10_000
     assert kept["rows"][:3] == [0, 1, 2]
-    assert kept["rows"][-1] == f"[... {10_000 - len(kept['rows']) + 1} more of 10000 ...]"
+    assert (
+        kept["rows"][-1] == f"[... {10_000 - len(kept['rows']) + 1} more of 10000 ...]"
+    )
 
 
 @pytest.mark.parametrize("value", [
@@ -211,12 +250,20 @@ def test_text_that_json_writes_twice_as_long_still_fits():
 @pytest.mark.parametrize("most_bytes", [0, 1, 100, LEAST_RESULT_BYTES])
 def test_a_smaller_budget_than_the_least_is_the_least(most_bytes):
     assert shape("x" * LEAST_RESULT_BYTES, most_bytes).text == "x" * LEAST_RESULT_BYTES
-    assert len(shape("x" * (LEAST_RESULT_BYTES + 1), most_bytes).text) <= LEAST_RESULT_BYTES
+    assert (
+        len(shape("x" * (LEAST_RESULT_BYTES + 1), most_bytes).text)
+        <= LEAST_RESULT_BYTES
+    )
 
 
 def test_an_iterator_beside_a_value_without_json_is_read_once():
-    assert fitting({"rows": (n for n in range(3)), "by": Silent()}, 1000) == '{"rows":[0,1,2],"by":"<Silent>"}'
-    assert [fitting(value, 1000) for value in (Page([1]), [Media("image/png", b"1")])] == [None, None]
+    assert (
+        fitting({"rows": (n for n in range(3)), "by": Silent()}, 1000)
+        == '{"rows":[0,1,2],"by":"<Silent>"}'
+    )
+    assert [
+        fitting(value, 1000) for value in (Page([1]), [Media("image/png", b"1")])
+    ] == [None, None]
 
 
 def test_a_generator_is_read_once():
@@ -231,9 +278,11 @@ def test_a_generator_is_read_once():
 @pytest.mark.parametrize(("value", "told"), [
     ({"id": 7}, '{"id":7,"note":"told"}'),
     ({}, '{"note":"told"}'),
-    ({"note": "mine"}, '{"note":"mine"}\n[note: told]'),          # the tool's own note stays
+    # the tool's own note stays
+    ({"note": "mine"}, '{"note":"mine"}\n[note: told]'),
     ([1], "[1]\n[note: told]"),
-    ('{"a": 1}', '{"a": 1}\n[note: told]'),                       # a text that spells JSON is a text
+    # a text that spells JSON is a text
+    ('{"a": 1}', '{"a": 1}\n[note: told]'),
     ("text", "text\n[note: told]"),
 ])  # fmt: skip
 def test_a_note_is_one_more_field_or_one_more_line(value, told):
@@ -266,11 +315,21 @@ def test_whoever_follows_next_reads_the_whole_text(text, limit):
 
 
 def test_a_page_says_where_it_stands():
-    assert page("abcdef", 2, 3) == {"text": "cde", "offset": 2, "total_characters": 6, "next": 5}
+    assert page("abcdef", 2, 3) == {
+        "text": "cde",
+        "offset": 2,
+        "total_characters": 6,
+        "next": 5,
+    }
 
 
 def test_a_page_beyond_the_end_is_empty():
-    assert page("abc", 99, 3) == {"text": "", "offset": 99, "total_characters": 3, "next": None}
+    assert page("abc", 99, 3) == {
+        "text": "",
+        "offset": 99,
+        "total_characters": 3,
+        "next": None,
+    }
 
 
 def test_whoever_follows_next_reads_every_matching_line():
@@ -289,10 +348,18 @@ def test_a_pattern_that_is_nowhere_matches_nothing():
 
 
 def test_whoever_looks_for_a_row_of_a_long_table_finds_each_that_has_the_words():
-    rows = [{"order": f"A-{n:05}", "state": "late" if n % 1000 == 0 else "paid"} for n in range(5000)]
+    rows = [
+        {"order": f"A-{n:05}", "state": "late" if n % 1000 == 0 else "paid"}
+        for n in range(5000)
+    ]
     answer = page(shape(rows).whole, 0, 8000, "late")
     assert answer["matches"] == len(answer["text"].split("\n")) == 5
-    assert all(f"A-{n:05}" in line for n, line in zip(range(0, 5000, 1000), answer["text"].split("\n"), strict=True))
+    assert all(
+        f"A-{n:05}" in line
+        for n, line in zip(
+            range(0, 5000, 1000), answer["text"].split("\n"), strict=True
+        )
+    )
 
 
 def test_what_stands_near_is_shown_with_it_and_once():
@@ -307,7 +374,11 @@ def test_of_a_very_long_line_only_what_stands_around_the_pattern_is_shown():
 
 def matching_by_lines(text, offset, most, pattern):
     """What a page of matches shows, by splitting the text whole."""
-    lines = [f"{number}: {line}" for number, line in enumerate(text.split("\n")) if pattern in line]
+    lines = [
+        f"{number}: {line}"
+        for number, line in enumerate(text.split("\n"))
+        if pattern in line
+    ]
     return "\n".join(lines[offset : offset + most]), len(lines)
 
 
@@ -318,7 +389,9 @@ def matching_by_lines(text, offset, most, pattern):
 )
 def test_a_page_of_matches_is_that_of_the_lines_with_the_pattern(text, pattern, offset):
     found = page(text, offset, 160, pattern)
-    assert (found["text"], found["matches"]) == matching_by_lines(text, offset, 2, pattern)
+    assert (found["text"], found["matches"]) == matching_by_lines(
+        text, offset, 2, pattern
+    )
     assert found["next"] == (offset + 2 if offset + 2 < found["matches"] else None)
 
 

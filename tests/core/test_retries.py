@@ -37,7 +37,9 @@ def like(name: str, *bases: type) -> Exception:
 
 def answered(status: int, **headers: str) -> Exception:
     request = httpx2.Request("POST", "https://pay.example/refunds")
-    return httpx2.HTTPStatusError("canary", request=request, response=httpx2.Response(status, headers=headers))
+    return httpx2.HTTPStatusError(
+        "canary", request=request, response=httpx2.Response(status, headers=headers)
+    )
 
 
 # ---------------------------------------------------------------------- exceptions
@@ -46,45 +48,62 @@ def answered(status: int, **headers: str) -> Exception:
 @pytest.mark.parametrize("kind", [ToolError, NoEffect])
 @pytest.mark.parametrize("code", sorted(ONLY_OURS))
 def test_what_only_handrail_says_a_tool_says_in_words_and_not_by_code(code, kind):
-    error = kind(str(code), "Words.", suggestion="Do.", retryable=True, details=[{"n": 1}])
+    error = kind(
+        str(code), "Words.", suggestion="Do.", retryable=True, details=[{"n": 1}]
+    )
     told = diagnose(Raised(error), "pay", 30.0).failure
-    assert told == Failure(Code.TOOL_ERROR, "Words.", "Do.", retryable=True, details=({"n": 1},))
+    assert told == Failure(
+        Code.TOOL_ERROR, "Words.", "Do.", retryable=True, details=({"n": 1},)
+    )
     assert error.failure.code == code
 
 
 @pytest.mark.parametrize(("error", "code", "passing", "no_effect"), [
-    (ConnectionRefusedError(), Code.UNAVAILABLE, True, True),            # nobody took the request
+    # nobody took the request
+    (ConnectionRefusedError(), Code.UNAVAILABLE, True, True),
     (socket.gaierror(-2, "name unknown"), Code.UNAVAILABLE, True, True),
     (httpx2.ConnectError("canary"), Code.UNAVAILABLE, True, True),
     (httpx2.ConnectTimeout("canary"), Code.UNAVAILABLE, True, True),
-    (httpx2.PoolTimeout("canary"), Code.UNAVAILABLE, True, True),        # no connection was free
+    # no connection was free
+    (httpx2.PoolTimeout("canary"), Code.UNAVAILABLE, True, True),
     (like("NewConnectionError"), Code.UNAVAILABLE, True, True),          # urllib3
     (like("ClientConnectorError", OSError), Code.UNAVAILABLE, True, True),  # aiohttp
-    (like("ConnectTimeout", like("ConnectionError", OSError).__class__), Code.UNAVAILABLE, True, True),  # requests
+    # requests
+    (like("ConnectTimeout", like("ConnectionError", OSError).__class__), Code.UNAVAILABLE, True, True),
     (urllib.error.URLError(ConnectionRefusedError()), Code.UNAVAILABLE, True, True),
-    (TimeoutError(), Code.TIMEOUT, True, False),                         # it may have arrived
+    # it may have arrived
+    (TimeoutError(), Code.TIMEOUT, True, False),
     (httpx2.ReadTimeout("canary"), Code.TIMEOUT, True, False),
     (httpx2.WriteTimeout("canary"), Code.TIMEOUT, True, False),
-    (like("ServerTimeoutError", like("ServerConnectionError").__class__), Code.TIMEOUT, True, False),  # aiohttp
+    # aiohttp
+    (like("ServerTimeoutError", like("ServerConnectionError").__class__), Code.TIMEOUT, True, False),
     (urllib.error.URLError(TimeoutError()), Code.TIMEOUT, True, False),
-    (ConnectionResetError(), Code.UNAVAILABLE, True, False),             # broken off after sending, perhaps
+    # broken off after sending, perhaps
+    (ConnectionResetError(), Code.UNAVAILABLE, True, False),
     (BrokenPipeError(), Code.UNAVAILABLE, True, False),
     (httpx2.ReadError("canary"), Code.UNAVAILABLE, True, False),
     (httpx2.RemoteProtocolError("canary"), Code.UNAVAILABLE, True, False),
     (like("ConnectionError", OSError), Code.UNAVAILABLE, True, False),   # requests
     (like("ServerDisconnectedError"), Code.UNAVAILABLE, True, False),    # aiohttp
-    (ModelError("canary"), Code.UNAVAILABLE, False, False),              # a tool that asks a model
-    (StoreUnavailable("canary"), Code.UNAVAILABLE, True, False),         # a tool with a ledger of its own
-    (ValueError("canary"), Code.INTERNAL_ERROR, False, False),           # a bug: nobody knows how far it came
+    # a tool that asks a model
+    (ModelError("canary"), Code.UNAVAILABLE, False, False),
+    # a tool with a ledger of its own
+    (StoreUnavailable("canary"), Code.UNAVAILABLE, True, False),
+    # a bug: nobody knows how far it came
+    (ValueError("canary"), Code.INTERNAL_ERROR, False, False),
     (KeyError("canary"), Code.INTERNAL_ERROR, False, False),
     (FileNotFoundError("canary"), Code.INTERNAL_ERROR, False, False),
     (ToolDefinitionError("canary"), Code.INTERNAL_ERROR, False, False),
-    (ToolError("MINE", "Mine."), "MINE", False, False),                  # worded, and nothing said of its effect
-    (ToolError("MINE", "Mine.", retryable=True), "MINE", True, True),    # whoever says `again` says `nothing happened`
+    # worded, and nothing said of its effect
+    (ToolError("MINE", "Mine."), "MINE", False, False),
+    # whoever says `again` says `nothing happened`
+    (ToolError("MINE", "Mine.", retryable=True), "MINE", True, True),
     (NoEffect("MINE", "Mine."), "MINE", False, True),
     (NoEffect("MINE", "Mine.", retryable=True), "MINE", True, True),
 ])  # fmt: skip
-def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(error, code, passing, no_effect):
+def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(
+    error, code, passing, no_effect
+):
     assert known_of(error) == (code, passing, no_effect)
 
 
@@ -93,8 +112,10 @@ def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(e
     (401, Code.INTERNAL_ERROR, False, True),
     (403, Code.INTERNAL_ERROR, False, True),
     (404, Code.INTERNAL_ERROR, False, True),
-    (408, Code.UNAVAILABLE, True, False),         # the server gave up waiting, perhaps after it had begun
-    (409, Code.INTERNAL_ERROR, False, False),     # a conflict, perhaps with our own earlier request
+    # the server gave up waiting, perhaps after it had begun
+    (408, Code.UNAVAILABLE, True, False),
+    # a conflict, perhaps with our own earlier request
+    (409, Code.INTERNAL_ERROR, False, False),
     (422, Code.INTERNAL_ERROR, False, True),
     (425, Code.UNAVAILABLE, True, False),
     (429, Code.RATE_LIMITED, True, True),         # refused before it was looked at
@@ -105,9 +126,12 @@ def test_an_exception_tells_whether_it_may_pass_and_whether_something_happened(e
     (504, Code.UNAVAILABLE, True, False),
     (529, Code.UNAVAILABLE, True, False),         # overloaded, as Anthropic says it
     (302, Code.INTERNAL_ERROR, False, False),
-    (200, Code.INTERNAL_ERROR, False, False),     # it was done, and the answer could not be used
+    # it was done, and the answer could not be used
+    (200, Code.INTERNAL_ERROR, False, False),
 ])  # fmt: skip
-def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(status, code, passing, no_effect):
+def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(
+    status, code, passing, no_effect
+):
     assert known_of(answered(status)) == (code, passing, no_effect)
 
 
@@ -115,22 +139,31 @@ def test_a_status_tells_whether_it_may_pass_and_whether_something_happened(statu
     ConnectionRefusedError(), socket.gaierror(-2, "name unknown"), httpx2.ConnectError("canary"),
     httpx2.PoolTimeout("canary"), urllib.error.URLError(ConnectionRefusedError()), answered(404), answered(429),
 ])  # fmt: skip
-def test_where_there_may_have_been_other_requests_the_one_that_failed_says_nothing_of_them(error):
+def test_where_there_may_have_been_other_requests_the_one_that_failed_says_nothing_of_them(
+    error,
+):
     code, passing, _ = known_of(error)
     assert known_of(error, one_request=False) == (code, passing, False)
 
 
-@pytest.mark.parametrize("error", [NoEffect("MINE", "Mine."), ToolError("MINE", "Mine.", retryable=True)])
-def test_the_author_s_word_that_nothing_happened_holds_however_many_requests_there_were(error):
+@pytest.mark.parametrize(
+    "error", [NoEffect("MINE", "Mine."), ToolError("MINE", "Mine.", retryable=True)]
+)
+def test_the_author_s_word_that_nothing_happened_holds_however_many_requests_there_were(
+    error,
+):
     assert known_of(error, one_request=False)[2]
 
 
 @pytest.mark.parametrize("error", [
     answered(503),
     urllib.error.HTTPError("https://pay.example", 503, "canary", Message(), None),
-    type("APIStatusError", (Exception,), {"status_code": 503})(),                     # SDKs of providers
-    type("ClientResponseError", (Exception,), {"status": 503, "headers": None})(),    # aiohttp
-    type("HTTPError", (Exception,), {"response": SimpleNamespace(status_code=503, headers=7)})(),  # requests
+    # SDKs of providers
+    type("APIStatusError", (Exception,), {"status_code": 503})(),
+    # aiohttp
+    type("ClientResponseError", (Exception,), {"status": 503, "headers": None})(),
+    # requests
+    type("HTTPError", (Exception,), {"response": SimpleNamespace(status_code=503, headers=7)})(),
     ModelError("canary", status=503),
 ])  # fmt: skip
 def test_a_status_is_found_where_http_libraries_keep_it(error):
@@ -138,7 +171,10 @@ def test_a_status_is_found_where_http_libraries_keep_it(error):
 
 
 def test_a_service_that_answered_is_not_said_to_be_out_of_reach():
-    said = [diagnose(Raised(error), "pay", 30.0).failure.message for error in (answered(503), ConnectionRefusedError())]
+    said = [
+        diagnose(Raised(error), "pay", 30.0).failure.message
+        for error in (answered(503), ConnectionRefusedError())
+    ]
     assert said == [
         "The service behind `pay` answered with HTTP 503.", "The service behind `pay` cannot be reached just now.",
     ]  # fmt: skip
@@ -146,18 +182,25 @@ def test_a_service_that_answered_is_not_said_to_be_out_of_reach():
 
 @pytest.mark.parametrize("status", [0, 7, 600, 1205, "503", None, True])
 def test_a_number_that_is_no_http_status_is_not_taken_for_one(status):
-    assert known_of(type("DatabaseError", (Exception,), {"status": status})()) == (Code.INTERNAL_ERROR, False, False)
+    assert known_of(type("DatabaseError", (Exception,), {"status": status})()) == (
+        Code.INTERNAL_ERROR,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(("end", "code", "passing", "no_effect"), [
     (Unfinished(End.NOT_STARTED), Code.TIMEOUT, True, True),
-    (Unfinished(End.STOPPED), Code.TIMEOUT, True, False),           # what it did until then may have taken effect
+    # what it did until then may have taken effect
+    (Unfinished(End.STOPPED), Code.TIMEOUT, True, False),
     (Unfinished(End.RUNNING_ON), Code.TIMEOUT, True, False),
     (Unfinished(End.NOT_STARTED, cancelled=True), Code.CANCELLED, False, True),
     (Unfinished(End.STOPPED, cancelled=True), Code.CANCELLED, False, False),
     (Unfinished(End.RUNNING_ON, cancelled=True), Code.CANCELLED, False, False),
 ])  # fmt: skip
-def test_a_deadline_tells_whether_it_may_pass_and_whether_something_happened(end, code, passing, no_effect):
+def test_a_deadline_tells_whether_it_may_pass_and_whether_something_happened(
+    end, code, passing, no_effect
+):
     assert known_of(end) == (code, passing, no_effect)
 
 
@@ -196,11 +239,14 @@ def test_a_bug_stays_a_bug_when_it_is_verified_that_nothing_happened():
 @pytest.mark.parametrize(("said", "seconds"), [
     ("120", 120.0),
     ("0", 0.0),
-    ("1.5", 1.5),                                         # not by the letter of the RFC, but sent
+    # not by the letter of the RFC, but sent
+    ("1.5", 1.5),
     ("-5", 0.0),
-    ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),              # the example of RFC 9110, one minute before the next day
+    # the example of RFC 9110, one minute before the next day
+    ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),
     ("Fri, 31 Dec 1999 23:00:00 GMT", 0.0),               # long past
-    ("Friday, 31-Dec-99 23:59:59 GMT", 59.0),             # RFC 850, which a recipient must still read
+    # RFC 850, which a recipient must still read
+    ("Friday, 31-Dec-99 23:59:59 GMT", 59.0),
     ("", None),
     (None, None),
     ("soon", None),
@@ -213,7 +259,9 @@ def test_retry_after_is_seconds_or_a_date(said, seconds):
     assert retry_after_s(said, now=946684740.0) == seconds  # 1999-12-31 23:59:00 UTC
 
 
-@given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .*"))
+@given(
+    st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ .*")
+)
 def test_whatever_retry_after_says_it_is_a_wait_or_nothing(said):
     wait_s = retry_after_s(said, now=0.0)
     assert wait_s is None or 0 <= wait_s < float("inf")
@@ -239,4 +287,6 @@ def test_the_wait_doubles_up_to_its_ceiling(attempt, ceiling_s):
 @given(attempt=st.integers(2, 10_000), jitter=st.floats(0, 1))
 def test_the_jitter_spreads_the_whole_wait(attempt, jitter):
     backoff = Backoff(first_s=0.5, most_s=60)
-    assert backoff.before(attempt, jitter) == pytest.approx(jitter * backoff.before(attempt, 1.0))
+    assert backoff.before(attempt, jitter) == pytest.approx(
+        jitter * backoff.before(attempt, 1.0)
+    )

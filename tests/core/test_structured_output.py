@@ -16,7 +16,14 @@ import handrail as hr
 from handrail.core import structured_output
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken, AskedOtherwise
-from handrail.messages import AssistantMessage, Output, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Output,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 from handrail.testing import WIRES, Fault, ScriptedModel, ScriptedServer, call
 
 WAYS = ("native", "tool", "prompt")
@@ -42,7 +49,11 @@ async def get_weather(city: str) -> dict:
 
 def said(way, answer, tool="answer"):
     """What a model says that answers in a way."""
-    return call(tool, **answer) if way == "tool" else json.dumps(answer, ensure_ascii=False)
+    return (
+        call(tool, **answer)
+        if way == "tool"
+        else json.dumps(answer, ensure_ascii=False)
+    )
 
 
 def refusals(driver):
@@ -55,9 +66,13 @@ def refusals(driver):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wire", WIRES)
 def test_one_class_is_answered_on_every_wire_in_every_way(drive, wire, way):
-    with ScriptedServer([call("get_weather", city="北京"), said(way, COLD), said(way, GOOD)], wire=wire) as server:
+    with ScriptedServer(
+        [call("get_weather", city="北京"), said(way, COLD), said(way, GOOD)], wire=wire
+    ) as server:
         driver = drive([get_weather])
-        run = driver.run("How warm is it?", model=server.model, output=hr.Form(Report, by=way))
+        run = driver.run(
+            "How warm is it?", model=server.model, output=hr.Form(Report, by=way)
+        )
     assert (run.status, run.output) == ("done", Report(city="北京", celsius=21.5))
     assert json.loads(run.text) == GOOD
     assert [event.way for event in driver.told(AnswerTaken)] == [way]
@@ -74,10 +89,13 @@ def test_the_way_is_chosen_by_what_the_wire_can_do(drive, wire):
 
 @pytest.mark.parametrize(("model", "way"), [
     (hr.dialect("openai-chat"), "native"),
-    (hr.dialect("openai-compatible"), "prompt"),   # some ignore `response_format` in silence
+    # some ignore `response_format` in silence
+    (hr.dialect("openai-compatible"), "prompt"),
     (ScriptedModel([]), "prompt"),
 ])  # fmt: skip
-def test_a_dialect_says_which_way_suits_it_and_others_are_told_in_the_prompt(model, way):
+def test_a_dialect_says_which_way_suits_it_and_others_are_told_in_the_prompt(
+    model, way
+):
     assert structured_output.way_of(model) == way
 
 
@@ -150,7 +168,8 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
     (Point, {"x": 1, "when": "2026-11-21"}, Point(1, date(2026, 11, 21))),
     (Entry, {"name": "a"}, {"name": "a"}),
     (Node, {"name": "a", "inner": [{"name": "b"}]}, Node(name="a", inner=[Node(name="b")])),
-    (list[int], {"value": [1, 2]}, [1, 2]),           # no object: it stands under one name
+    # no object: it stands under one name
+    (list[int], {"value": [1, 2]}, [1, 2]),
     (Colour, {"value": "red"}, Colour.RED),
     (Literal["yes", "no"], {"value": "no"}, "no"),
     (int | None, {"value": None}, None),
@@ -163,19 +182,28 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 ])  # fmt: skip
 @pytest.mark.parametrize("way", WAYS)
 def test_a_form_is_any_type_that_json_can_hold(drive, way, form, spoken, value):
-    run = drive([]).run("?", model=ScriptedModel([said(way, spoken)]), output=hr.Form(form, by=way))
+    run = drive([]).run(
+        "?", model=ScriptedModel([said(way, spoken)]), output=hr.Form(form, by=way)
+    )
     assert (run.status, run.output) == ("done", value)
     assert type(run.output) is type(value)
 
 
-@pytest.mark.parametrize("form", [Report, list[int], Point, SCHEMA, {"type": "string"}, Node, Report | Entry])
+@pytest.mark.parametrize(
+    "form", [Report, list[int], Point, SCHEMA, {"type": "string"}, Node, Report | Entry]
+)
 def test_what_the_model_is_told_is_one_closed_object(form):
     schema = structured_output.plan(form).schema
     assert (schema["type"], "properties" in schema) == ("object", True)
 
 
-@pytest.mark.parametrize("form", [object(), Opaque, {"type": "nonsense"}, {"type": "object", "properties": 3}])
-def test_a_form_that_cannot_be_described_is_refused_before_the_model_is_asked(drive, form):
+@pytest.mark.parametrize(
+    "form",
+    [object(), Opaque, {"type": "nonsense"}, {"type": "object", "properties": 3}],
+)
+def test_a_form_that_cannot_be_described_is_refused_before_the_model_is_asked(
+    drive, form
+):
     model = ScriptedModel(["?"])
     with pytest.raises(hr.ConfigError, match="cannot be described to a model"):
         drive([]).run("?", model=model, output=form)
@@ -203,9 +231,11 @@ class Even(BaseModel):
 
 @pytest.mark.parametrize(("form", "text", "told"), [
     (Report, '{"city": "Oslo"}', "`celsius` is required"),
-    (Report, '{"city": 1, "celsius": "warm"}', "`city`"),                # both fields are named
+    # both fields are named
+    (Report, '{"city": 1, "celsius": "warm"}', "`city`"),
     (Report, '{"city": 1, "celsius": "warm"}', "`celsius`"),
-    (Report, '{"city": "Oslo", "celsius": 1, "kelvin": 2}', "`kelvin`"),  # never dropped in silence
+    # never dropped in silence
+    (Report, '{"city": "Oslo", "celsius": 1, "kelvin": 2}', "`kelvin`"),
     (Even, '{"n": 3}', "an odd number"),
     (Report, "It is warm.", "The answer cannot be read"),
     (Report, "", "It was empty"),
@@ -214,7 +244,9 @@ class Even(BaseModel):
 ])  # fmt: skip
 def test_an_answer_that_does_not_fit_goes_back_with_the_reason(drive, form, text, told):
     model = ScriptedModel([text, "?"])
-    run = drive([]).run("?", model=model, output=hr.Form(form, by="native", max_attempts=2))
+    run = drive([]).run(
+        "?", model=model, output=hr.Form(form, by="native", max_attempts=2)
+    )
     spoken = model.requests[1].messages[-1]
     assert isinstance(spoken, UserMessage)
     assert told in spoken.text
@@ -223,7 +255,9 @@ def test_an_answer_that_does_not_fit_goes_back_with_the_reason(drive, form, text
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_never_fits_the_form_ends_the_run_with_a_reason_and_keeps_its_text(drive, way):
+def test_a_model_that_never_fits_the_form_ends_the_run_with_a_reason_and_keeps_its_text(
+    drive, way
+):
     driver = drive([])
     model = ScriptedModel([said(way, COLD)])
     run = driver.run("?", model=model, output=hr.Form(Report, by=way))
@@ -241,12 +275,16 @@ def test_a_model_that_never_fits_the_form_ends_the_run_with_a_reason_and_keeps_i
     (Turn('{"city": "Oslo"', finish="error"), "failed"),
 ])  # fmt: skip
 def test_an_answer_that_is_none_ends_the_run_as_without_a_form(drive, turn, status):
-    run = drive([]).run("?", model=ScriptedModel([turn]), output=hr.Form(Report, by="native"))
+    run = drive([]).run(
+        "?", model=ScriptedModel([turn]), output=hr.Form(Report, by="native")
+    )
     assert (run.status, run.output, run.text) == (status, None, turn.text)
 
 
 def test_the_budget_ends_a_run_before_its_attempts_do(drive):
-    run = drive([]).run("?", model=ScriptedModel(["no"]), output=Report, budget=hr.Budget(turns=2))
+    run = drive([]).run(
+        "?", model=ScriptedModel(["no"]), output=Report, budget=hr.Budget(turns=2)
+    )
     assert (run.status, run.text) == ("budget", "no")
 
 
@@ -267,7 +305,9 @@ def test_the_budget_ends_a_run_before_its_attempts_do(drive):
     ('{"n" 1}', None, None),                      # a guess is a guess in every way
     ('{"n": 1} or {"n": 2}', None, None),
 ])  # fmt: skip
-def test_words_around_an_answer_are_passed_over_only_where_the_form_was_told_in_the_prompt(text, native, prompt):
+def test_words_around_an_answer_are_passed_over_only_where_the_form_was_told_in_the_prompt(
+    text, native, prompt
+):
     plan = structured_output.plan(SCHEMA)
     for words_around, repairs in ((False, native), (True, prompt)):
         read = plan.read(text, words_around=words_around)
@@ -275,7 +315,23 @@ def test_words_around_an_answer_are_passed_over_only_where_the_form_was_told_in_
 
 
 PIECES = st.sampled_from(
-    ["{", "}", "[", '"n"', ":", " 1", "```", "json", "<think>", "</think>", "Sure", ",", "\n", "'", "\\"]
+    [
+        "{",
+        "}",
+        "[",
+        '"n"',
+        ":",
+        " 1",
+        "```",
+        "json",
+        "<think>",
+        "</think>",
+        "Sure",
+        ",",
+        "\n",
+        "'",
+        "\\",
+    ]
 )
 
 
@@ -308,7 +364,9 @@ def test_a_validator_that_breaks_on_an_answer_does_not_break_the_run(drive, capl
 def test_what_was_mended_in_an_answer_is_told(drive):
     driver = drive([])
     driver.run("?", model=ScriptedModel(["Sure: {'n': 1}"]), output=SCHEMA)
-    assert [event.repairs for event in driver.told(AnswerTaken)] == [("text_before", "single_quotes")]
+    assert [event.repairs for event in driver.told(AnswerTaken)] == [
+        ("text_before", "single_quotes")
+    ]
 
 
 # ---------------------------------------------------------------------- beside tools
@@ -320,10 +378,15 @@ def test_the_tool_that_stands_for_the_answer_takes_a_name_that_is_free(drive):
     run = drive([mine]).run("?", model=model, output=hr.Form(Report, by="tool"))
     assert run.output == Report(**GOOD)
     assert [tool.name for tool in model.requests[0].tools] == ["answer", "answer_2"]
-    assert [m.result.text for m in run.messages if isinstance(m, ToolMessage)] == ["mine", "The answer is taken."]
+    assert [m.result.text for m in run.messages if isinstance(m, ToolMessage)] == [
+        "mine",
+        "The answer is taken.",
+    ]
 
 
-@pytest.mark.parametrize(("tools", "choice"), [([], "answer"), ([get_weather], "required")])
+@pytest.mark.parametrize(
+    ("tools", "choice"), [([], "answer"), ([get_weather], "required")]
+)
 def test_a_model_is_made_to_call_the_answer_or_another_tool(drive, tools, choice):
     model = ScriptedModel([call("answer", **GOOD)])
     drive(tools).run("?", model=model, output=hr.Form(Report, by="tool"))
@@ -334,27 +397,38 @@ def test_an_answer_beside_calls_is_not_taken_and_the_calls_are_carried_out(drive
     both = [call("answer", **GOOD), call("get_weather", city="北京")]
     model = ScriptedModel([both, call("answer", **GOOD)])
     run = drive([get_weather]).run("?", model=model, output=hr.Form(Report, by="tool"))
-    results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    results = [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
     assert [result.call_id for result in results[:2]] == [each.id for each in both]
-    assert (results[0].failure.code, results[1].value["city"]) == (Code.RULE_VIOLATED, "北京")
+    assert (results[0].failure.code, results[1].value["city"]) == (
+        Code.RULE_VIOLATED,
+        "北京",
+    )
     assert (run.status, run.output, run.spent.calls) == ("done", Report(**GOOD), 1)
 
 
 def test_a_call_that_waits_for_a_person_outweighs_an_answer_beside_it(drive):
     drop = hr.FunctionTool(lambda: 1, name="drop", effect="destructive")
     model = ScriptedModel([[call("answer", **GOOD), call("drop")]])
-    run = drive([drop]).run("?", model=model, output=hr.Form(Report, by="tool", max_attempts=1))
+    run = drive([drop]).run(
+        "?", model=model, output=hr.Form(Report, by="tool", max_attempts=1)
+    )
     assert run.status == "waiting"
 
 
 def test_an_answer_spends_none_of_the_run_s_calls(drive):
     model = ScriptedModel([call("get_weather", city="北京"), call("answer", **GOOD)])
-    run = drive([get_weather]).run("?", model=model, output=hr.Form(Report, by="tool"), budget=hr.Budget(calls=1))
+    run = drive([get_weather]).run(
+        "?", model=model, output=hr.Form(Report, by="tool"), budget=hr.Budget(calls=1)
+    )
     assert (run.status, run.spent.calls) == ("done", 1)
 
 
 def test_a_text_of_the_form_is_taken_where_a_call_was_asked_for(drive):
-    run = drive([]).run("?", model=ScriptedModel([json.dumps(GOOD)]), output=hr.Form(Report, by="tool"))
+    run = drive([]).run(
+        "?", model=ScriptedModel([json.dumps(GOOD)]), output=hr.Form(Report, by="tool")
+    )
     assert run.output == Report(**GOOD)
 
 
@@ -375,7 +449,9 @@ def test_a_conversation_goes_on_after_an_answer_by_a_tool(drive):
     ]  # fmt: skip
 
 
-def test_the_prompt_tells_the_form_in_the_one_system_message_and_the_run_keeps_its_own(drive):
+def test_the_prompt_tells_the_form_in_the_one_system_message_and_the_run_keeps_its_own(
+    drive,
+):
     model = ScriptedModel([said("prompt", GOOD)])
     run = drive([]).run("?", model=model, system="Be brief.", output=Report)
     system = model.requests[0].messages[0]
@@ -387,7 +463,12 @@ def test_the_prompt_tells_the_form_in_the_one_system_message_and_the_run_keeps_i
 # ---------------------------------------------------------------------- a server that refuses
 
 
-REFUSED = Fault(400, json.dumps({"error": {"message": "response_format is not supported", "type": "invalid"}}))
+REFUSED = Fault(
+    400,
+    json.dumps(
+        {"error": {"message": "response_format is not supported", "type": "invalid"}}
+    ),
+)
 
 
 class Native:
@@ -418,26 +499,35 @@ def test_a_server_that_refuses_one_way_is_asked_in_the_next(drive, faults, ways)
         run = driver.run("?", model=natively(driver, server), output=Report)
     assert (run.status, run.output) == ("done", Report(**GOOD))
     assert [(event.way, event.now) for event in driver.told(AskedOtherwise)] == ways
-    assert ["response_format" in body for body in server.requests] == [True] + [False] * len(faults)
+    assert ["response_format" in body for body in server.requests] == [True] + [
+        False
+    ] * len(faults)
 
 
 def test_a_server_that_refuses_every_way_ends_the_run_with_its_reason(drive):
     driver = drive([])
     with ScriptedServer(["?"], faults=[REFUSED] * 9) as server:
         run = driver.run("?", model=natively(driver, server), output=Report)
-    assert (run.status, "response_format is not supported" in run.reason) == ("failed", True)
+    assert (run.status, "response_format is not supported" in run.reason) == (
+        "failed",
+        True,
+    )
     assert len(server.requests) == 3
 
 
 def test_a_way_that_the_engineer_chose_is_not_left(drive):
     with ScriptedServer(["?"], faults=[REFUSED]) as server:
-        run = drive([]).run("?", model=server.model, output=hr.Form(Report, by="native"))
+        run = drive([]).run(
+            "?", model=server.model, output=hr.Form(Report, by="native")
+        )
     assert (run.status, len(server.requests)) == ("failed", 1)
 
 
 def test_a_refusal_after_an_answer_in_that_way_is_about_something_else(drive):
     driver = drive([get_weather])
-    with ScriptedServer([call("get_weather", city="Oslo"), "?"], faults=[None, REFUSED]) as server:
+    with ScriptedServer(
+        [call("get_weather", city="Oslo"), "?"], faults=[None, REFUSED]
+    ) as server:
         run = driver.run("?", model=natively(driver, server), output=Report)
     assert (run.status, len(server.requests)) == ("failed", 2)
 
@@ -446,7 +536,9 @@ def test_a_refusal_after_an_answer_in_that_way_is_about_something_else(drive):
 
 
 def test_a_run_s_document_holds_the_value_as_json(drive):
-    run = drive([]).run("?", model=ScriptedModel(['{"x": 1, "when": "2026-11-21"}']), output=Point)
+    run = drive([]).run(
+        "?", model=ScriptedModel(['{"x": 1, "when": "2026-11-21"}']), output=Point
+    )
     assert run.as_json()["output"] == {"x": 1, "when": "2026-11-21"}
     assert "output" not in drive([]).run("?", model=ScriptedModel(["hi"])).as_json()
 
@@ -463,9 +555,13 @@ def test_openai_s_strict_mode_is_asked_for_where_it_can_say_all_of_the_schema():
     assert (strict["name"], strict["strict"], strict["schema"]["required"]) == (
         "Report", True, ["city", "celsius", "note"],
     )  # fmt: skip
-    asked = {"messages": [], "response_format": {"type": "json_schema", "json_schema": strict}}
+    asked = {
+        "messages": [],
+        "response_format": {"type": "json_schema", "json_schema": strict},
+    }
     assert wire.decode_request(asked)[2].output == Output(strict["schema"], "Report")
-    loose = format_of(dict[str, int])  # an object with names of any kind cannot be said there
+    # an object with names of any kind cannot be said there
+    loose = format_of(dict[str, int])
     assert ("strict" in loose, loose["name"]) == (False, "answer")
 
 
@@ -473,12 +569,21 @@ def test_a_null_that_strict_mode_demands_is_the_default_again(drive):
     class Paged(BaseModel):
         limit: int = 10
 
-    run = drive([]).run("?", model=ScriptedModel(['{"limit": null}']), output=hr.Form(Paged, by="native"))
+    run = drive([]).run(
+        "?",
+        model=ScriptedModel(['{"limit": null}']),
+        output=hr.Form(Paged, by="native"),
+    )
     assert run.output == Paged(limit=10)
 
 
-@pytest.mark.parametrize(("by", "advice"), [("tol", "did you mean 'tool'?"), ("xml", "it is one of native, tool")])
-def test_a_way_to_an_answer_that_there_is_not_is_refused_when_the_form_is_made(by, advice):
+@pytest.mark.parametrize(
+    ("by", "advice"),
+    [("tol", "did you mean 'tool'?"), ("xml", "it is one of native, tool")],
+)
+def test_a_way_to_an_answer_that_there_is_not_is_refused_when_the_form_is_made(
+    by, advice
+):
     with pytest.raises(hr.ConfigError) as refused:
         hr.Form(Report, by=by)
     assert advice in str(refused.value)

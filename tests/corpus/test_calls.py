@@ -43,18 +43,26 @@ def carried(row, definitions):
     tools = stubs(row[definitions], ran)
     gold = row["gold_calls"]
     calls = [
-        hr.ToolCall(f"c{n}", call["name"], json.dumps(call["arguments"], ensure_ascii=False))
+        hr.ToolCall(
+            f"c{n}", call["name"], json.dumps(call["arguments"], ensure_ascii=False)
+        )
         for n, call in enumerate(gold)
     ]
-    body = DIALECT.encode_turn(hr.Turn(calls=calls, finish="calls"), Envelope("m", "i", 0), tools)
+    body = DIALECT.encode_turn(
+        hr.Turn(calls=calls, finish="calls"), Envelope("m", "i", 0), tools
+    )
 
     async def main():
-        async with hr.Runtime(tools, budget=hr.Budget(calls=None), observers=[results.append]) as runtime:
+        async with hr.Runtime(
+            tools, budget=hr.Budget(calls=None), observers=[results.append]
+        ) as runtime:
             return await runtime.handle(json.loads(json.dumps(body)))
 
     told = asyncio.run(main())
     assert len(told) == len(calls)
-    return ran, [event.result for event in results if type(event).__name__ == "CallFinished"]
+    return ran, [
+        event.result for event in results if type(event).__name__ == "CallFinished"
+    ]
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -73,13 +81,19 @@ def test_every_definition_is_taken_and_goes_over_the_wire(name):
 
 def fits(row):
     """Whether the right calls fit their schemas, also by the rule that a name no parameter has is a mistake."""
-    takes = {tool["name"]: tool["parameters"].get("properties", {}) for tool in row["tools"]}
+    takes = {
+        tool["name"]: tool["parameters"].get("properties", {}) for tool in row["tools"]
+    }
     return row["gold_valid_against_schema"] and all(
-        call["arguments"].keys() <= takes[call["name"]].keys() for call in row["gold_calls"]
+        call["arguments"].keys() <= takes[call["name"]].keys()
+        for call in row["gold_calls"]
     )
 
 
-@pytest.mark.parametrize(("name", "definitions"), [("bfcl", "tools"), ("bfcl", "tools_raw"), ("acebench", "tools")])
+@pytest.mark.parametrize(
+    ("name", "definitions"),
+    [("bfcl", "tools"), ("bfcl", "tools_raw"), ("acebench", "tools")],
+)
 def test_every_right_call_runs_with_exactly_its_arguments(name, definitions):
     wrong, count = [], 0
     for row in SETS[name]:
@@ -88,7 +102,9 @@ def test_every_right_call_runs_with_exactly_its_arguments(name, definitions):
         count += 1
         ran, results = carried(row, definitions)
         gold = [(call["name"], call["arguments"]) for call in row["gold_calls"]]
-        if exact(ran) != exact(gold) or any(result.repairs or result.note for result in results):
+        if exact(ran) != exact(gold) or any(
+            result.repairs or result.note for result in results
+        ):
             wrong.append((row["id"], [result.text for result in results]))
     assert (len(wrong), wrong[:5]) == (0, [])
     assert count > 500

@@ -26,14 +26,18 @@ ANYTHING = {"type": "object"}
 def labelled(row):
     """The calls under the labels of the data set; the last one may have none."""
     return [
-        hr.ToolCall(call.get("label", "last"), call["name"], json.dumps(call["arguments"])) for call in row["calls"]
+        hr.ToolCall(
+            call.get("label", "last"), call["name"], json.dumps(call["arguments"])
+        )
+        for call in row["calls"]
     ]
 
 
 def numbered(row):
     """The calls under ids as a provider makes them: a label then is a place in the turn."""
     return [
-        hr.ToolCall(f"call_{n:08x}", call["name"], json.dumps(call["arguments"])) for n, call in enumerate(row["calls"])
+        hr.ToolCall(f"call_{n:08x}", call["name"], json.dumps(call["arguments"]))
+        for n, call in enumerate(row["calls"])
     ]
 
 
@@ -44,10 +48,16 @@ def pointing(row):
     def taught(label, path, whole):
         if not whole:
             return f"${label}.{path}$"  # within a text only a mark can stand
-        return {"$call": ids[label], "path": "/" + "/".join(steps(path))} if path else {"$call": ids[label]}
+        return (
+            {"$call": ids[label], "path": "/" + "/".join(steps(path))}
+            if path
+            else {"$call": ids[label]}
+        )
 
     return [
-        hr.ToolCall(f"call_{n}", call["name"], json.dumps(with_marks(call["arguments"], taught)))
+        hr.ToolCall(
+            f"call_{n}", call["name"], json.dumps(with_marks(call["arguments"], taught))
+        )
         for n, call in enumerate(row["calls"])
     ]
 
@@ -63,7 +73,9 @@ def with_marks(value, put):
         return MARK.sub(lambda found: put(found[1], found[2] or "", False), value)
     if isinstance(value, dict):
         return {name: with_marks(each, put) for name, each in value.items()}
-    return [with_marks(each, put) for each in value] if isinstance(value, list) else value
+    return (
+        [with_marks(each, put) for each in value] if isinstance(value, list) else value
+    )
 
 
 def results_for(row):
@@ -93,41 +105,61 @@ def with_lists(value):
     if not isinstance(value, dict):
         return value
     inner = {name: with_lists(each) for name, each in value.items()}
-    return list(inner.values()) if inner and all(name.isdigit() for name in inner) else inner
+    return (
+        list(inner.values())
+        if inner and all(name.isdigit() for name in inner)
+        else inner
+    )
 
 
 def planned(row, spelling):
     """What the calls depend on and their waves, by place."""
     calls = spelling(row)
-    plan = hr.planning.plan(calls, [stub(name) for name in sorted({call.name for call in calls})])
+    plan = hr.planning.plan(
+        calls, [stub(name) for name in sorted({call.name for call in calls})]
+    )
     place = {call.id: n for n, call in enumerate(calls)}
-    depends_on = [sorted(place[other] for other in plan.depends_on[call.id]) for call in calls]
+    depends_on = [
+        sorted(place[other] for other in plan.depends_on[call.id]) for call in calls
+    ]
     return depends_on, [sorted(place[each] for each in wave) for wave in plan.waves]
 
 
 def stub(name, fn=lambda **_: None):
-    return hr.FunctionTool(fn, name=name, parameters=ANYTHING, effect="read", inline_references=True)
+    return hr.FunctionTool(
+        fn, name=name, parameters=ANYTHING, effect="read", inline_references=True
+    )
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_sequence_is_planned_as_given(spelling):
-    wrong = [row["id"] for row in ONCE if planned(row, spelling) != (row["depends_on"], row["waves"])]
+    wrong = [
+        row["id"]
+        for row in ONCE
+        if planned(row, spelling) != (row["depends_on"], row["waves"])
+    ]
     assert (wrong, len(ONCE)) == ([], 136)
 
 
 def test_a_label_given_twice_means_its_nearest_earlier_call():
     (row,) = TWICE
     calls = labelled(row)
-    plan = hr.planning.plan(calls, [stub(name) for name in sorted({call.name for call in calls})])
+    plan = hr.planning.plan(
+        calls, [stub(name) for name in sorted({call.name for call in calls})]
+    )
     assert [sorted(waits) for waits in plan.waits_for] == row["depends_on"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_nothing_starts_before_what_it_needs_and_each_call_gets_the_real_values(spelling):
+def test_nothing_starts_before_what_it_needs_and_each_call_gets_the_real_values(
+    spelling,
+):
     for row in ONCE:
         begun, ended, got, results = [], set(), {}, results_for(row)
 
-        async def work(n, arguments, row=row, begun=begun, ended=ended, got=got, results=results):
+        async def work(
+            n, arguments, row=row, begun=begun, ended=ended, got=got, results=results
+        ):
             begun.append(n)
             assert set(row["depends_on"][n]) <= ended
             await asyncio.sleep(0)
@@ -136,7 +168,10 @@ def test_nothing_starts_before_what_it_needs_and_each_call_gets_the_real_values(
             return results.get(row["calls"][n].get("label"))
 
         run = carried(spelling(row), work)
-        assert sorted(begun) == list(range(len(row["calls"]))), (row["id"], run.transcript(debug=True))
+        assert sorted(begun) == list(range(len(row["calls"]))), (
+            row["id"],
+            run.transcript(debug=True),
+        )
 
         def meant(label, path, whole, results=results):
             found = results[label]
@@ -156,8 +191,16 @@ def carried(calls, work):
         """A tool of a name may be called several times, with the same arguments too: the latest start says which."""
 
         async def fn(**arguments):
-            started = [event.call.id for event in events if type(event).__name__ == "CallAdmitted"]
-            n = next(n for n, call in enumerate(calls) if call.id in started and call.name == name and n not in taken)
+            started = [
+                event.call.id
+                for event in events
+                if type(event).__name__ == "CallAdmitted"
+            ]
+            n = next(
+                n
+                for n, call in enumerate(calls)
+                if call.id in started and call.name == name and n not in taken
+            )
             taken.add(n)
             return await work(n, arguments)
 

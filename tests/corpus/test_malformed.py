@@ -13,7 +13,11 @@ ROWS = rows("malformed/arguments.jsonl")
 
 def of(policy: str):
     """Return the rows whose policy begins with `policy`, as parameters."""
-    found = [pytest.param(row, id=row["id"]) for row in ROWS if row["policy"].startswith(policy)]
+    found = [
+        pytest.param(row, id=row["id"])
+        for row in ROWS
+        if row["policy"].startswith(policy)
+    ]
     assert found, f"the corpus has no row for {policy!r}"
     return pytest.mark.parametrize("row", found)
 
@@ -66,7 +70,10 @@ def test_a_cut_text_is_never_completed(row):
 def test_glued_values_are_refused_or_split(row):
     assert isinstance(parse(row["raw"]), Failure)
     texts = split(row["raw"])
-    if all(isinstance(value, dict) for value in row["intended"]) and "[" not in row["raw"]:
+    if (
+        all(isinstance(value, dict) for value in row["intended"])
+        and "[" not in row["raw"]
+    ):
         assert texts and equal([loads(text) for text in texts], row["intended"])
     else:
         assert texts is None

@@ -10,7 +10,13 @@ from handrail.errors import Code
 from handrail.parsing.jsontext import REPAIRS
 from tests.support.corpus import rows
 
-MAY_WRITE = {"accept_unchanged", "repair_to_intended", "repair_by_schema", "contested", "collapse_to_one_call_allowed"}
+MAY_WRITE = {
+    "accept_unchanged",
+    "repair_to_intended",
+    "repair_by_schema",
+    "contested",
+    "collapse_to_one_call_allowed",
+}
 GUESSES = {name for name, repair in REPAIRS.items() if not repair.lossless}
 ROWS = rows("malformed/arguments.jsonl")
 ANYTHING = {"type": "object"}
@@ -20,7 +26,11 @@ def carried(effect, row, finish="calls"):
     """Let a model say the row's text as a call's arguments; return what the tool got, call by call, and the results."""
     got = []
     tool = hr.FunctionTool(
-        lambda **arguments: got.append(arguments), name="work", parameters=ANYTHING, effect=effect, blocking=False
+        lambda **arguments: got.append(arguments),
+        name="work",
+        parameters=ANYTHING,
+        effect=effect,
+        blocking=False,
     )
     said = hr.Turn(calls=[hr.ToolCall("c1", "work", row["raw"])], finish=finish)
     script = hr.testing.ScriptedModel([said, "done"])
@@ -30,10 +40,17 @@ def carried(effect, row, finish="calls"):
 
     run = asyncio.run(main())
     assert run.status == "done"
-    results = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
-    assert [call.id for call in run.messages[1].turn.calls] == [result.call_id for result in results]
+    results = [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
+    assert [call.id for call in run.messages[1].turn.calls] == [
+        result.call_id for result in results
+    ]
     for call in run.messages[1].turn.calls:
-        assert isinstance(json.loads(call.arguments), dict)  # what goes back is an object always
+        # what goes back is an object always
+        assert isinstance(json.loads(call.arguments), dict)
     return got, results
 
 
@@ -46,7 +63,9 @@ def of(policy):
 
 
 @pytest.mark.parametrize("effect", ["read", "write"])
-@pytest.mark.parametrize("policy", ["must_not_execute_as_complete", "must_reject", "not_an_object"])
+@pytest.mark.parametrize(
+    "policy", ["must_not_execute_as_complete", "must_reject", "not_an_object"]
+)
 def test_what_is_no_complete_object_runs_nothing(policy, effect):
     for row in of(policy):
         got, results = carried(effect, row)
@@ -67,9 +86,14 @@ def test_nothing_runs_from_an_answer_that_was_cut(effect):
 def test_a_read_runs_what_was_meant_or_says_what_was_guessed():
     for row in ROWS:
         got, results = carried("read", row)
-        for arguments, result in zip(got, (result for result in results if result.ok), strict=True):
+        for arguments, result in zip(
+            got, (result for result in results if result.ok), strict=True
+        ):
             if not result.repairs:
-                assert len(got) > 1 or same(arguments, json.loads(row["raw"])), row["id"]  # several: taken apart
+                # several: taken apart
+                assert len(got) > 1 or same(arguments, json.loads(row["raw"])), row[
+                    "id"
+                ]
             elif row["raw"].strip() and not GUESSES & set(result.repairs):
                 assert same(arguments, row["intended"]), row["id"]
             assert not result.repairs or "repaired" in result.note
@@ -82,7 +106,9 @@ def test_a_write_runs_only_what_was_certainly_meant():
         assert not GUESSES & set(result.repairs), row["id"]
         if got and row["raw"].strip():
             # Strict JSON runs as it stands: what it should have been only a schema can tell; this one wants nothing.
-            assert same(got[0], row["intended"] if result.repairs else json.loads(row["raw"])), row["id"]
+            assert same(
+                got[0], row["intended"] if result.repairs else json.loads(row["raw"])
+            ), row["id"]
             assert row["policy"].split(":")[0] in MAY_WRITE, row["id"]
 
 
@@ -98,7 +124,11 @@ def test_what_needs_no_repair_runs_as_it_is_without_a_word():
         if isinstance(row["intended"], dict):
             for effect in ("read", "write"):
                 got, (result,) = carried(effect, row)
-                assert same(got, [row["intended"]]) and not result.repairs and not result.note, row["id"]
+                assert (
+                    same(got, [row["intended"]])
+                    and not result.repairs
+                    and not result.note
+                ), row["id"]
 
 
 def test_of_glued_calls_a_read_runs_each_and_a_write_none():

@@ -15,7 +15,10 @@ from handrail.linting import Finding, Report
 from tests.support.corpus import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0010-lint-precision.md"
-JUDGED = re.compile(r"^\| \d+ \| `(?P<tool>[^`]+)` \| `(?P<rule>[^`]+)` \| (?P<verdict>right|wrong)\b", re.M)
+JUDGED = re.compile(
+    r"^\| \d+ \| `(?P<tool>[^`]+)` \| `(?P<rule>[^`]+)` \| (?P<verdict>right|wrong)\b",
+    re.M,
+)
 
 SEED, SAMPLED, MOST_OF_ONE_RULE = 5, 40, 5
 FACTS = {"effect-undeclared"}
@@ -29,8 +32,11 @@ def by_server() -> list[list[dict]]:
     servers: dict[str, list[dict]] = {}
     for tool in TOOLS:
         source = tool["source"]
-        server = servers.setdefault(f"{source['repo']} {source['path'].split('/')[1]}", [])
-        if tool["name"] not in {each["name"] for each in server}:  # kept once for each of the server's configurations
+        server = servers.setdefault(
+            f"{source['repo']} {source['path'].split('/')[1]}", []
+        )
+        # kept once for each of the server's configurations
+        if tool["name"] not in {each["name"] for each in server}:
             server.append(tool)
     return list(servers.values())
 
@@ -41,7 +47,12 @@ def reports() -> Iterator[tuple[list[dict], Report]]:
 
 
 def warnings() -> list[Finding]:
-    found = [each for _, report in reports() for each in report.findings if each.severity != "note"]
+    found = [
+        each
+        for _, report in reports()
+        for each in report.findings
+        if each.severity != "note"
+    ]
     return [each for each in found if each.rule not in FACTS]
 
 
@@ -79,7 +90,9 @@ def test_every_parameter_without_a_text_is_found():
     }
     found = set()
     for tool in TOOLS:
-        if any(each.rule == "parameter-undocumented" for each in hr.lint([tool]).findings):
+        if any(
+            each.rule == "parameter-undocumented" for each in hr.lint([tool]).findings
+        ):
             found.add(tool["id"])
     assert silent <= found
 
@@ -87,17 +100,26 @@ def test_every_parameter_without_a_text_is_found():
 def test_every_tool_without_hints_is_asked_to_declare_its_effect():
     for tool in TOOLS:
         hints = tool["annotations"] or {}
-        asked = any(each.rule == "effect-undeclared" for each in hr.lint([tool]).findings)
-        assert asked == (hints.get("readOnlyHint") is not True and "destructiveHint" not in hints), tool["id"]
+        asked = any(
+            each.rule == "effect-undeclared" for each in hr.lint([tool]).findings
+        )
+        assert asked == (
+            hints.get("readOnlyHint") is not True and "destructiveHint" not in hints
+        ), tool["id"]
 
 
 def test_what_was_judged_by_eye_is_what_lint_says():
-    judged = [(each["tool"], each["rule"]) for each in JUDGED.finditer(PAGE.read_text(encoding="utf-8"))]
+    judged = [
+        (each["tool"], each["rule"])
+        for each in JUDGED.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
     assert judged == [(each.tool or "all tools", each.rule) for each in sample()]
 
 
 def test_nine_of_ten_warnings_are_right():
-    verdicts = [each["verdict"] for each in JUDGED.finditer(PAGE.read_text(encoding="utf-8"))]
+    verdicts = [
+        each["verdict"] for each in JUDGED.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
     assert len(verdicts) == SAMPLED
     assert verdicts.count("right") >= 0.9 * SAMPLED
 

@@ -32,14 +32,20 @@ class World:
 
     def __init__(self, row):
         self.row, self.log = row, []
-        self.late = {name: int(turn) for turn, names in (row["missed_function"] or {}).items() for name in names}
+        self.late = {
+            name: int(turn)
+            for turn, names in (row["missed_function"] or {}).items()
+            for name in names
+        }
         self.tools = hr.Toolset(self.stubs(lambda name: name not in self.late))
 
     def stubs(self, wanted):
         """All calls of a class change its one object: they touch the same resource, and are meant when made twice."""
         for each_class in self.row["involved_classes"]:
             for each in DOCS[each_class]:
-                if each["name"] not in self.row["excluded_function"] and wanted(each["name"]):
+                if each["name"] not in self.row["excluded_function"] and wanted(
+                    each["name"]
+                ):
                     yield hr.FunctionTool(
                         self.stub(each["name"]),
                         name=each["name"],
@@ -72,7 +78,8 @@ def replayed(row, together):
     script = []
     for n, gold in enumerate(row["gold_turns"]):
         calls = [
-            hr.ToolCall(f"c{n}_{place}", call["name"], json.dumps(call["arguments"])) for place, call in enumerate(gold)
+            hr.ToolCall(f"c{n}_{place}", call["name"], json.dumps(call["arguments"]))
+            for place, call in enumerate(gold)
         ]
         script += ([calls] if calls else []) if together else [[call] for call in calls]
         script.append(f"end of turn {n}")
@@ -80,14 +87,22 @@ def replayed(row, together):
 
     async def main():
         messages = []
-        async with hr.Runtime(world.tools, store=store, selector="all", policy=ANYTHING) as runtime:
+        async with hr.Runtime(
+            world.tools, store=store, selector="all", policy=ANYTHING
+        ) as runtime:
             for n, said in enumerate(row["turns"]):
                 world.begin_turn(n)
-                asked = hr.UserMessage(said[-1]["content"] if said else "There are more tools now.")
+                asked = hr.UserMessage(
+                    said[-1]["content"] if said else "There are more tools now."
+                )
                 run = await runtime.run([*messages, asked], model=model)
                 assert (run.status, run.text) == ("done", f"end of turn {n}")
                 messages = run.messages
-        return [message.result for message in messages if isinstance(message, hr.ToolMessage)]
+        return [
+            message.result
+            for message in messages
+            if isinstance(message, hr.ToolMessage)
+        ]
 
     return world, store, model.requests, asyncio.run(main())
 
@@ -106,9 +121,15 @@ def test_every_right_call_runs_once_in_order(category, together):
     for row in (row for row in ROWS if row["category"] == category):
         world, store, _, results = replayed(row, together)
         gold = gold_calls(row)
-        fits = [(call["name"], call["arguments"]) for call in gold if "schema_error" not in call]
+        fits = [
+            (call["name"], call["arguments"])
+            for call in gold
+            if "schema_error" not in call
+        ]
         assert exact(world.log) == exact(fits), row["id"]
-        assert [result.ok for result in results] == ["schema_error" not in call for call in gold], row["id"]
+        assert [result.ok for result in results] == [
+            "schema_error" not in call for call in gold
+        ], row["id"]
         assert store.done == len(fits)
 
 
@@ -124,7 +145,10 @@ def test_a_missing_tool_is_shown_from_the_turn_on_in_which_it_is_added():
     for row in (row for row in ROWS if row["missed_function"]):
         world, _, requests, _ = replayed(row, True)
         for request in requests:
-            turn = sum(isinstance(message, hr.UserMessage) for message in request.messages) - 1
+            turn = (
+                sum(isinstance(message, hr.UserMessage) for message in request.messages)
+                - 1
+            )
             shown = {tool.name for tool in request.tools}
             assert {name for name in world.late if name in shown} == {
                 name for name, since in world.late.items() if since <= turn

@@ -76,9 +76,18 @@ def opened_of(row):
         said = row["history"][-1]
         reasoning = said["reasoning"] if row["reasoning"] == "extract" else ""
         until = said["content"] if continued == "content" else reasoning
-        begun = texts.write_answer(syntax, Turn(text=said["content"], reasoning=reasoning))
+        begun = texts.write_answer(
+            syntax, Turn(text=said["content"], reasoning=reasoning)
+        )
         return begun[: begun.rindex(until) + len(until)]
-    marks = [">>>", *((syntax.reasoning.opens.strip(), syntax.reasoning.closes) if syntax.reasoning else ())]
+    marks = [
+        ">>>",
+        *(
+            (syntax.reasoning.opens.strip(), syntax.reasoning.closes)
+            if syntax.reasoning
+            else ()
+        ),
+    ]
     found = [prompt.index(mark) for mark in marks if mark in prompt]
     return prompt[min(found) :] if found else ""
 
@@ -86,15 +95,28 @@ def opened_of(row):
 def read(row, pieces=None):
     """Return the turn and the deltas of a row, fed in these pieces."""
     reasoning = row.get("reasoning") != "leave_in_text"
-    reader = texts.make_reader(syntax_of(row), tools_of(row), opened=opened_of(row), reasoning=reasoning)
-    deltas = [delta for piece in pieces or [row["model_output_text"]] for delta in reader.feed(piece)]
+    reader = texts.make_reader(
+        syntax_of(row), tools_of(row), opened=opened_of(row), reasoning=reasoning
+    )
+    deltas = [
+        delta
+        for piece in pieces or [row["model_output_text"]]
+        for delta in reader.feed(piece)
+    ]
     return reader.close(), deltas
 
 
 def runnable(turn):
     """Return the calls that admission would let run, with their arguments."""
-    parsed = [(call, jsontext.parse(call.arguments, finish=turn.finish)) for call in turn.calls]
-    return [(call.name, read.value) for call, read in parsed if isinstance(read, jsontext.Parsed)]
+    parsed = [
+        (call, jsontext.parse(call.arguments, finish=turn.finish))
+        for call in turn.calls
+    ]
+    return [
+        (call.name, read.value)
+        for call, read in parsed
+        if isinstance(read, jsontext.Parsed)
+    ]
 
 
 def well_formed(turn):
@@ -136,7 +158,9 @@ def against_all(row, turn, expected):
         yield f"text {text!r}, not {expected['text']!r}"
     if turn.reasoning.strip() != expected["reasoning"].strip():
         yield f"reasoning {turn.reasoning!r}, not {expected['reasoning']!r}"
-    if [call.name for call in turn.calls] != [call["name"] for call in expected["calls"]]:
+    if [call.name for call in turn.calls] != [
+        call["name"] for call in expected["calls"]
+    ]:
         yield f"calls {turn.calls}"
         return
     for call, wanted in zip(turn.calls, expected["calls"], strict=True):
@@ -147,7 +171,11 @@ def against_all(row, turn, expected):
             if not (said.startswith(hoped) or hoped.startswith(said)) or runnable(turn):
                 yield f"arguments {call.arguments!r}, not {wanted['arguments_text']!r}"
         elif wanted["arguments"] is not None:
-            value = dict(runnable(turn)).get(call.name) if len(turn.calls) == 1 else json.loads(call.arguments)
+            value = (
+                dict(runnable(turn)).get(call.name)
+                if len(turn.calls) == 1
+                else json.loads(call.arguments)
+            )
             if not agrees(row, value, wanted["arguments"]):
                 yield f"arguments {call.arguments!r}, not {wanted['arguments']!r}"
 
@@ -163,7 +191,8 @@ def against_facts(row, turn, facts):
     if facts["calls_n"] is not None and len(calls) != facts["calls_n"]:
         yield f"{len(calls)} calls, not {facts['calls_n']}: {turn}"
         return
-    if facts["calls_n"] is None and not calls:  # the row knows two outcomes: its calls, or its text
+    # the row knows two outcomes: its calls, or its text
+    if facts["calls_n"] is None and not calls:
         if "text" in facts and turn.text.strip() != facts["text"].strip():
             yield f"text {turn.text!r}"
         return
@@ -174,12 +203,20 @@ def against_facts(row, turn, facts):
         value = calls[fact["call"]][1]
         for step in fact["path"]:
             value = value[step]
-        if row["tools"] is None and row["dialect"] in WITHOUT_TYPES and not isinstance(fact["value"], str):
+        if (
+            row["tools"] is None
+            and row["dialect"] in WITHOUT_TYPES
+            and not isinstance(fact["value"], str)
+        ):
             continue
         if value != fact["value"]:
             yield f"{fact['path']} is {value!r}, not {fact['value']!r}"
     # These rows know the text before the first call only; we keep what comes after as well.
-    if "text" in facts and facts["calls_n"] is not None and not turn.text.strip().startswith(facts["text"].strip()):
+    if (
+        "text" in facts
+        and facts["calls_n"] is not None
+        and not turn.text.strip().startswith(facts["text"].strip())
+    ):
         yield f"text {turn.text!r}, not {facts['text']!r}"
 
 
@@ -200,7 +237,9 @@ CONTESTED = [row for row in ROWS if "contested" in row]
 
 def test_every_agreed_row_is_read_as_it_demands_but_for_the_pinned_ones():
     found = {row["id"]: wrong for row in AGREED if (wrong := complaints(row))}
-    assert found.keys() == PINNED.keys(), json.dumps(found, indent=1, ensure_ascii=False)
+    assert found.keys() == PINNED.keys(), json.dumps(
+        found, indent=1, ensure_ascii=False
+    )
 
 
 def test_the_core_dialects_have_no_pinned_row_and_the_others_few():
@@ -208,10 +247,15 @@ def test_the_core_dialects_have_no_pinned_row_and_the_others_few():
     others = sum(dialect not in CORE for dialect in by_id.values())
     assert not [id for id in PINNED if by_id[id] in CORE]
     assert len(PINNED) <= 0.03 * others
-    assert Counter(dialect in CORE for dialect in by_id.values()) == {False: others, True: len(by_id) - others}
+    assert Counter(dialect in CORE for dialect in by_id.values()) == {
+        False: others,
+        True: len(by_id) - others,
+    }
 
 
-@pytest.mark.parametrize("how", ["character by character", "random pieces", "its own pieces"])
+@pytest.mark.parametrize(
+    "how", ["character by character", "random pieces", "its own pieces"]
+)
 def test_every_row_ends_the_same_however_it_is_cut(how):
     chance = random.Random(20261121)
     for row in ROWS:
@@ -219,7 +263,9 @@ def test_every_row_ends_the_same_however_it_is_cut(how):
         cuts = {
             "character by character": [list(text)],
             "random pieces": [list(in_random_pieces(text, chance)) for _ in range(3)],
-            "its own pieces": [row["streaming_chunks"]] if row.get("streaming_chunks") else [],
+            "its own pieces": [row["streaming_chunks"]]
+            if row.get("streaming_chunks")
+            else [],
         }[how]
         whole, _ = read(row)
         for pieces in cuts:
@@ -232,30 +278,53 @@ def test_every_row_ends_the_same_however_it_is_cut(how):
 def given_is_kept(turn, deltas):
     """Whether the deltas, joined, are how the turn begins, in every part of it."""
     text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-    reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    reasoning = "".join(
+        delta.text for delta in deltas if isinstance(delta, ReasoningDelta)
+    )
     arguments = ["" for _ in turn.calls]
     for delta in deltas:
         if isinstance(delta, ArgumentsDelta):
             arguments[delta.index] += delta.text
             if turn.calls[delta.index].name != delta.name:
                 return False
-    begun = [call.arguments.startswith(said) for call, said in zip(turn.calls, arguments, strict=True)]
-    return turn.text.startswith(text) and turn.reasoning.startswith(reasoning) and all(begun)
+    begun = [
+        call.arguments.startswith(said)
+        for call, said in zip(turn.calls, arguments, strict=True)
+    ]
+    return (
+        turn.text.startswith(text)
+        and turn.reasoning.startswith(reasoning)
+        and all(begun)
+    )
 
 
 @pytest.mark.parametrize("row", CONTESTED, ids=lambda row: row["id"])
 def test_a_contested_row_loses_no_word_and_invents_no_call(row):
     turn, _ = read(row)
     text = row["model_output_text"]
-    kept = " ".join([turn.text, turn.reasoning, *(f"{call.id} {call.name} {call.arguments}" for call in turn.calls)])
+    kept = " ".join(
+        [
+            turn.text,
+            turn.reasoning,
+            *(f"{call.id} {call.name} {call.arguments}" for call in turn.calls),
+        ]
+    )
     assert not set(words(text)) - set(words(kept)) - {"name", "arguments", "parameters"}
     for name, arguments in runnable(turn):
         assert name in text
-        assert all(str(value) in text for value in arguments.values() if isinstance(value, str | int))
+        assert all(
+            str(value) in text
+            for value in arguments.values()
+            if isinstance(value, str | int)
+        )
 
 
 def words(text):
-    for token in sorted((token for syntax in SYNTAXES.values() for token in syntax.tokens), key=len, reverse=True):
+    for token in sorted(
+        (token for syntax in SYNTAXES.values() for token in syntax.tokens),
+        key=len,
+        reverse=True,
+    ):
         text = text.replace(token, " ")
     return re.findall(r"\w+", text.replace("functools", " "))
 
@@ -263,11 +332,15 @@ def words(text):
 def test_an_answer_that_is_cut_anywhere_runs_only_what_the_whole_one_runs():
     for row in AGREED:
         if row["tools"] is None and row["dialect"] not in CORE:
-            continue  # one form twice: enough of each dialect is left, and this test cuts everywhere
+            # one form twice: enough of each dialect is left, and this test cuts everywhere
+            continue
         whole, _ = read(row)
         for end in range(len(row["model_output_text"])):
             cut, _ = read(row, [row["model_output_text"][:end]])
-            assert runnable(cut) == runnable(whole)[: len(runnable(cut))], (row["id"], end)
+            assert runnable(cut) == runnable(whole)[: len(runnable(cut))], (
+                row["id"],
+                end,
+            )
 
 
 def test_a_call_that_breaks_off_never_runs_whatever_the_server_says():
@@ -284,7 +357,9 @@ def test_damaged_names_are_mended_where_a_known_token_or_prefix_leaked_and_never
     for row in rows("malformed/tool_names.jsonl"):
         tools = [Tool({"name": name}) for name in row["tools"]]
         text = json.dumps({"name": row["raw_name"], "arguments": {}})
-        [call] = texts.read_answer(SYNTAXES["hermes"], f"<tool_call>{text}</tool_call>", tools).calls
+        [call] = texts.read_answer(
+            SYNTAXES["hermes"], f"<tool_call>{text}</tool_call>", tools
+        ).calls
         assert call.name == (row["intended"] or row["raw_name"])
 
 
@@ -296,7 +371,9 @@ GOLD = [
     for row in rows(name)
     if row["gold_calls"]
 ]
-CALLING = sorted(name for name, syntax in SYNTAXES.items() if syntax.formats or syntax.channels)
+CALLING = sorted(
+    name for name, syntax in SYNTAXES.items() if syntax.formats or syntax.channels
+)
 DISTINCT = list({id(SYNTAXES[name]): name for name in reversed(CALLING)}.values())
 
 UNTYPED = {"simple_java_62": "two parameters have no type, so a bare `20.5` stays text"}
@@ -305,7 +382,8 @@ UNTYPED = {"simple_java_62": "two parameters have no type, so a bare `20.5` stay
 def gold_turn(row):
     """Return the tools of a row, and its gold calls as a turn."""
     calls = [
-        ToolCall("", call["name"], json.dumps(call["arguments"], ensure_ascii=False)) for call in row["gold_calls"]
+        ToolCall("", call["name"], json.dumps(call["arguments"], ensure_ascii=False))
+        for call in row["gold_calls"]
     ]
     return [Tool(each) for each in row["tools"]], Turn(calls=calls, finish="calls")
 
@@ -318,17 +396,22 @@ def called(turn):
 def test_every_gold_call_is_written_and_read_again_by_every_family(name):
     syntax, lost, checked = SYNTAXES[name], [], 0
     bare = any(
-        isinstance(shape, ParameterCalls) and not shape.parameter.attributes.strip() for shape in shapes_of(syntax)
+        isinstance(shape, ParameterCalls) and not shape.parameter.attributes.strip()
+        for shape in shapes_of(syntax)
     )
     for position, row in enumerate(GOLD):
         tools, turn = gold_turn(row)
-        if bare and (row.get("gold_valid_against_schema") is False or row["id"] in UNTYPED):
-            continue  # values without marks of their own have the schema's types: gold that breaks it cannot come back
+        if bare and (
+            row.get("gold_valid_against_schema") is False or row["id"] in UNTYPED
+        ):
+            # values without marks of their own have the schema's types: gold that breaks it cannot come back
+            continue
         text = texts.write_answer(syntax, turn, tools)
         back = texts.read_answer(syntax, text, tools)
         if (called(back), back.text, back.finish) != (called(turn), "", "calls"):
             lost.append((row["id"], text))
-        if position % 40 == 7:  # a sample, one character at a time: 46 rows for each family
+        # a sample, one character at a time: 46 rows for each family
+        if position % 40 == 7:
             reader = texts.make_reader(syntax, tools)
             for character in text:
                 reader.feed(character)
@@ -339,4 +422,11 @@ def test_every_gold_call_is_written_and_read_again_by_every_family(name):
 
 
 def shapes_of(syntax):
-    return [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
+    return [
+        *syntax.formats,
+        *(
+            [syntax.channels.inside]
+            if syntax.channels and syntax.channels.inside
+            else []
+        ),
+    ]

@@ -61,7 +61,9 @@ def mended(prompt):
 
 def without_tools_of_deepseek(prompt):
     """The template leaves out the tools, so that the model could not know of them; ours tells them."""
-    return re.sub(r"\n\n## Tools\n.*without separators or spaces\n", "", prompt, flags=re.DOTALL)
+    return re.sub(
+        r"\n\n## Tools\n.*without separators or spaces\n", "", prompt, flags=re.DOTALL
+    )
 
 
 def without_empty_thoughts(prompt):
@@ -116,7 +118,13 @@ DIFFERENT = {
     "LFM2.5-8B-A1B/escapes": before_the_call,
     **{
         f"vllm-granite/{case}": without_layout
-        for case in ("call_result", "call_result_answer", "parallel", "escapes", "tool_error")
+        for case in (
+            "call_result",
+            "call_result_answer",
+            "parallel",
+            "escapes",
+            "tool_error",
+        )
     },
     "vllm-granite/text_and_call": without_what_was_said,
 }
@@ -128,14 +136,17 @@ OFFICIAL_DIALECTS = {
     "mistral-common-v3": "mistral-v3",
     "mistral-common-v3_tekken": "mistral-v3-tekken",
     "mistral-common-v7": "mistral-v7",
-    "mistral-common-v7_tekken": "mistral-v7",  # recorded with a SentencePiece tokenizer: it has v7's spaces
+    # recorded with a SentencePiece tokenizer: it has v7's spaces
+    "mistral-common-v7_tekken": "mistral-v7",
 }
 
 
 def conversation(row):
     """Return a row's messages. Templates take arguments as objects, the chat form as text."""
     messages = json.loads(json.dumps(row["messages"]))
-    for call in (call for message in messages for call in message.get("tool_calls", ())):
+    for call in (
+        call for message in messages for call in message.get("tool_calls", ())
+    ):
         arguments = call["function"]["arguments"]
         if not isinstance(arguments, str):
             call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
@@ -144,12 +155,17 @@ def conversation(row):
 
 def tools_of(row):
     functions = [tool["function"] for tool in row["tools"] or ()]
-    return [Described(each["name"], each["description"], each["parameters"]) for each in functions]
+    return [
+        Described(each["name"], each["description"], each["parameters"])
+        for each in functions
+    ]
 
 
 def prompt_of(row, name):
     dialect = mistral.DIALECTS[name] if name == "mistral-v1" else hr.dialect(name)
-    return dialect.on(date(2026, 11, 20)).encode_request(conversation(row), tools_of(row))
+    return dialect.on(date(2026, 11, 20)).encode_request(
+        conversation(row), tools_of(row)
+    )
 
 
 def cases(kind):
@@ -158,7 +174,9 @@ def cases(kind):
         "refused": [row for row in rendered if row["template_error"]],
         "different": [row for row in rendered if row["id"] in DIFFERENT],
     }
-    kinds["exact"] = [row for row in rendered if not any(row in others for others in kinds.values())]
+    kinds["exact"] = [
+        row for row in rendered if not any(row in others for others in kinds.values())
+    ]
     return [pytest.param(row, id=row["id"]) for row in kinds[kind]]
 
 
@@ -168,7 +186,9 @@ def test_the_prompt_is_the_template_s_to_the_last_character(row):
 
 
 @pytest.mark.parametrize("row", cases("different"))
-def test_a_prompt_that_differs_on_purpose_differs_in_what_is_named_and_in_nothing_else(row):
+def test_a_prompt_that_differs_on_purpose_differs_in_what_is_named_and_in_nothing_else(
+    row,
+):
     ours, theirs = prompt_of(row, DIALECTS[row["template"]]), row["expected_prompt"]
     alike = DIFFERENT[row["id"]]
     assert ours != theirs
@@ -178,9 +198,16 @@ def test_a_prompt_that_differs_on_purpose_differs_in_what_is_named_and_in_nothin
 @pytest.mark.parametrize("row", cases("refused"))
 def test_parallel_calls_that_a_template_refuses_are_told_one_after_the_other(row):
     assert "single tool-calls" in row["template_error"]
-    first, second = (message for message in conversation(row) if isinstance(message, ToolMessage))
+    first, second = (
+        message for message in conversation(row) if isinstance(message, ToolMessage)
+    )
     prompt = prompt_of(row, DIALECTS[row["template"]])
-    marks = ['{"city": "Paris"}', first.result.text, '{"city": "Lyon"}', second.result.text]
+    marks = [
+        '{"city": "Paris"}',
+        first.result.text,
+        '{"city": "Lyon"}',
+        second.result.text,
+    ]
     places = [prompt.rindex(mark) for mark in marks]
     assert places == sorted(places)
     assert prompt.count("ipython<|end_header_id|>") == 2

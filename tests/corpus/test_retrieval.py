@@ -15,7 +15,10 @@ from tests.support.corpus import rows
 
 CATALOGUE = rows("retrieval/catalogue.jsonl.gz")
 QUESTIONS = rows("retrieval/queries.jsonl")
-TOOLS = [Described(row["name"], row["description"] or "", row["parameters"]) for row in CATALOGUE]
+TOOLS = [
+    Described(row["name"], row["description"] or "", row["parameters"])
+    for row in CATALOGUE
+]
 K = 5
 
 
@@ -69,22 +72,45 @@ class Aliased:
     """A catalogue's tool with tags in another language."""
 
     def __init__(self, tool):
-        self.name, self.description, self.parameters = tool.name, tool.description, tool.parameters
-        words = {word for part in tool.name.lower().split(".") for word in part.split("_")}
-        self.tags = [alias for word, aliases in ALIASES.items() if word in words for alias in aliases]
+        self.name, self.description, self.parameters = (
+            tool.name,
+            tool.description,
+            tool.parameters,
+        )
+        words = {
+            word for part in tool.name.lower().split(".") for word in part.split("_")
+        }
+        self.tags = [
+            alias
+            for word, aliases in ALIASES.items()
+            if word in words
+            for alias in aliases
+        ]
 
 
-CROSSING = [each for each in QUESTIONS if each["lang"] == "zh" and each["source"] == "bfcl_live"]
-ENGLISH = [tool for tool, row in zip(TOOLS, CATALOGUE, strict=True) if row["source"] != "acebench_zh"]
+CROSSING = [
+    each for each in QUESTIONS if each["lang"] == "zh" and each["source"] == "bfcl_live"
+]
+ENGLISH = [
+    tool
+    for tool, row in zip(TOOLS, CATALOGUE, strict=True)
+    if row["source"] != "acebench_zh"
+]
 WANTED = {name for each in CROSSING for name in each["gold_names"]}
-FEW = [tool for place, tool in enumerate(ENGLISH) if tool.name in WANTED or place % 50 == 0]
+FEW = [
+    tool for place, tool in enumerate(ENGLISH) if tool.name in WANTED or place % 50 == 0
+]
 
 
 @pytest.mark.parametrize(("tools", "before", "after"), [
-    (TOOLS, 0.286, 0.429),  # with 1,468 Chinese tools among them, of which some are about the weather too
+    # with 1,468 Chinese tools among them, of which some are about the weather too
+    (TOOLS, 0.286, 0.429),
     (FEW, 0.286, 0.857),  # 228 English tools, the size of a real deployment
 ])  # fmt: skip
 def test_chinese_questions_over_english_tools_need_aliases(tools, before, after):
     """Seven questions only, two of them English sentences about Chinese text: these are found in any case."""
     rankings = hr.selectors.bm25(tools), hr.selectors.bm25(list(map(Aliased, tools)))
-    assert [recalls(each, CROSSING)["zh", "all"] for each in rankings] == [before, after]
+    assert [recalls(each, CROSSING)["zh", "all"] for each in rankings] == [
+        before,
+        after,
+    ]

@@ -42,21 +42,29 @@ def equal(one, other):
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "number_as_string"])
 def test_a_broken_call_runs_nothing_and_the_model_reads_which_field(kind, effect):
-    for row, result, ran in run([row for row in ROWS if row["kind"] == kind], effect=effect):
+    for row, result, ran in run(
+        [row for row in ROWS if row["kind"] == kind], effect=effect
+    ):
         assert (result.ok, ran, result.attempts) == (False, [], 0), row["id"]
         assert result.failure.code == Code.INVALID_ARGUMENTS
         assert row["parameter"].split(".")[-1] in result.text, (row["id"], result.text)
 
 
 def test_a_number_written_as_text_is_what_was_meant_and_said_to_be():
-    for row, result, ran in run([row for row in ROWS if row["kind"] == "number_as_string"], effect="read"):
-        assert result.ok and len(ran) == 1 and equal(ran[0], row["intended_arguments"]), (row["id"], result.text)
+    for row, result, ran in run(
+        [row for row in ROWS if row["kind"] == "number_as_string"], effect="read"
+    ):
+        assert (
+            result.ok and len(ran) == 1 and equal(ran[0], row["intended_arguments"])
+        ), (row["id"], result.text)
         assert result.repairs and "repaired" in result.note
 
 
 def test_a_number_written_as_text_runs_nothing_where_the_tool_wants_none():
     for row, result, ran in run(
-        [row for row in ROWS if row["kind"] == "number_as_string"], effect="read", coerce=False
+        [row for row in ROWS if row["kind"] == "number_as_string"],
+        effect="read",
+        coerce=False,
     ):
         assert (result.ok, ran) == (False, []), row["id"]
 
@@ -64,4 +72,6 @@ def test_a_number_written_as_text_runs_nothing_where_the_tool_wants_none():
 def test_the_unbroken_call_runs_as_it_is():
     meant = [{**row, "arguments": row["intended_arguments"]} for row in ROWS]
     for row, result, ran in run(meant, effect="write"):
-        assert result.ok and equal(ran, [row["intended_arguments"]]) and not result.repairs, (row["id"], result.text)
+        assert (
+            result.ok and equal(ran, [row["intended_arguments"]]) and not result.repairs
+        ), (row["id"], result.text)

@@ -30,10 +30,21 @@ def seen(outcome: Turn | ModelError) -> dict:
 
 def wanted(expected: dict) -> dict:
     """Return what is expected in our terms: `null` is how Cohere's models write that a call has no arguments."""
-    texts = ["{}" if call["arguments"] is None else call["arguments_text"] for call in expected["calls"]]
-    calls = [(call["id"], call["name"], text) for call, text in zip(expected["calls"], texts, strict=True)]
+    texts = [
+        "{}" if call["arguments"] is None else call["arguments_text"]
+        for call in expected["calls"]
+    ]
+    calls = [
+        (call["id"], call["name"], text)
+        for call, text in zip(expected["calls"], texts, strict=True)
+    ]
     told = {key: expected[key] for key in ("text", "reasoning")}
-    return {**told, "calls": calls, "finish": FINISHES[expected["finish"]], "refusal": ""}
+    return {
+        **told,
+        "calls": calls,
+        "finish": FINISHES[expected["finish"]],
+        "refusal": "",
+    }
 
 
 @pytest.mark.parametrize("interaction", BODIES)
@@ -41,7 +52,10 @@ def test_a_recorded_body_is_read_as_expected(interaction):
     turn = wires.answered(DIALECT, interaction["response"])
     assert seen(turn) == wanted(interaction["expected"])
     assert turn.raw == interaction["response"]["body"]["message"]
-    assert turn.usage.input_tokens == interaction["response"]["body"]["usage"]["tokens"]["input_tokens"]
+    assert (
+        turn.usage.input_tokens
+        == interaction["response"]["body"]["usage"]["tokens"]["input_tokens"]
+    )
 
 
 @pytest.mark.parametrize("interaction", STREAMS)
@@ -49,7 +63,10 @@ def test_a_recorded_stream_is_read_as_expected_cut_at_every_byte(interaction):
     whole = wires.stream_bytes(interaction["response"])
     deltas, outcome = read(DIALECT.stream(), [whole])
     assert seen(outcome) == wanted(interaction["expected"])
-    assert read(DIALECT.stream(), in_pieces(whole, range(len(whole)))) == (deltas, outcome)
+    assert read(DIALECT.stream(), in_pieces(whole, range(len(whole)))) == (
+        deltas,
+        outcome,
+    )
     for cut in range(0, len(whole), 97):
         assert read(DIALECT.stream(), [whole[:cut], whole[cut:]]) == (deltas, outcome)
 
@@ -63,14 +80,25 @@ def plain(message: dict) -> dict:
 def test_the_next_request_is_rebuilt_from_the_answer_and_the_results(this, then):
     turn = wires.answered(DIALECT, this["response"])
     told, recorded = this["request"]["messages"], then["request"]["messages"]
-    messages = [*conversation_of(told), AssistantMessage(turn), *conversation_of(recorded[len(told) + 1 :])]
+    messages = [
+        *conversation_of(told),
+        AssistantMessage(turn),
+        *conversation_of(recorded[len(told) + 1 :]),
+    ]
     rebuilt = DIALECT.encode_request(messages)["messages"]
     assert [*map(plain, rebuilt)] == recorded
-    assert rebuilt[len(told)]["tool_plan"] == this["response"]["body"]["message"]["tool_plan"]
+    assert (
+        rebuilt[len(told)]["tool_plan"]
+        == this["response"]["body"]["message"]["tool_plan"]
+    )
 
 
-@pytest.mark.parametrize("interaction", [case for case in BODIES if case.values[0]["request"]])
+@pytest.mark.parametrize(
+    "interaction", [case for case in BODIES if case.values[0]["request"]]
+)
 def test_a_recorded_request_survives_our_own_form_of_it(interaction):
     recorded = interaction["request"]
-    again = DIALECT.encode_request(*DIALECT.decode_request(json.loads(json.dumps(recorded))))
+    again = DIALECT.encode_request(
+        *DIALECT.decode_request(json.loads(json.dumps(recorded)))
+    )
     assert again == recorded

@@ -9,7 +9,13 @@ import pytest
 from handrail.dialects import json_bodies
 from handrail.dialects.wires.openai_responses import DIALECT
 from handrail.errors import ModelError
-from handrail.messages import AssistantMessage, ReasoningDelta, TextDelta, ToolMessage, Turn
+from handrail.messages import (
+    AssistantMessage,
+    ReasoningDelta,
+    TextDelta,
+    ToolMessage,
+    Turn,
+)
 from tests.dialects.contract import calls_told, in_pieces, joined, read
 from tests.support.wires import answered, cases, exchanges, seen, steps, stream_bytes
 
@@ -24,19 +30,31 @@ MISTYPED = "openai_responses-4cffa1df1f.0"
 
 def told(kind: str) -> list:
     """Return the interactions that say something (one only counts tokens) and can be read."""
-    return [case for case in cases(EXCHANGES, kind) if case.values[0].get("expected") and case.id != MISTYPED]
+    return [
+        case
+        for case in cases(EXCHANGES, kind)
+        if case.values[0].get("expected") and case.id != MISTYPED
+    ]
 
 
 def read_as(outcome: Turn | ModelError) -> dict:
     told = seen(outcome)
     if isinstance(outcome, Turn):
         # The corpus counts encrypted reasoning as reasoning, too.
-        told["reasoning"] = any(item["type"] == "reasoning" for item in outcome.raw["output"])
+        told["reasoning"] = any(
+            item["type"] == "reasoning" for item in outcome.raw["output"]
+        )
         told["server_side"] = len(outcome.server_side)
     return told
 
 
-WAITING = ("apply_patch_call", "computer_call", "local_shell_call", "mcp_approval_request", "shell_call")
+WAITING = (
+    "apply_patch_call",
+    "computer_call",
+    "local_shell_call",
+    "mcp_approval_request",
+    "shell_call",
+)
 
 
 def waits(outcome: Turn | ModelError) -> bool:
@@ -49,7 +67,11 @@ def wanted(expected: dict, *, waits: bool = False) -> dict:
     if "error" in expected:
         return {"error": str(expected["error"])}
     calls = [
-        (call["id"], call["name"], call.get("arguments_text") or json.dumps({"input": call["custom_input"]}))
+        (
+            call["id"],
+            call["name"],
+            call.get("arguments_text") or json.dumps({"input": call["custom_input"]}),
+        )
         for call in expected["calls"]
     ]
     finish = FINISHES[expected["finish"]]
@@ -81,23 +103,37 @@ def test_a_recorded_stream_is_read_as_expected_cut_at_every_byte(interaction):
 @pytest.mark.parametrize("interaction", told("stream"))
 def test_the_deltas_of_a_recorded_stream_make_its_turn(interaction):
     deltas, turn = read(DIALECT.stream(), [stream_bytes(interaction["response"])])
-    assert (joined(deltas, TextDelta), joined(deltas, ReasoningDelta)) == (turn.text, turn.reasoning)
-    assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}
+    assert (joined(deltas, TextDelta), joined(deltas, ReasoningDelta)) == (
+        turn.text,
+        turn.reasoning,
+    )
+    assert calls_told(deltas) == {
+        n: (call.name, call.arguments) for n, call in enumerate(turn.calls)
+    }
 
 
 def test_a_recording_that_is_no_json_is_told_as_unreadable_and_read_once_it_is_mended():
     [case] = [case for case in cases(EXCHANGES, "stream") if case.id == MISTYPED]
     recorded, expected = case.values[0]["response"], case.values[0]["expected"]
     assert read_as(answered(DIALECT, recorded)) == {"error": "unreadable"}
-    lines = [line if json_bodies.is_json(line) else line + "}" for line in recorded["data_lines"]]
-    assert read_as(answered(DIALECT, {"data_lines": lines})) == wanted({**expected, "finish": "completed"})
+    lines = [
+        line if json_bodies.is_json(line) else line + "}"
+        for line in recorded["data_lines"]
+    ]
+    assert read_as(answered(DIALECT, {"data_lines": lines})) == wanted(
+        {**expected, "finish": "completed"}
+    )
 
 
 ANSWERS_OF_TOOLS = ("function_call_output", "custom_tool_call_output")
 
 
 def is_of_the_model(item: dict) -> bool:
-    return item.get("type") not in ANSWERS_OF_TOOLS and item.get("role") not in ("user", "system", "developer")
+    return item.get("type") not in ANSWERS_OF_TOOLS and item.get("role") not in (
+        "user",
+        "system",
+        "developer",
+    )
 
 
 def plain(item: dict) -> dict:
@@ -106,10 +142,18 @@ def plain(item: dict) -> dict:
     Only reasoning needs its id. One recorder wrote straight quotes where the model had written curly ones.
     """
     needless = {"status"} if item.get("type") == "reasoning" else {"status", "id"}
-    said = {key: value for key, value in item.items() if value not in (None, []) and key not in needless}
+    said = {
+        key: value
+        for key, value in item.items()
+        if value not in (None, []) and key not in needless
+    }
     if said.get("role") == "assistant":
         content = said["content"]
-        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        text = (
+            content
+            if isinstance(content, str)
+            else "".join(part["text"] for part in content)
+        )
         said["content"] = text.translate({0x2019: "'", 0x201C: '"', 0x201D: '"'})
     return {"type": "message", **said}
 
@@ -123,12 +167,22 @@ def test_the_next_request_is_rebuilt_from_the_answer_and_the_results(this, then)
     else:
         added = [item for item in recorded[len(before) :] if not is_of_the_model(item)]
         assert recorded[: len(before)] == before
-    opening, closing = (DIALECT.decode_request({"input": part})[0] for part in (before, added))
+    opening, closing = (
+        DIALECT.decode_request({"input": part})[0] for part in (before, added)
+    )
     body = DIALECT.encode_request([*opening, AssistantMessage(turn), *closing])
-    rebuilt = [{"role": "system", "content": body["instructions"]}] if "instructions" in body else []
+    rebuilt = (
+        [{"role": "system", "content": body["instructions"]}]
+        if "instructions" in body
+        else []
+    )
     rebuilt += body["input"] if before else body["input"][len(turn.raw["output"]) :]
-    assert [*map(plain, rebuilt)] == [plain(item) for item in recorded if item.get("content") != ""]
-    results = [message.result for message in closing if isinstance(message, ToolMessage)]
+    assert [*map(plain, rebuilt)] == [
+        plain(item) for item in recorded if item.get("content") != ""
+    ]
+    results = [
+        message.result for message in closing if isinstance(message, ToolMessage)
+    ]
     assert DIALECT.encode_results(turn.calls, results) == [
         item for item in rebuilt if item.get("type") in ANSWERS_OF_TOOLS
     ]

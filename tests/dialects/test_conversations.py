@@ -10,16 +10,26 @@ import pytest
 
 import handrail as hr
 from handrail.calls import ToolCall, ToolResult
-from handrail.messages import AssistantMessage, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 from handrail.ports import Described
 
-TOOL = Described("get", "Get.", {"type": "object", "properties": {"city": {"type": "string"}}})
+TOOL = Described(
+    "get", "Get.", {"type": "object", "properties": {"city": {"type": "string"}}}
+)
 IDS = "abcdefgh1", "abcdefgh2"
 
 
 def said(text="", *ids):
     calls = tuple(ToolCall(id, "get", '{"city": "P"}') for id in ids)
-    return AssistantMessage(Turn(text, calls=calls, finish="calls" if calls else "stop"))
+    return AssistantMessage(
+        Turn(text, calls=calls, finish="calls" if calls else "stop")
+    )
 
 
 def result(id, text):
@@ -37,12 +47,19 @@ AGAIN = [*ANSWERED, UserMessage("And?")]
 def prompt(name, messages):
     """Return the prompt, with a word in place of the tools."""
     told = hr.dialect(name).encode_request(messages, [TOOL])
-    function = {"name": TOOL.name, "description": TOOL.description, "parameters": TOOL.parameters}
-    return told.replace(json.dumps([{"type": "function", "function": function}]), "TOOLS")
+    function = {
+        "name": TOOL.name,
+        "description": TOOL.description,
+        "parameters": TOOL.parameters,
+    }
+    return told.replace(
+        json.dumps([{"type": "function", "function": function}]), "TOOLS"
+    )
 
 
 HERMES_CALL = (
-    '\n<|im_start|>assistant\n<tool_call>\n{"name": "get", "arguments": {"city": "P"}}\n</tool_call><|im_end|>\n'
+    "\n<|im_start|>assistant\n<tool_call>\n"
+    '{"name": "get", "arguments": {"city": "P"}}\n</tool_call><|im_end|>\n'
 )
 HERMES_RESULT = "<|im_start|>tool\n<tool_response>\n21\n</tool_response>"
 LISTED = '[{"name": "get", "arguments": {"city": "P"}}]'
@@ -60,12 +77,18 @@ LISTED = '[{"name": "get", "arguments": {"city": "P"}}]'
         ),
     ],
 )
-def test_hermes_leaves_out_text_beside_a_call_and_ends_results_with_a_line_where_more_follows(name, messages, end):
+def test_hermes_leaves_out_text_beside_a_call_and_ends_results_with_a_line_where_more_follows(
+    name, messages, end
+):
     assert prompt(name, messages).endswith(end)
 
 
 MISTRAL_KINDS = [
-    ("mistral-v2", AGAIN, "<s>[INST] Hi?[/INST] Warm.</s>[AVAILABLE_TOOLS] TOOLS[/AVAILABLE_TOOLS][INST] And?[/INST]"),
+    (
+        "mistral-v2",
+        AGAIN,
+        "<s>[INST] Hi?[/INST] Warm.</s>[AVAILABLE_TOOLS] TOOLS[/AVAILABLE_TOOLS][INST] And?[/INST]",
+    ),
     (
         "mistral-v2",
         RESULT,
@@ -103,7 +126,9 @@ MISTRAL_KINDS = [
 
 
 @pytest.mark.parametrize(("name", "messages", "whole"), MISTRAL_KINDS)
-def test_mistral_tells_its_tools_before_the_last_question_and_v2_forgets_older_calls(name, messages, whole):
+def test_mistral_tells_its_tools_before_the_last_question_and_v2_forgets_older_calls(
+    name, messages, whole
+):
     assert prompt(name, messages) == whole
 
 
@@ -121,7 +146,10 @@ def test_a_template_that_has_no_place_for_text_beside_a_call_leaves_it_out(name)
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("llama4", "<|header_start|>assistant<|header_end|>\n\nLook.[get(city='P')]<|eot|>"),
+        (
+            "llama4",
+            "<|header_start|>assistant<|header_end|>\n\nLook.[get(city='P')]<|eot|>",
+        ),
         ("qwen3-coder", "<|im_start|>assistant\nLook.\n\n<tool_call>\n<function=get>"),
         (
             "harmony",

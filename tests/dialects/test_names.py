@@ -19,7 +19,8 @@ GEMINI = NameRule("a-zA-Z0-9_.:-", most_chars=64, first="a-zA-Z_")
     ("x" * 64, "x" * 64),
     ("user_info.get", "user_info_get"),          # one that says all without the dot
     ("files/read file", "files_read_file"),
-    ("查询天气", "tool_22cf3c76"),                # nothing is left of it, so a hash tells it apart
+    # nothing is left of it, so a hash tells it apart
+    ("查询天气", "tool_22cf3c76"),
     ("get_天气", "get_4436b398"),
     ("", "tool_e3b0c442"),                       # SHA-256 of nothing begins so
     ("...", "tool_ab5df625"),

@@ -17,25 +17,39 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     (500, True), (502, True), (503, True), (504, True), (529, True),
 ])  # fmt: skip
 def test_a_status_decides_where_no_word_is_known(status, retryable):
-    for body in ("", "<html>", {}, {"error": {"message": "m"}}, {"error": "m"}, b"\xff"):
+    for body in (
+        "",
+        "<html>",
+        {},
+        {"error": {"message": "m"}},
+        {"error": "m"},
+        b"\xff",
+    ):
         error = classify(status, {}, body)
         assert (error.status, error.retryable) == (status, retryable)
 
 
 @pytest.mark.parametrize(("status", "told", "retryable"), [
-    (429, {"code": "insufficient_quota", "type": "insufficient_quota"}, False),  # an empty account stays empty
+    # an empty account stays empty
+    (429, {"code": "insufficient_quota", "type": "insufficient_quota"}, False),
     (429, {"code": "rate_limit_exceeded", "type": "requests"}, True),
-    (500, {"code": "context_length_exceeded"}, False),                           # a gateway's wrong status
-    (None, {"type": "overloaded_error"}, True),                                  # in mid-stream there is no status
+    # a gateway's wrong status
+    (500, {"code": "context_length_exceeded"}, False),
+    # in mid-stream there is no status
+    (None, {"type": "overloaded_error"}, True),
     (200, {"type": "overloaded_error"}, True),
-    (200, {"code": 502}, True),                                                  # OpenRouter puts it into the body
+    # OpenRouter puts it into the body
+    (200, {"code": 502}, True),
     (200, {"code": "429"}, True),
-    (200, {"status_code": 400, "code": "tool_use_failed"}, False),               # Groq as well
+    # Groq as well
+    (200, {"status_code": 400, "code": "tool_use_failed"}, False),
     (None, {"code": "never_heard_of"}, False),
     (None, {}, False),
 ])  # fmt: skip
 def test_a_known_word_overrules_the_status(status, told, retryable):
-    assert classify(status, {}, {"error": {"message": "m", **told}}).retryable is retryable
+    assert (
+        classify(status, {}, {"error": {"message": "m", **told}}).retryable is retryable
+    )
 
 
 @pytest.mark.parametrize(("headers", "wait_s"), [
@@ -53,9 +67,14 @@ def test_the_wait_is_as_told(headers, wait_s):
 
 
 def test_without_a_clock_the_answers_own_date_is_taken():
-    headers = {"retry-after": "Fri, 20 Nov 2026 12:00:30 GMT", "date": "Fri, 20 Nov 2026 12:00:00 GMT"}
+    headers = {
+        "retry-after": "Fri, 20 Nov 2026 12:00:30 GMT",
+        "date": "Fri, 20 Nov 2026 12:00:00 GMT",
+    }
     assert classify(503, headers, {}).retry_after_s == 30.0
-    assert classify(503, {"retry-after": headers["retry-after"]}, {}).retry_after_s is None
+    assert (
+        classify(503, {"retry-after": headers["retry-after"]}, {}).retry_after_s is None
+    )
 
 
 def test_google_asks_to_wait_in_the_body():
@@ -64,14 +83,25 @@ def test_google_asks_to_wait_in_the_body():
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"},
     ]}}  # fmt: skip
     error = classify(429, {}, body)
-    assert (error.retryable, error.retry_after_s, error.code) == (True, 17.5, "RESOURCE_EXHAUSTED")
+    assert (error.retryable, error.retry_after_s, error.code) == (
+        True,
+        17.5,
+        "RESOURCE_EXHAUSTED",
+    )
 
 
 def test_a_reason_that_cannot_be_written_is_told_as_far_as_it_can():
-    body = '{"error": {"message": "m\\ud800", "details": [{"retryDelay": "' + "9" * 400 + 's"}]}}'
+    body = (
+        '{"error": {"message": "m\\ud800", "details": [{"retryDelay": "'
+        + "9" * 400
+        + 's"}]}}'
+    )
     error = classify(429, {}, body)
     assert (str(error).endswith("m?"), error.retry_after_s) == (True, 1e9)
-    assert classify(None, {}, {"error": {"message": "m\ud800", "code": "c\ud800"}}).code == "c?"
+    assert (
+        classify(None, {}, {"error": {"message": "m\ud800", "code": "c\ud800"}}).code
+        == "c?"
+    )
 
 
 def test_a_server_that_says_outright_whether_to_retry_is_believed():
@@ -80,6 +110,14 @@ def test_a_server_that_says_outright_whether_to_retry_is_believed():
 
 
 def test_a_person_reads_status_code_and_reason_in_a_bounded_sentence():
-    told = str(classify(404, {}, {"error": {"message": "no model x" * 1000, "code": "model_not_found"}}))
-    assert told.startswith("the model's provider answered with an error (404 model_not_found): no model x")
+    told = str(
+        classify(
+            404,
+            {},
+            {"error": {"message": "no model x" * 1000, "code": "model_not_found"}},
+        )
+    )
+    assert told.startswith(
+        "the model's provider answered with an error (404 model_not_found): no model x"
+    )
     assert len(told) < 700

@@ -15,8 +15,14 @@ from handrail.errors import ConfigError
 from handrail.ports import Described
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
 )
 
 
@@ -32,7 +38,9 @@ def test_the_object_of_a_history_is_what_the_standard_library_reads(value, is_as
 ])  # fmt: skip
 def test_arguments_nested_too_deep_for_a_request_go_back_as_text(lists, goes_back):
     text = f'{{"a": {"[" * lists}{"]" * lists}}}'
-    assert as_object(text) == (json.loads(text) if goes_back else {"INVALID_JSON": text})
+    assert as_object(text) == (
+        json.loads(text) if goes_back else {"INVALID_JSON": text}
+    )
 
 
 def test_brackets_within_a_string_are_no_nesting():
@@ -54,7 +62,9 @@ SEARCH = [{"type": "search", "name": "web"}]
     ("web", ONE, SEARCH, False, "not among the 1 tools"),
     ("web", ONE, SEARCH, True, ""),
 ])  # fmt: skip
-def test_a_demand_that_no_model_could_meet_never_leaves(choice, tools, provided, by_name, why):
+def test_a_demand_that_no_model_could_meet_never_leaves(
+    choice, tools, provided, by_name, why
+):
     if not why:
         base.check_choice(choice, tools, provided, by_name=by_name)
         return
@@ -62,8 +72,14 @@ def test_a_demand_that_no_model_could_meet_never_leaves(choice, tools, provided,
         base.check_choice(choice, tools, provided, by_name=by_name)
 
 
-@pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock"])
+@pytest.mark.parametrize(
+    "name",
+    ["openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock"],
+)
 def test_a_set_of_tools_is_described_once(name):
-    tools, wire = hr.Toolset([hr.FunctionTool(len, name="size", parameters={}, effect="read")]), hr.dialect(name)
+    tools, wire = (
+        hr.Toolset([hr.FunctionTool(len, name="size", parameters={}, effect="read")]),
+        hr.dialect(name),
+    )
     assert wire.definitions(tools) is wire.definitions(tools)
     assert wire.definitions(tools, strict=True) is wire.definitions(tools, strict=True)

@@ -17,8 +17,19 @@ from tests.test_architecture import FLOORS, VALUES
 ROOT = Path(__file__).parents[2]
 SRC, TESTS = ROOT / "src/handrail", ROOT / "tests"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-CHECKLISTS = dict(re.findall(r"^### Add an? ([a-z ]+)\n(.*?)(?=^### |\Z)", PAGE, re.M | re.S))
-KINDS = ["wire", "prompt family", "store", "sandbox", "tool", "lint rule", "command", "error code"]
+CHECKLISTS = dict(
+    re.findall(r"^### Add an? ([a-z ]+)\n(.*?)(?=^### |\Z)", PAGE, re.M | re.S)
+)
+KINDS = [
+    "wire",
+    "prompt family",
+    "store",
+    "sandbox",
+    "tool",
+    "lint rule",
+    "command",
+    "error code",
+]
 
 
 def read(path):
@@ -33,7 +44,11 @@ def home_of(kind, name):
 
 def test_the_picture_has_the_floors_of_the_architecture():
     drawn = PAGE.partition("<!-- floors -->")[2].partition("<!-- end of floors -->")[0]
-    floors = [line[:49].split() for line in drawn.splitlines() if line and not line.startswith("```")]
+    floors = [
+        line[:49].split()
+        for line in drawn.splitlines()
+        if line and not line.startswith("```")
+    ]
     wanted = [["values"] if rooms == VALUES else rooms for rooms in reversed(FLOORS)]
     assert list(map(sorted, floors)) == list(map(sorted, wanted))
 
@@ -46,7 +61,9 @@ def test_there_is_a_checklist_for_whatever_is_added_often():
 def test_every_file_that_a_checklist_names_is_there(kind):
     named = re.findall(r"`((?:src|tests|docs)/[^`\s]+)`", CHECKLISTS[kind])
     assert named
-    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+    assert [
+        path for path in named if "NAME" not in path and not (ROOT / path).exists()
+    ] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,10 +73,16 @@ def test_every_table_that_a_checklist_names_is_there(kind):
     sources = "".join(read(path) for path in files if "NAME" not in path)
     is_set = r"^{}\b.*[=:]"
     of_wires = {"DIALECT", "DIALECTS"}  # which the new module has
-    assert [each for each in names if each not in of_wires and not re.search(is_set.format(each), sources, re.M)] == []
+    assert [
+        each
+        for each in names
+        if each not in of_wires and not re.search(is_set.format(each), sources, re.M)
+    ] == []
 
 
-WIRES = [name for name in plugins._OURS["dialects"] if isinstance(dialect(name), WireDialect)]
+WIRES = [
+    name for name in plugins._OURS["dialects"] if isinstance(dialect(name), WireDialect)
+]
 
 
 @pytest.mark.parametrize("name", WIRES)
@@ -87,28 +110,38 @@ def test_every_sandbox_fulfils_its_checklist():
     import handrail.sandboxes
 
     assert set(KNOWN) == set(plugins._OURS["sandboxes"])
-    assert [name for name in KNOWN if f"| `{name}` |" not in handrail.sandboxes.__doc__] == []
+    assert [
+        name for name in KNOWN if f"| `{name}` |" not in handrail.sandboxes.__doc__
+    ] == []
     assert [name for name in KNOWN if not (SRC / f"sandboxes/{name}.py").exists()] == []
 
 
 def test_every_lint_rule_fulfils_its_checklist():
     page = read("docs/reference/lint.md")
     assert [name for name in linting.RULES if f"\n### {name}\n" not in page] == []
-    assert [rule.id for rule in linting.RULES.values() if not (rule.bad and rule.good)] == []
+    assert [
+        rule.id for rule in linting.RULES.values() if not (rule.bad and rule.good)
+    ] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_fulfils_its_checklist(name):
     assert (SRC / f"cli/commands/{name}.py").exists()
-    tests = "".join(path.read_text(encoding="utf-8") for path in TESTS.glob("*/test_*.py"))
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in TESTS.glob("*/test_*.py")
+    )
     assert re.search(rf'"{name}"', tests), f"no test runs `handrail {name}`"
 
 
 @pytest.mark.parametrize("code", Code)
 def test_every_error_code_fulfils_its_checklist(code):
     assert f"| `{code}` |" in read("docs/reference/errors.md")
-    tests = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
-    assert f'"{code}"' in tests or f"Code.{code}" in tests, "no test shows how a call comes by it"
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")
+    )
+    assert f'"{code}"' in tests or f"Code.{code}" in tests, (
+        "no test shows how a call comes by it"
+    )
 
 
 def test_security_and_contributing_are_pages_of_the_site():
@@ -129,11 +162,17 @@ def test_what_github_reads_is_yaml(path):
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_may_only_read_unless_a_job_says_more(path):
-    assert yaml.safe_load(path.read_text(encoding="utf-8"))["permissions"] == {"contents": "read"}
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["permissions"] == {
+        "contents": "read"
+    }
 
 
 def test_ci_runs_every_supported_python_by_the_command_of_this_repository():
-    job = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["test"]
-    declared = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', read("pyproject.toml"))
+    job = yaml.safe_load(
+        (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    )["jobs"]["test"]
+    declared = re.findall(
+        r'"Programming Language :: Python :: (3\.\d+)"', read("pyproject.toml")
+    )
     assert job["strategy"]["matrix"]["python"] == declared
     assert any(step.get("run") == ".ci/run" for step in job["steps"])

@@ -20,7 +20,10 @@ from tests.support.pictures import PICTURES, demo_output, drawn, lines_in, lines
 ROOT = Path(__file__).parents[2]
 ROOT_PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```", re.S)
+BLOCK = re.compile(
+    r"<!-- (?P<kind>file|output): (?P<path>\S+) -->\n```(?P<language>\w*)\n(?P<body>.*?)```",
+    re.S,
+)
 _DIFFERENT_EACH_TIME = {
     r"r_[0-9a-f]{8,32}\b": "r_5f0c31aa",  # runs and handles
     r"reference [0-9a-f]{8}": "reference 5f0c31aa",
@@ -56,52 +59,74 @@ def wanted(block: re.Match[str]) -> str:
 
 def blocks() -> list[tuple[Path, re.Match[str]]]:
     return [
-        (page, block) for page in PAGES if page.exists() for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+        (page, block)
+        for page in PAGES
+        if page.exists()
+        for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
     ]
 
 
 @pytest.mark.parametrize(
-    ("page", "block"), [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()]
+    ("page", "block"),
+    [pytest.param(p, b, id=f"{p.name}:{b['kind']}:{b['path']}") for p, b in blocks()],
 )
 def test_a_block_is_the_file_or_what_it_prints(page, block):
-    assert block["body"] == wanted(block), f"run: python -m tests.docs.test_pages --write  (for {page.name})"
+    assert block["body"] == wanted(block), (
+        f"run: python -m tests.docs.test_pages --write  (for {page.name})"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_of_a_page_leads_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    targets = {found["target"]: (page.parent / found["target"]).resolve() for found in LINK.finditer(text)}
+    targets = {
+        found["target"]: (page.parent / found["target"]).resolve()
+        for found in LINK.finditer(text)
+    }
     generated = {build.DOCS / path for path in build.generated_pages()}
-    assert [link for link, target in targets.items() if not (target.exists() or target in generated)] == []
+    assert [
+        link
+        for link, target in targets.items()
+        if not (target.exists() or target in generated)
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_of_a_page_is_a_file(page):
-    loose = re.findall(r"(?<!-->\n)```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    loose = re.findall(
+        r"(?<!-->\n)```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S
+    )
     assert loose == []
 
 
 def test_both_readmes_show_the_same_programs_and_tables():
-    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md"))
+    english, chinese = (
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("README.md", "README.zh-CN.md")
+    )
     for count in ("\n## ", "\n|", "<!-- file:", "<!-- output:", "\n```"):
         assert english.count(count) == chinese.count(count), count
 
 
 @pytest.mark.parametrize("language", PICTURES)
 def test_the_picture_shows_what_the_demo_prints(language):
-    shown = sorted(lines_of(demo_output(language)))  # two calls side by side may be told in either order
+    # two calls side by side may be told in either order
+    shown = sorted(lines_of(demo_output(language)))
     drawn_lines = sorted(lines_in(PICTURES[language].read_text(encoding="utf-8")))
     assert drawn_lines == shown, "run: python -m tests.docs.test_pages --write"
 
 
 @pytest.mark.parametrize("language", PICTURES)
 def test_the_picture_needs_nothing_from_outside(language):
-    links = re.findall(r"https?://[^\"' )]+", PICTURES[language].read_text(encoding="utf-8"))
+    links = re.findall(
+        r"https?://[^\"' )]+", PICTURES[language].read_text(encoding="utf-8")
+    )
     assert set(links) <= {"http://www.w3.org/2000/svg"}
 
 
 def test_the_english_readme_has_no_chinese_and_the_chinese_programs_speak_chinese():
-    english = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")[2]  # after the link to the other
+    # after the link to the other
+    english = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")[2]
     assert re.findall("[\u4e00-\u9fff]+", english) == []
     for program in (ROOT / "examples/zh").glob("*.py"):
         head = program.read_text(encoding="utf-8").partition("\n")[0]
@@ -109,7 +134,9 @@ def test_the_english_readme_has_no_chinese_and_the_chinese_programs_speak_chines
 
 
 def test_the_page_on_dialects_shows_one_call_in_each_of_them():
-    assert dialect_page.shown() == dialect_page.wanted(), "run: python -m tests.docs.test_pages --write"
+    assert dialect_page.shown() == dialect_page.wanted(), (
+        "run: python -m tests.docs.test_pages --write"
+    )
 
 
 def test_the_page_on_errors_has_a_row_for_every_code():
@@ -122,13 +149,21 @@ def write() -> None:
     dialect_page.write()
     configuration = build.DOCS / "reference/configuration.md"
     text = configuration.read_text(encoding="utf-8")
-    configuration.write_text(build.PROVIDER_REGION.sub(lambda _: build.provider_table(), text), encoding="utf-8")
+    configuration.write_text(
+        build.PROVIDER_REGION.sub(lambda _: build.provider_table(), text),
+        encoding="utf-8",
+    )
     for language, picture in PICTURES.items():
         picture.write_text(drawn(demo_output(language)), encoding="utf-8")
     for page in filter(Path.exists, PAGES):
         text = page.read_text(encoding="utf-8")
         page.write_text(
-            BLOCK.sub(lambda b: f"<!-- {b['kind']}: {b['path']} -->\n```{b['language']}\n{wanted(b)}```", text),
+            BLOCK.sub(
+                lambda b: (
+                    f"<!-- {b['kind']}: {b['path']} -->\n```{b['language']}\n{wanted(b)}```"
+                ),
+                text,
+            ),
             encoding="utf-8",
         )
 

@@ -28,17 +28,25 @@ def staged():
 
 
 def test_every_page_stands_once_in_the_navigation(staged):
-    navigation = build.CONFIGURATION.read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    navigation = build.CONFIGURATION.read_text(encoding="utf-8").partition("\nnav:\n")[
+        2
+    ]
     listed = re.findall(r"[\w./-]+\.md\b", navigation)
-    assert sorted(listed) == sorted(page.relative_to(staged).as_posix() for page in staged.rglob("*.md"))
+    assert sorted(listed) == sorted(
+        page.relative_to(staged).as_posix() for page in staged.rglob("*.md")
+    )
 
 
 def test_every_public_name_is_in_the_reference():
-    assert [name for name in hr.__all__ if not build.page_of(name)] == [], "add it to REFERENCE in docs/build.py"
+    assert [name for name in hr.__all__ if not build.page_of(name)] == [], (
+        "add it to REFERENCE in docs/build.py"
+    )
 
 
 def test_every_name_of_the_reference_has_something_to_say():
-    assert [name for name in hr.__all__ if not build.first_sentence(getattr(hr, name))] == []
+    assert [
+        name for name in hr.__all__ if not build.first_sentence(getattr(hr, name))
+    ] == []
 
 
 def test_every_setting_of_a_tool_is_in_its_table_with_a_meaning():
@@ -61,7 +69,9 @@ def test_every_error_code_is_in_the_reference():
 def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
     keys = {"store": options._STORE_SETTINGS, "lint": Settings.__struct_fields__}
     assert set(keys) == set(cli_settings.TABLES)
-    rows = [f"| `[{table}]` | `{key}` |" for table, names in keys.items() for key in names]
+    rows = [
+        f"| `[{table}]` | `{key}` |" for table, names in keys.items() for key in names
+    ]
     assert [row for row in rows if row not in CONFIGURATION] == []
 
 
@@ -71,25 +81,43 @@ def test_every_environment_variable_is_on_the_page_of_the_configuration():
         "HANDRAIL_COMPLETE"
     }  # click's own, in completion scripts
     ours = {re.sub("(?<=HANDRAIL_AUTH).*", "_NAME", name) for name in ours}
-    of_providers = {each for one in PROVIDERS.values() for each in (one.key_variable, one.other_key_variable) if each}
-    assert sorted(name for name in ours | of_providers if f"`{name}`" not in CONFIGURATION) == []
+    of_providers = {
+        each
+        for one in PROVIDERS.values()
+        for each in (one.key_variable, one.other_key_variable)
+        if each
+    }
+    assert (
+        sorted(name for name in ours | of_providers if f"`{name}`" not in CONFIGURATION)
+        == []
+    )
 
 
 def test_the_table_of_providers_is_made_from_them():
     shown = build.PROVIDER_REGION.search(CONFIGURATION)[0]
-    assert shown == build.provider_table(), "run: python -m tests.docs.test_pages --write"
-
-
-def test_a_link_out_of_the_pages_leads_to_the_repository(tmp_path):
-    assert f"]({build.repository()}/blob/main/examples/apps/README.md)" in build.with_links_of_the_site(
-        build.DOCS / "README.md"
+    assert shown == build.provider_table(), (
+        "run: python -m tests.docs.test_pages --write"
     )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="the extra `docs` is not installed")
+def test_a_link_out_of_the_pages_leads_to_the_repository(tmp_path):
+    assert (
+        f"]({build.repository()}/blob/main/examples/apps/README.md)"
+        in build.with_links_of_the_site(build.DOCS / "README.md")
+    )
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("zensical") is None,
+    reason="the extra `docs` is not installed",
+)
 def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere():
     built = subprocess.run(
-        [sys.executable, "-m", "docs.build"], cwd=build.ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "docs.build"],
+        cwd=build.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert built.returncode == 0, built.stdout + built.stderr
     pages = list((build.ROOT / "build/site").rglob("*.html"))
@@ -97,4 +125,8 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere():
     loaded = re.compile(
         r"<(?:script|img|iframe|link rel=.(?:stylesheet|preconnect)).[^>]*(?:src|href)=.(?:https?:)?//[^ >]*"
     )
-    assert [found for page in pages for found in loaded.findall(page.read_text(encoding="utf-8"))] == []
+    assert [
+        found
+        for page in pages
+        for found in loaded.findall(page.read_text(encoding="utf-8"))
+    ] == []

@@ -57,7 +57,9 @@ class Shop:
     def __init__(self, kind, approver, store=None, **how):
         self.store, self.refunds, self.down = store or Office(), [], set()
         tool = hr.FunctionTool(self.refund, effect="write", approve=True)
-        self.driver = Driver(kind, [tool], {"store": self.store, "approver": approver, **how})
+        self.driver = Driver(
+            kind, [tool], {"store": self.store, "approver": approver, **how}
+        )
 
     def refund(self, order: str) -> str:
         """Refund an order."""
@@ -67,7 +69,9 @@ class Shop:
         return "refunded"
 
     def begin(self):
-        return self.driver.start("run", "Refund 7.", model=ScriptedModel(REFUND), run_id="r_1")
+        return self.driver.start(
+            "run", "Refund 7.", model=ScriptedModel(REFUND), run_id="r_1"
+        )
 
     def question(self, state="open"):
         return until(lambda: self.store.list_approvals(state=state))[0]
@@ -87,7 +91,9 @@ def shop(request):
 
 
 def codes_of(run):
-    results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    results = [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
     return [result.failure and result.failure.code for result in results]
 
 
@@ -99,7 +105,9 @@ def test_what_an_approver_says_is_kept_as_if_it_had_been_said_elsewhere(shop):
     assert (kept.tool, kept.by) == ("refund", "maria")
 
 
-def test_a_word_from_elsewhere_counts_while_an_approver_still_thinks_and_its_question_is_taken_back(shop):
+def test_a_word_from_elsewhere_counts_while_an_approver_still_thinks_and_its_question_is_taken_back(
+    shop,
+):
     desk = Desk()
     made = shop(desk)
     run = made.begin()
@@ -161,7 +169,9 @@ def test_an_approver_that_has_nobody_to_ask_leaves_the_question_for_somebody_els
     assert made.question().tool == "refund"
 
 
-def test_an_approver_that_fails_has_not_agreed_and_leaves_the_question_for_a_person(shop):
+def test_an_approver_that_fails_has_not_agreed_and_leaves_the_question_for_a_person(
+    shop,
+):
     def broken(_):
         raise OSError("no line")
 
@@ -178,7 +188,10 @@ def test_a_run_that_is_cancelled_takes_its_question_back_and_closes_it(shop):
     made.driver.runtime.cancel("r_1")
     assert run.result(BOUND_S).status == "cancelled"
     assert [name for name, _, _ in until(lambda: desk.taken_back)] == ["refund"]
-    assert (made.question("cancelled").decision_reason, made.refunds) == ("the run was cancelled", [])
+    assert (made.question("cancelled").decision_reason, made.refunds) == (
+        "the run was cancelled",
+        [],
+    )
 
 
 def test_a_run_that_was_cancelled_elsewhere_stops_waiting_for_its_approver(shop):
@@ -200,10 +213,16 @@ def test_a_cancelled_run_that_is_resumed_asks_anew(shop, decided):
     assert made.driver.runtime.cancel("r_1")
     with pytest.raises(ConfigError, match="'r_1' was cancelled"):
         admin.approve(made.store, closed.id, by="otto")
-    again = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    again = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(
+        BOUND_S
+    )
     assert (again.status, made.refunds) == ("waiting", [])
     made.store.decide(made.question().id, granted=True, by="otto")
-    assert made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (
+        made.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+        .result(BOUND_S)
+        .ok
+    )
     assert made.refunds == ["7"]
 
 
@@ -218,7 +237,11 @@ def test_a_question_that_was_answered_before_is_not_asked_again(shop):
     assert first.begin().result(BOUND_S).status == "waiting"
     first.store.decide(first.question().id, granted=True, by="otto")
     second = shop(desk := Desk(), first.store)
-    assert second.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (
+        second.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+        .result(BOUND_S)
+        .ok
+    )
     assert (second.refunds, desk.asked.is_set()) == (["7"], False)
 
 
@@ -246,10 +269,16 @@ def test_where_two_must_agree_both_may_do_so_here(shop):
 def test_the_same_person_twice_is_one_and_the_call_waits_for_another_elsewhere(shop):
     made = of_two(shop, names("anna", "Anna", "anna"))
     ended = made.begin().result(BOUND_S)
-    assert (ended.status, made.refunds, made.question().agreed) == ("waiting", [], ("anna",))
+    assert (ended.status, made.refunds, made.question().agreed) == (
+        "waiting",
+        [],
+        ("anna",),
+    )
     assert "2 people" in ended.transcript(debug=True)
     made.store.decide(made.question().id, granted=True, by="ben")
-    resumed = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    resumed = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(
+        BOUND_S
+    )
     assert (resumed.status, made.refunds) == ("done", ["7"])
 
 
@@ -268,8 +297,15 @@ def test_who_is_asked_after_a_restart_sees_who_has_agreed_before_it(shop):
     made = of_two(shop, names("anna"))
     assert made.begin().result(BOUND_S).status == "waiting"
     asked = []
-    again = of_two(shop, lambda question: asked.append(tuple(question.agreed)), store=made.store)
-    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).status == "waiting"
+    again = of_two(
+        shop, lambda question: asked.append(tuple(question.agreed)), store=made.store
+    )
+    assert (
+        again.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+        .result(BOUND_S)
+        .status
+        == "waiting"
+    )
     assert asked == [("anna",)]
 
 
@@ -283,15 +319,27 @@ def test_a_word_from_elsewhere_counts_as_the_second_one(shop):
     assert made.question("used").by == "ben and anna"
 
 
-@pytest.mark.parametrize("says", [True, hr.Approval(True, by="ada"), hr.Approval(True, "anna", "", {"order": "8"})])
-def test_nobody_in_particular_who_asked_and_who_edits_do_not_count_among_two(shop, says):
+@pytest.mark.parametrize(
+    "says",
+    [True, hr.Approval(True, by="ada"), hr.Approval(True, "anna", "", {"order": "8"})],
+)
+def test_nobody_in_particular_who_asked_and_who_edits_do_not_count_among_two(
+    shop, says
+):
     made = of_two(shop, lambda _: says, principal="ada")
     assert made.begin().result(BOUND_S).status == "waiting"
-    assert (made.refunds, made.question().agreed, made.question().principal) == ([], (), "ada")
+    assert (made.refunds, made.question().agreed, made.question().principal) == (
+        [],
+        (),
+        "ada",
+    )
 
 
 def test_one_no_of_two_is_a_no(shop):
-    left = [hr.Approval(True, by="anna"), hr.Approval(False, by="ben", reason="too soon")]
+    left = [
+        hr.Approval(True, by="anna"),
+        hr.Approval(False, by="ben", reason="too soon"),
+    ]
     made = of_two(shop, lambda _: left.pop(0))
     assert codes_of(made.begin().result(BOUND_S)) == [Code.NOT_APPROVED]
     assert (made.refunds, made.question("denied").by) == ([], "ben")
@@ -302,18 +350,30 @@ def test_a_standing_word_does_not_stand_for_two(shop):
     assert made.begin().result(BOUND_S).status == "waiting"
     question = made.question()
     made.store.grant(make_standing_approval(question, "rule", by="anna"))
-    left = [hr.Approval(True, by="anna", scope="run"), hr.Approval(True, by="ben", scope="run")]
+    left = [
+        hr.Approval(True, by="anna", scope="run"),
+        hr.Approval(True, by="ben", scope="run"),
+    ]
     again = of_two(shop, lambda _: left.pop(0), store=made.store)
-    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (
+        again.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+        .result(BOUND_S)
+        .ok
+    )
     assert len(made.store.list_standing_approvals()) == 1
     assert left == []
 
 
-@pytest.mark.parametrize(("by", "code"), [(("anna", "ben"), None), (("anna", "anna"), Code.APPROVAL_PENDING)])
+@pytest.mark.parametrize(
+    ("by", "code"), [(("anna", "ben"), None), (("anna", "anna"), Code.APPROVAL_PENDING)]
+)
 def test_where_nothing_is_kept_two_are_asked_all_the_same(shop, by, code):
     made = of_two(shop, names(*by), store=MemoryStore())
     result = made.driver.call("refund", {"order": "7"})
-    assert ((result.failure and result.failure.code), bool(made.refunds)) == (code, code is None)
+    assert ((result.failure and result.failure.code), bool(made.refunds)) == (
+        code,
+        code is None,
+    )
 
 
 # -- a policy that has become stricter since ---------------------------------------------------------------------------
@@ -340,7 +400,9 @@ def test_a_kept_approval_does_not_let_a_call_run_that_the_policy_has_become_stri
     made.store.decide(made.question().id, granted=True, by="anna")
     again = shop(None, made.store, policy=policy)
     if how == "a run":
-        ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+        ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(
+            BOUND_S
+        )
         assert (ended.status, codes_of(ended)) == (status, [code])
     else:
         assert hand_over(again).failure.code == code
@@ -348,7 +410,9 @@ def test_a_kept_approval_does_not_let_a_call_run_that_the_policy_has_become_stri
 
 
 @pytest.mark.parametrize("state", ["approved", "open"])
-def test_a_tool_that_has_come_to_want_two_people_is_asked_about_anew_also_when_it_is_handed_over_again(shop, state):
+def test_a_tool_that_has_come_to_want_two_people_is_asked_about_anew_also_when_it_is_handed_over_again(
+    shop, state
+):
     made = shop(None)
     hand_over(made)
     if state == "approved":
@@ -367,11 +431,17 @@ def test_who_agreed_before_is_asked_anew_with_a_second_person(shop):
     assert made.begin().result(BOUND_S).status == "waiting"
     made.store.decide(made.question().id, granted=True, by="anna")
     again = shop(names("anna", "ben"), made.store, policy=ASKS_TWO)
-    assert again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S).ok
+    assert (
+        again.driver.start("resume", "r_1", model=ScriptedModel(REFUND))
+        .result(BOUND_S)
+        .ok
+    )
     assert (again.refunds, made.question("used").by) == (["7"], "anna and ben")
 
 
-def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_nothing(shop):
+def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_nothing(
+    shop,
+):
     """As when the process died between using it and claiming the write, where no claim uses approvals."""
     made = shop(None)
     assert made.begin().result(BOUND_S).status == "waiting"
@@ -380,12 +450,16 @@ def test_an_approval_that_was_used_before_the_policy_became_stricter_starts_noth
     assert made.store.use(id)
     made.store._runs["r_1"] = replace(made.store._runs["r_1"], status="running")
     again = shop(None, made.store, policy=ASKS_TWO)
-    ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    ended = again.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(
+        BOUND_S
+    )
     assert (codes_of(ended), again.refunds) == ([Code.APPROVAL_PENDING], [])
 
 
 def test_one_person_s_edit_does_not_reach_what_two_must_agree_to(shop):
-    policy = hr.Policy(rules=[hr.Rule("refund", "ask", when="order == '9'", required_approvals=2)])
+    policy = hr.Policy(
+        rules=[hr.Rule("refund", "ask", when="order == '9'", required_approvals=2)]
+    )
     made = shop(lambda _: hr.Approval(True, "anna", "", {"order": "9"}), policy=policy)
     ended = made.begin().result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.NOT_APPROVED], [])
@@ -410,11 +484,14 @@ def hand_over(made, order="7"):
     return made.driver.call("refund", {"order": order}, run="desk")
 
 
-def test_a_call_that_is_handed_over_again_learns_its_answer_in_the_same_process_too(shop):
+def test_a_call_that_is_handed_over_again_learns_its_answer_in_the_same_process_too(
+    shop,
+):
     made = shop(None)
     assert hand_over(made).failure.code == Code.APPROVAL_PENDING
     assert hand_over(made).failure.code == Code.APPROVAL_PENDING
-    made.store.decide(made.question().id, granted=True, by="otto")  # the one question that there is
+    # the one question that there is
+    made.store.decide(made.question().id, granted=True, by="otto")
     assert hand_over(made).value == "refunded"
     assert made.refunds == ["7"]
 
@@ -430,7 +507,9 @@ def test_a_no_is_told_once_and_then_the_same_call_is_asked_about_anew(shop):
 
 def test_who_is_here_is_asked_each_time(shop):
     made = shop(approver := Counter(False, False, True))
-    codes = [(result := hand_over(made)).failure and result.failure.code for _ in range(3)]
+    codes = [
+        (result := hand_over(made)).failure and result.failure.code for _ in range(3)
+    ]
     assert codes == [Code.NOT_APPROVED, Code.NOT_APPROVED, None]
     assert (approver.asked, made.refunds) == (3, ["7"])
 
@@ -439,7 +518,12 @@ def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
     made = shop(None)
     made.driver.runtime.tools.redeclare("refund", repeatable=True)
     refund = {"name": "refund", "arguments": '{"order": "7"}'}
-    two = {"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": refund} for id in ("a", "b")]}
+    two = {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": id, "type": "function", "function": refund} for id in ("a", "b")
+        ],
+    }
     made.driver.handle(two, run="desk")
     made.store.decide(made.question().id, granted=True, by="otto")
     answers = [message["content"] for message in made.driver.handle(two, run="desk")]
@@ -447,13 +531,17 @@ def test_each_of_two_equal_calls_needs_a_word_of_its_own(shop):
     assert made.refunds == ["7"]
 
 
-def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_one_that_has_not(shop, tmp_path):
+def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_one_that_has_not(
+    shop, tmp_path
+):
     with SqliteStore(tmp_path / "office.db") as store:
         made = shop(None, store)
 
         def with_a_word(order):
             hand_over(made, order)
-            admin.approve(store, store.list_approvals().result(BOUND_S)[0].id, by="otto")
+            admin.approve(
+                store, store.list_approvals().result(BOUND_S)[0].id, by="otto"
+            )
             return hand_over(made, order)
 
         made.down.add("7")
@@ -466,21 +554,32 @@ def test_a_used_word_is_good_for_the_call_that_has_happened_and_not_for_another_
 
 
 @pytest.mark.parametrize("kind_of_store", [Office, TwoRooms])
-def test_of_two_calls_at_once_one_uses_the_approval_and_the_other_one_is_asked_about(shop, kind_of_store):
+def test_of_two_calls_at_once_one_uses_the_approval_and_the_other_one_is_asked_about(
+    shop, kind_of_store
+):
     made = shop(None, kind_of_store())
     made.driver.runtime.tools.redeclare("refund", repeatable=True)
-    orders = [str(number) for number in range(15)]  # three calls each, within the run's 50
+    # three calls each, within the run's 50
+    orders = [str(number) for number in range(15)]
     for order in orders:
         hand_over(made, order)
         made.store.decide(made.question().id, granted=True, by="otto")
-        two = [made.driver.start("call", "refund", {"order": order}, run="desk") for _ in range(2)]
-        codes = [(result := each.result(BOUND_S)).failure and result.failure.code for each in two]
+        two = [
+            made.driver.start("call", "refund", {"order": order}, run="desk")
+            for _ in range(2)
+        ]
+        codes = [
+            (result := each.result(BOUND_S)).failure and result.failure.code
+            for each in two
+        ]
         assert sorted(codes, key=str) == [Code.APPROVAL_PENDING, None]
         made.store.decide(made.question().id, granted=False, by="otto")
     assert made.refunds == orders
 
 
-def test_a_call_that_waited_for_an_equal_one_does_not_run_under_that_one_s_approval(shop):
+def test_a_call_that_waited_for_an_equal_one_does_not_run_under_that_one_s_approval(
+    shop,
+):
     made, begun, go_on = shop(None), threading.Event(), threading.Event()
 
     def refund(order: str) -> str:
@@ -509,7 +608,9 @@ def test_an_approval_that_no_write_has_used_ends_with_its_time(shop):
     assert made.begin().result(BOUND_S).status == "waiting"
     made.store.decide(made.question().id, granted=True, by="otto")
     clock[0] += 61.0
-    ended = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(BOUND_S)
+    ended = made.driver.start("resume", "r_1", model=ScriptedModel(REFUND)).result(
+        BOUND_S
+    )
     assert (codes_of(ended), made.refunds) == ([Code.APPROVAL_EXPIRED], [])
 
 
@@ -539,7 +640,9 @@ def test_nobody_is_asked_about_a_write_that_is_in_doubt(shop, store):
         made.refunds.append(order)
         raise ValueError("whatever")
 
-    tools.add(hr.FunctionTool(refund, effect="write", approve=True, key="refund:{order}"))
+    tools.add(
+        hr.FunctionTool(refund, effect="write", approve=True, key="refund:{order}")
+    )
     codes = [hand_over(made).failure.code for _ in range(2)]
     assert (codes, approver.asked, made.refunds) == ([Code.IN_DOUBT] * 2, 1, ["7"])
 
@@ -556,7 +659,11 @@ def test_a_write_in_doubt_that_a_person_may_have_done_again_is_asked_about_once(
             raise ValueError("whatever")
         return "refunded"
 
-    tools.add(hr.FunctionTool(refund, effect="write", approve=True, key="refund:{order}", on_doubt="ask"))
+    tools.add(
+        hr.FunctionTool(
+            refund, effect="write", approve=True, key="refund:{order}", on_doubt="ask"
+        )
+    )
     assert hand_over(made).ok
     assert (approver.asked, made.refunds) == (2, ["7", "7"])
 
@@ -599,7 +706,10 @@ class Silent(TwoRooms):
 ])  # fmt: skip
 def test_an_answer_that_cannot_be_meant_is_no_agreement(shop, answer):
     made = shop(lambda _: answer)
-    assert (codes_of(made.begin().result(BOUND_S)), made.refunds) == ([Code.NOT_APPROVED], [])
+    assert (codes_of(made.begin().result(BOUND_S)), made.refunds) == (
+        [Code.NOT_APPROVED],
+        [],
+    )
 
 
 def test_a_word_for_an_unknown_number_of_calls_is_for_one(shop):
@@ -610,7 +720,9 @@ def test_a_word_for_an_unknown_number_of_calls_is_for_one(shop):
 
 
 @pytest.mark.parametrize("name", ["ask", "decide", "use", "grants"])
-def test_a_store_that_does_not_answer_lets_nothing_run_and_the_call_has_its_result(shop, name):
+def test_a_store_that_does_not_answer_lets_nothing_run_and_the_call_has_its_result(
+    shop, name
+):
     made = shop(lambda _: True, Silent(name))
     ended = made.begin().result(BOUND_S)
     assert (codes_of(ended), made.refunds) == ([Code.UNAVAILABLE], [])
@@ -637,32 +749,51 @@ def test_a_word_holds_for_as_many_calls_as_it_is_meant_for(shop, scope, again):
     made = shop(approver := Counter(hr.Approval(True, "maria", scope=scope), True))
     made.begin().result(BOUND_S)
     other = [call("refund", order="8"), "Done."]
-    made.driver.start("run", "Refund 8.", model=ScriptedModel(other), run_id="r_2").result(BOUND_S)
+    made.driver.start(
+        "run", "Refund 8.", model=ScriptedModel(other), run_id="r_2"
+    ).result(BOUND_S)
     assert (approver.asked, made.refunds) == (again, ["7", "8"])
 
 
 def test_a_word_for_this_run_holds_for_its_other_calls(shop):
     made = shop(approver := Counter(hr.Approval(True, "maria", scope="run")))
     script = [call("refund", order="7"), call("refund", order="8"), "Done."]
-    made.driver.start("run", "Refund both.", model=ScriptedModel(script), run_id="r_1").result(BOUND_S)
+    made.driver.start(
+        "run", "Refund both.", model=ScriptedModel(script), run_id="r_1"
+    ).result(BOUND_S)
     assert (approver.asked, made.refunds) == (1, ["7", "8"])
-    (told,) = [event.approval.by for event in made.driver.told(ApprovalGiven) if "g_" in event.approval.by]
+    (told,) = [
+        event.approval.by
+        for event in made.driver.told(ApprovalGiven)
+        if "g_" in event.approval.by
+    ]
     assert told.startswith("maria (g_")
 
 
 def test_a_standing_word_is_recorded_as_if_it_had_been_said_elsewhere(shop, tmp_path):
     with SqliteStore(tmp_path / "office.db") as store:
-        shop(lambda _: hr.Approval(True, "maria", scope="rule"), store).begin().result(BOUND_S)
+        shop(lambda _: hr.Approval(True, "maria", scope="rule"), store).begin().result(
+            BOUND_S
+        )
         (grant,) = store.list_standing_approvals().result(BOUND_S)
-        (told,) = [each for each in store.log().result(BOUND_S) if each.event == "Granted"]
-    assert (told.run_id, told.body["by"], told.body["grant"], told.body["tool"]) == ("r_1", "maria", grant.id, "refund")
+        (told,) = [
+            each for each in store.log().result(BOUND_S) if each.event == "Granted"
+        ]
+    assert (told.run_id, told.body["by"], told.body["grant"], told.body["tool"]) == (
+        "r_1",
+        "maria",
+        grant.id,
+        "refund",
+    )
 
 
 @pytest.mark.parametrize(("declared", "other"), [
     ("description", "Refund an order, and whatever else it likes."),
     ("effect", "destructive"),
 ])  # fmt: skip
-def test_a_standing_word_does_not_hold_for_a_tool_that_describes_or_declares_itself_otherwise(shop, declared, other):
+def test_a_standing_word_does_not_hold_for_a_tool_that_describes_or_declares_itself_otherwise(
+    shop, declared, other
+):
     made = shop(approver := Counter(hr.Approval(True, "maria", scope="rule"), False))
     made.begin().result(BOUND_S)
     made.driver.runtime.tools.redeclare("refund", **{declared: other})

@@ -39,7 +39,9 @@ class WaitingModel(ScriptedModel):
 
 
 def results_of(run):
-    return [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    return [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
 
 
 def codes_of(run):
@@ -56,12 +58,21 @@ async def get_weather(city: str) -> dict:
 
 
 def test_a_run_asks_calls_feeds_back_and_answers(drive):
-    model = ScriptedModel([[call("get_weather", city="北京"), call("get_weather", city="Paris")], "21 in both."])
+    model = ScriptedModel(
+        [
+            [call("get_weather", city="北京"), call("get_weather", city="Paris")],
+            "21 in both.",
+        ]
+    )
     run = drive([get_weather]).run("How warm?", model=model, system="Be brief.")
     assert (run.status, run.text, run.reason) == ("done", "21 in both.", "")
     assert [result.value["city"] for result in results_of(run)] == ["北京", "Paris"]
     assert [len(request.messages) for request in model.requests] == [2, 5]
-    assert (run.spent.turns, run.spent.calls, run.spent.usage.input_tokens) == (2, 2, 200)
+    assert (run.spent.turns, run.spent.calls, run.spent.usage.input_tokens) == (
+        2,
+        2,
+        200,
+    )
 
 
 @pytest.mark.parametrize("code", ["APPROVAL_PENDING", "BUDGET_EXHAUSTED"])
@@ -72,9 +83,15 @@ def test_a_tool_that_says_what_only_handrail_can_say_does_not_end_its_run(drive,
         raise hr.NoEffect(code, "The bank wants a signature.")
 
     run = drive([pay]).run(
-        "Pay.", model=ScriptedModel([call("pay"), "It wants a signature."]), budget=hr.Budget(calls=1)
+        "Pay.",
+        model=ScriptedModel([call("pay"), "It wants a signature."]),
+        budget=hr.Budget(calls=1),
     )
-    assert (run.status, run.text, codes_of(run)) == ("done", "It wants a signature.", [Code.TOOL_ERROR])
+    assert (run.status, run.text, codes_of(run)) == (
+        "done",
+        "It wants a signature.",
+        [Code.TOOL_ERROR],
+    )
 
 
 def test_two_runs_of_one_id_are_not_under_way_at_once(drive, gate):
@@ -103,7 +120,9 @@ def test_tools_added_between_two_turns_are_seen_in_the_next(drive):
 def test_a_run_sees_only_what_its_policy_allows_and_may_call_no_more(drive):
     write = hr.FunctionTool(lambda: 1, name="write", effect="write")
     model = ScriptedModel([call("write"), "ok"])
-    run = drive([get_weather, write], policy=hr.Policy(max_permission="read")).run("?", model=model)
+    run = drive([get_weather, write], policy=hr.Policy(max_permission="read")).run(
+        "?", model=model
+    )
     assert [tool.name for tool in model.requests[0].tools] == ["get_weather"]
     assert codes_of(run) == [Code.NOT_PERMITTED]
 
@@ -126,19 +145,31 @@ def looking_up(n):
     return [call("look_up", n=n) for n in range(n)]
 
 
-def test_calls_beyond_the_budget_are_refused_and_the_model_may_answer_with_what_it_has(drive):
+def test_calls_beyond_the_budget_are_refused_and_the_model_may_answer_with_what_it_has(
+    drive,
+):
     ran = []
-    tool = hr.FunctionTool(lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read")
-    run = drive([tool]).run("?", model=ScriptedModel([looking_up(5), "three of five"]), budget=hr.Budget(calls=3))
+    tool = hr.FunctionTool(
+        lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read"
+    )
+    run = drive([tool]).run(
+        "?",
+        model=ScriptedModel([looking_up(5), "three of five"]),
+        budget=hr.Budget(calls=3),
+    )
     assert (run.status, run.text, len(ran)) == ("done", "three of five", 3)
     assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 2
 
 
 def test_a_model_that_goes_on_calling_beyond_the_budget_is_ended(drive):
     ran = []
-    tool = hr.FunctionTool(lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read")
+    tool = hr.FunctionTool(
+        lambda n: ran.append(n), name="look_up", parameters=NUMBER, effect="read"
+    )
     run = drive([tool]).run(
-        "?", model=ScriptedModel([looking_up(5), looking_up(2), "never asked"]), budget=hr.Budget(calls=3)
+        "?",
+        model=ScriptedModel([looking_up(5), looking_up(2), "never asked"]),
+        budget=hr.Budget(calls=3),
     )
     assert (run.status, "3 of 3 calls" in run.reason, len(ran)) == ("budget", True, 3)
     assert codes_of(run) == [None] * 3 + [Code.BUDGET_EXHAUSTED] * 4
@@ -149,34 +180,55 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 @pytest.mark.parametrize(("budget", "words"), [
     (hr.Budget(turns=2), "2 of 2 turns"),
-    (hr.Budget(tokens=200), "240 of 200 tokens"),                                   # 120 a turn
-    (hr.Budget(cost=0.1, price_per_million=(1000.0, 0.0)), "0.1000 of 0.1"),        # 100 input tokens a turn
+    # 120 a turn
+    (hr.Budget(tokens=200), "240 of 200 tokens"),
+    # 100 input tokens a turn
+    (hr.Budget(cost=0.1, price_per_million=(1000.0, 0.0)), "0.1000 of 0.1"),
 ])  # fmt: skip
 def test_a_run_ends_when_its_budget_is_used_up(drive, budget, words):
-    model = ScriptedModel([lambda messages: call("get_weather", city=str(len(messages)))])
+    model = ScriptedModel(
+        [lambda messages: call("get_weather", city=str(len(messages)))]
+    )
     run = drive([get_weather]).run("?", model=model, budget=budget)
     assert (run.status, words in run.reason) == ("budget", True), run.reason
 
 
 def test_one_tool_s_budget_leaves_the_others_free(drive):
-    model = ScriptedModel([[call("get_weather", city="a"), call("get_weather", city="b"), call("other")], "ok"])
-    run = drive([get_weather, hr.FunctionTool(lambda: 1, name="other", effect="read")]).run(
-        "?", model=model, budget=hr.Budget(per_tool={"get_weather": 1})
+    model = ScriptedModel(
+        [
+            [
+                call("get_weather", city="a"),
+                call("get_weather", city="b"),
+                call("other"),
+            ],
+            "ok",
+        ]
     )
+    run = drive(
+        [get_weather, hr.FunctionTool(lambda: 1, name="other", effect="read")]
+    ).run("?", model=model, budget=hr.Budget(per_tool={"get_weather": 1}))
     assert (run.status, codes_of(run)) == ("done", [None, Code.BUDGET_EXHAUSTED, None])
 
 
 def test_a_run_s_time_ends_a_tool_and_then_the_run(drive, gate):
     model = ScriptedModel([call("work"), "never asked"])
-    run = drive([tool_at(gate, how="task", timeout_s=BOUND_S)]).run("?", model=model, budget=hr.Budget(time_s=0.1))
+    run = drive([tool_at(gate, how="task", timeout_s=BOUND_S)]).run(
+        "?", model=model, budget=hr.Budget(time_s=0.1)
+    )
     assert (run.status, codes_of(run)) == ("budget", [Code.TIMEOUT])
     (result,) = run.as_json()["results"]
-    assert "did not finish within 0." in result["error_message"]  # the run's time, not the tool's
+    # the run's time, not the tool's
+    assert "did not finish within 0." in result["error_message"]
 
 
 def test_a_run_s_time_ends_a_model_that_does_not_answer(drive, gate):
-    run = drive([]).run("?", model=WaitingModel(["never"], gate), budget=hr.Budget(time_s=0.1))
-    assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
+    run = drive([]).run(
+        "?", model=WaitingModel(["never"], gate), budget=hr.Budget(time_s=0.1)
+    )
+    assert (run.status, run.reason) == (
+        "budget",
+        "the model did not answer within the run's time",
+    )
     assert gate.cancelled == 1
 
 
@@ -189,13 +241,19 @@ def test_what_people_take_does_not_count(drive):
 
     tool = hr.FunctionTool(lambda: "done", name="work", effect="read", approve=True)
     model = ScriptedModel([call("work"), "ok"])
-    run = drive([tool], approver=approver, now=clock).run("?", model=model, budget=hr.Budget(time_s=60))
+    run = drive([tool], approver=approver, now=clock).run(
+        "?", model=model, budget=hr.Budget(time_s=60)
+    )
     assert (run.status, codes_of(run), run.spent.waited_s) == ("done", [None], 3600)
 
 
-def test_a_call_that_waits_for_a_person_ends_the_run_and_keeps_its_siblings_results(drive):
+def test_a_call_that_waits_for_a_person_ends_the_run_and_keeps_its_siblings_results(
+    drive,
+):
     tool = hr.FunctionTool(lambda: "done", name="work", effect="read", approve=True)
-    model = ScriptedModel([[call("work"), call("get_weather", city="Oslo")], "never asked"])
+    model = ScriptedModel(
+        [[call("work"), call("get_weather", city="Oslo")], "never asked"]
+    )
     run = drive([tool, get_weather]).run("?", model=model)
     assert (run.status, run.reason) == ("waiting", "waiting for approval of work")
     assert codes_of(run) == [Code.APPROVAL_PENDING, None]
@@ -204,8 +262,12 @@ def test_a_call_that_waits_for_a_person_ends_the_run_and_keeps_its_siblings_resu
 # -- turning in a circle -----------------------------------------------------------------------------------------------
 
 
-def test_the_same_call_with_the_same_result_is_told_and_then_stops_the_run_with_a_reason(drive):
-    run = drive([get_weather]).run("?", model=ScriptedModel([call("get_weather", city="Oslo")]))
+def test_the_same_call_with_the_same_result_is_told_and_then_stops_the_run_with_a_reason(
+    drive,
+):
+    run = drive([get_weather]).run(
+        "?", model=ScriptedModel([call("get_weather", city="Oslo")])
+    )
     assert (run.status, run.spent.calls) == ("stopped", 3)
     assert "get_weather was called 3 times" in run.reason
     assert [result.note[:9] for result in results_of(run)] == ["", "This call", ""]
@@ -225,7 +287,9 @@ def test_a_failing_call_repeated_is_a_circle_though_its_references_differ(drive)
     def broken() -> None:
         raise ValueError
 
-    run = drive([hr.FunctionTool(broken, effect="read")]).run("?", model=ScriptedModel([call("broken")]))
+    run = drive([hr.FunctionTool(broken, effect="read")]).run(
+        "?", model=ScriptedModel([call("broken")])
+    )
     assert (run.status, run.spent.calls) == ("stopped", 3)
 
 
@@ -246,10 +310,16 @@ def test_a_model_reads_a_cut_result_to_its_end(drive):
         return call("read_result", handle=handle_in(messages), offset=offset[0])
 
     def handle_in(messages):
-        return next(message.result.handle for message in messages if isinstance(message, ToolMessage))
+        return next(
+            message.result.handle
+            for message in messages
+            if isinstance(message, ToolMessage)
+        )
 
     model = ScriptedModel([call("get_log"), *[read_on] * 30])
-    run = drive([hr.FunctionTool(lambda: log, name="get_log", effect="read")]).run("?", model=model)
+    run = drive([hr.FunctionTool(lambda: log, name="get_log", effect="read")]).run(
+        "?", model=model
+    )
     assert (run.status, run.text) == ("done", "read it all")
     first = results_of(run)[0]
     assert len(first.text.encode()) < 17 * 1024
@@ -260,10 +330,15 @@ def test_a_model_reads_a_cut_result_to_its_end(drive):
 
 
 def test_a_handle_of_another_run_is_unknown(drive):
-    driver = drive([hr.FunctionTool(lambda: "x" * 99_999, name="get_log", effect="read")])
+    driver = drive(
+        [hr.FunctionTool(lambda: "x" * 99_999, name="get_log", effect="read")]
+    )
     handle = driver.call("get_log", run="mine").handle
     assert driver.call("read_result", {"handle": handle}, run="mine").ok
-    assert driver.call("read_result", {"handle": handle}, run="yours").failure.code == "UNKNOWN_HANDLE"
+    assert (
+        driver.call("read_result", {"handle": handle}, run="yours").failure.code
+        == "UNKNOWN_HANDLE"
+    )
 
 
 # -- models that fail --------------------------------------------------------------------------------------------------
@@ -282,16 +357,35 @@ class BrokenModel(ScriptedModel):
 
 @pytest.mark.parametrize(("error", "reason"), [
     (hr.ModelError("the provider is down", status=503), "the provider is down"),
-    (RuntimeError("key sk-123"), "the model scripted raised RuntimeError"),      # not its text: it may hold a key
-    (TimeoutError(), "the model scripted raised TimeoutError"),                  # its own, not the run's
-    (asyncio.CancelledError(), "the model scripted raised CancelledError"),      # that nobody asked for
-    (SystemExit(1), "the model scripted raised SystemExit"),                     # it would end the loop that it runs on
-    (KeyboardInterrupt(), "the model scripted raised KeyboardInterrupt"),        # not in the thread where one comes
+    # not its text: it may hold a key
+    (RuntimeError("key sk-123"), "the model scripted raised RuntimeError"),
+    # its own, not the run's
+    (TimeoutError(), "the model scripted raised TimeoutError"),
+    # that nobody asked for
+    (asyncio.CancelledError(), "the model scripted raised CancelledError"),
+    # it would end the loop that it runs on
+    (SystemExit(1), "the model scripted raised SystemExit"),
+    # not in the thread where one comes
+    (KeyboardInterrupt(), "the model scripted raised KeyboardInterrupt"),
 ])  # fmt: skip
-def test_a_model_that_fails_ends_the_run_with_one_reason_and_keeps_what_was_said(drive, error, reason):
-    model = BrokenModel(error, [hr.Turn("Let me look.", calls=[call("get_weather", city="Oslo")], finish="calls")])
+def test_a_model_that_fails_ends_the_run_with_one_reason_and_keeps_what_was_said(
+    drive, error, reason
+):
+    model = BrokenModel(
+        error,
+        [
+            hr.Turn(
+                "Let me look.", calls=[call("get_weather", city="Oslo")], finish="calls"
+            )
+        ],
+    )
     run = drive([get_weather]).run("?", model=model)
-    assert (run.status, run.reason, run.text, codes_of(run)) == ("failed", reason, "Let me look.", [None])
+    assert (run.status, run.reason, run.text, codes_of(run)) == (
+        "failed",
+        reason,
+        "Let me look.",
+        [None],
+    )
 
 
 def test_a_model_that_answers_with_something_else_ends_the_run(drive):
@@ -300,7 +394,10 @@ def test_a_model_that_answers_with_something_else_ends_the_run(drive):
             return "Hi"
 
     run = drive([get_weather]).run("?", model=Speechless([]))
-    assert (run.status, run.reason) == ("failed", "the model scripted answered with a str, which is no Turn")
+    assert (run.status, run.reason) == (
+        "failed",
+        "the model scripted answered with a str, which is no Turn",
+    )
 
 
 @pytest.mark.parametrize(("turn", "status", "reason"), [
@@ -316,24 +413,38 @@ def test_an_answer_that_is_none_says_so(drive, turn, status, reason):
 
 def test_calls_of_a_cut_answer_run_nothing_and_the_model_may_try_again(drive):
     cut = hr.Turn(calls=[call("get_weather", city="Oslo")], finish="length")
-    run = drive([get_weather]).run("?", model=ScriptedModel([cut, call("get_weather", city="Oslo"), "21"]))
+    run = drive([get_weather]).run(
+        "?", model=ScriptedModel([cut, call("get_weather", city="Oslo"), "21"])
+    )
     assert (run.status, codes_of(run)) == ("done", [Code.TRUNCATED_CALL, None])
 
 
 def test_malformed_arguments_never_go_back_to_the_model_s_provider(drive):
-    broken = hr.Turn(calls=[hr.ToolCall("c", "get_weather", "{city: 'Os")], finish="calls")
+    broken = hr.Turn(
+        calls=[hr.ToolCall("c", "get_weather", "{city: 'Os")], finish="calls"
+    )
     model = ScriptedModel([broken, "sorry"])
     drive([get_weather]).run("?", model=model)
-    assert model.requests[1].messages[1].turn.calls[0].arguments == '{"INVALID_JSON": "{city: \'Os"}'
+    assert (
+        model.requests[1].messages[1].turn.calls[0].arguments
+        == '{"INVALID_JSON": "{city: \'Os"}'
+    )
 
 
 def test_no_exception_s_text_is_in_a_transcript(drive):
     def leak() -> None:
         raise RuntimeError("db password=hunter2")
 
-    tools = [hr.FunctionTool(leak, effect="read"), hr.FunctionTool(leak, effect="write", name="write")]
-    run = drive(tools).run("?", model=ScriptedModel([[call("leak"), call("write")], "hm"]))
-    assert "hunter2" not in run.transcript(debug=True) + repr(run.messages) + repr(run.as_json())
+    tools = [
+        hr.FunctionTool(leak, effect="read"),
+        hr.FunctionTool(leak, effect="write", name="write"),
+    ]
+    run = drive(tools).run(
+        "?", model=ScriptedModel([[call("leak"), call("write")], "hm"])
+    )
+    assert "hunter2" not in run.transcript(debug=True) + repr(run.messages) + repr(
+        run.as_json()
+    )
 
 
 # -- cancelling --------------------------------------------------------------------------------------------------------
@@ -361,20 +472,29 @@ def test_cancelled_while_the_model_is_asked(drive, gate):
 @pytest.mark.parametrize("how", ["task", "thread", "stubborn"])
 def test_cancelled_while_a_read_runs(drive, gate, how):
     driver = drive([tool_at(gate, how=how, timeout_s=BOUND_S)])
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("work"), "never asked"]))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([call("work"), "never asked"])
+    )
     gate.wait_for()
     driver.runtime.cancel("r")
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run)) == ("cancelled", [Code.CANCELLED])
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
+    assert until(
+        lambda: not driver.tasks() and not driver.runtime._engine.services.given_up
+    )
 
 
 @pytest.mark.parametrize("how", ["task", "thread"])
-def test_cancelled_while_a_write_runs_its_result_is_waited_for_and_kept(drive, gate, how):
+def test_cancelled_while_a_write_runs_its_result_is_waited_for_and_kept(
+    drive, gate, how
+):
     driver = drive([tool_at(gate, how=how, effect="write", timeout_s=BOUND_S)])
     begun = driver.start(
-        "run", "?", run_id="r", model=ScriptedModel([[call("work"), call("work", n=2)], "never asked"])
+        "run",
+        "?",
+        run_id="r",
+        model=ScriptedModel([[call("work"), call("work", n=2)], "never asked"]),
     )
     gate.wait_for(2)
     driver.runtime.cancel("r")
@@ -393,10 +513,14 @@ def test_cancelled_while_a_write_runs_it_is_not_tried_again(drive):
         raise hr.NoEffect("X", "not now", retryable=True)
 
     driver = drive([hr.FunctionTool(pay, effect="write")])
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("pay"), "never asked"]))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([call("pay"), "never asked"])
+    )
     gate.wait_for()
     driver.runtime.cancel("r")
-    until(lambda: driver.kind == "asyncio" or driver.runtime._engine._live["r"].cancelled)
+    until(
+        lambda: driver.kind == "asyncio" or driver.runtime._engine._live["r"].cancelled
+    )
     gate.open()
     run = begun.result(BOUND_S)
     assert (run.status, codes_of(run), len(tries)) == ("cancelled", [Code.CANCELLED], 1)
@@ -407,7 +531,9 @@ def test_cancelled_while_a_person_is_asked(drive, gate):
         await gate.pass_through_async()
 
     ran = []
-    tool = hr.FunctionTool(lambda: ran.append(1), name="work", effect="write", approve=True)
+    tool = hr.FunctionTool(
+        lambda: ran.append(1), name="work", effect="write", approve=True
+    )
     model = ScriptedModel([call("work"), "never asked"])
     run = cancelled(drive([tool], approver=approver), gate.wait_for, model=model)
     assert (codes_of(run), ran) == ([Code.CANCELLED], [])
@@ -420,13 +546,19 @@ def test_cancelled_while_a_person_is_asked_beyond_the_run_s_time(drive, gate):
         clock.advance(3600)
         await gate.pass_through_async()
 
-    driver = drive([hr.FunctionTool(lambda: 1, name="work", effect="read", approve=True)], approver=approver, now=clock)
+    driver = drive(
+        [hr.FunctionTool(lambda: 1, name="work", effect="read", approve=True)],
+        approver=approver,
+        now=clock,
+    )
     model = ScriptedModel([call("work"), "never asked"])
     run = cancelled(driver, gate.wait_for, model=model, budget=hr.Budget(time_s=60))
     assert codes_of(run) == [Code.CANCELLED]
 
 
-def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_wait(drive, gate, tmp_path):
+def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_wait(
+    drive, gate, tmp_path
+):
     async def approver(asked):
         if asked.arguments["to"] == "b":
             await gate.pass_through_async()
@@ -440,11 +572,13 @@ def test_cancelled_while_one_person_is_asked_and_another_call_waits_it_does_not_
 
     def one_waits_and_one_is_asked():
         gate.wait_for()
-        until(lambda: driver.told(ApprovalGiven))  # of the first: nobody said a word about it
+        # of the first: nobody said a word about it
+        until(lambda: driver.told(ApprovalGiven))
 
     run = cancelled(driver, one_waits_and_one_is_asked, model=model)
     assert codes_of(run) == [Code.APPROVAL_PENDING, Code.CANCELLED]
-    with SqliteStore(tmp_path / "runs.db") as store:  # what waits is gone on with once it is approved
+    # what waits is gone on with once it is approved
+    with SqliteStore(tmp_path / "runs.db") as store:
         assert store.load_run("r").result().record.status == "cancelled"
 
 
@@ -452,9 +586,15 @@ def test_cancelled_while_a_retry_waits(drive):
     def fetch() -> None:
         raise ConnectionResetError
 
-    driver = drive([hr.FunctionTool(fetch, effect="read")], backoff=hr.Backoff(10, 10), jitter=lambda: 1.0)
+    driver = drive(
+        [hr.FunctionTool(fetch, effect="read")],
+        backoff=hr.Backoff(10, 10),
+        jitter=lambda: 1.0,
+    )
     model = ScriptedModel([call("fetch"), "never asked"])
-    run = cancelled(driver, lambda: until(lambda: driver.told(AttemptFailed)), model=model)
+    run = cancelled(
+        driver, lambda: until(lambda: driver.told(AttemptFailed)), model=model
+    )
     assert codes_of(run) == [Code.CANCELLED]
 
 
@@ -468,8 +608,15 @@ def test_cancelled_while_a_call_waits_for_its_resource(drive, gate):
     driver = drive([hr.FunctionTool(work, effect="write", resource="the-one")])
     holder = driver.start("call", "work", {"n": 1})
     gate.wait_for()
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("work", n=2), "never asked"]))
-    until(lambda: "1 resources, 2 holding or waiting" in repr(driver.runtime._engine.services._locks))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([call("work", n=2), "never asked"])
+    )
+    until(
+        lambda: (
+            "1 resources, 2 holding or waiting"
+            in repr(driver.runtime._engine.services._locks)
+        )
+    )
     driver.runtime.cancel("r")
     assert codes_of(begun.result(BOUND_S)) == [Code.CANCELLED]
     gate.open()
@@ -478,7 +625,9 @@ def test_cancelled_while_a_call_waits_for_its_resource(drive, gate):
     assert ran == [1, 3]
 
 
-def test_cancelled_while_a_tool_is_opened_its_write_has_certainly_not_happened(drive, gate):
+def test_cancelled_while_a_tool_is_opened_its_write_has_certainly_not_happened(
+    drive, gate
+):
     class Slow(hr.BaseTool):
         """Write."""
 
@@ -491,7 +640,9 @@ def test_cancelled_while_a_tool_is_opened_its_write_has_certainly_not_happened(d
             return "written"
 
     driver = drive([Slow()])
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("write"), "never asked"]))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([call("write"), "never asked"])
+    )
     gate.wait_for()
     driver.runtime.cancel("r")
     run = begun.result(BOUND_S)
@@ -504,16 +655,26 @@ def test_cancelled_while_a_tool_is_opened_its_write_has_certainly_not_happened(d
 @pytest.mark.parametrize("stage", ["claim", "settle"])
 def test_cancelled_while_the_store_is_asked_its_answer_is_waited_for(drive, stage):
     store, made = SlowStore(), []
-    driver = drive([hr.FunctionTool(lambda: made.append(1), name="work", effect="write", key="the-act")], store=store)
+    driver = drive(
+        [
+            hr.FunctionTool(
+                lambda: made.append(1), name="work", effect="write", key="the-act"
+            )
+        ],
+        store=store,
+    )
     if stage == "settle":
         store.claim = partial(MemoryStore.claim, store)  # at once
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([call("work"), "never asked"]))
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([call("work"), "never asked"])
+    )
     until(lambda: store.asked == [stage])
     driver.runtime.cancel("r")
     store.let.set()
     run = begun.result(BOUND_S)
     if stage == "settle":
-        assert (codes_of(run), made) == ([None], [1])  # it was done, and is told as done
+        # it was done, and is told as done
+        assert (codes_of(run), made) == ([None], [1])
     else:
         assert (codes_of(run), made) == ([Code.CANCELLED], [])
         assert driver.call("work").ok  # nothing is left in doubt
@@ -533,9 +694,21 @@ def test_cancelled_by_an_observer_in_the_middle_of_anything(drive):
 
     run_id = [""]
     driver = drive([get_weather])
-    for kind in ("RunStarted", "ModelAsked", "CallAdmitted", "AttemptStarted", "CallFinished", "ModelAnswered"):
+    for kind in (
+        "RunStarted",
+        "ModelAsked",
+        "CallAdmitted",
+        "AttemptStarted",
+        "CallFinished",
+        "ModelAnswered",
+    ):
         run_id[0] = kind
-        model = ScriptedModel([[call("get_weather", city="a"), call("get_weather", city="b")], "never asked"])
+        model = ScriptedModel(
+            [
+                [call("get_weather", city="a"), call("get_weather", city="b")],
+                "never asked",
+            ]
+        )
         run = driver.run("?", model=model, run_id=kind, observers=[stop_at(kind)])
         assert (kind, run.status) == (kind, "cancelled")
         assert len(results_of(run)) in (0, 2)
@@ -543,8 +716,13 @@ def test_cancelled_by_an_observer_in_the_middle_of_anything(drive):
 
 def test_cancelled_calls_that_wait_for_others_are_not_started(drive, gate):
     driver = drive([tool_at(gate, how="task", timeout_s=BOUND_S), get_weather])
-    calls = [hr.ToolCall("c1", "work"), hr.ToolCall("c2", "get_weather", '{"city": {"$call": "c1", "path": ""}}')]
-    begun = driver.start("run", "?", run_id="r", model=ScriptedModel([calls, "never asked"]))
+    calls = [
+        hr.ToolCall("c1", "work"),
+        hr.ToolCall("c2", "get_weather", '{"city": {"$call": "c1", "path": ""}}'),
+    ]
+    begun = driver.start(
+        "run", "?", run_id="r", model=ScriptedModel([calls, "never asked"])
+    )
     gate.wait_for()
     driver.runtime.cancel("r")
     assert codes_of(begun.result(BOUND_S)) == [Code.CANCELLED, Code.CANCELLED]
@@ -563,7 +741,9 @@ def test_an_observer_that_raises_breaks_no_run(drive, caplog, error):
         raise error("the disk is full")
 
     run = drive([get_weather], observers=[broken]).run(
-        "?", model=ScriptedModel([call("get_weather", city="Oslo"), "21"]), observers=[broken]
+        "?",
+        model=ScriptedModel([call("get_weather", city="Oslo"), "21"]),
+        observers=[broken],
     )
     assert (run.status, run.text) == ("done", "21")
     assert "an observer raised" in caplog.text
@@ -577,7 +757,11 @@ def test_every_run_is_told_begun_and_ended_once(drive):
     with pytest.raises(hr.MissingInjection):
         driver.runtime.tools.add(hr.FunctionTool(_needs_tenant, effect="read"))
         driver.run("?", model=ScriptedModel(["yes"]), run_id="raised")
-    assert [event.run_id for event in driver.told(RunStarted)] == ["good", "bad", "raised"]
+    assert [event.run_id for event in driver.told(RunStarted)] == [
+        "good",
+        "bad",
+        "raised",
+    ]
     assert [(event.run_id, event.status) for event in driver.told(RunEnded)] == [
         ("good", "done"), ("bad", "failed"), ("raised", "failed")
     ]  # fmt: skip
@@ -590,10 +774,16 @@ def _needs_tenant(tenant: hr.Injected) -> None:
 def test_one_deployment_serves_many_runs_at_once(drive):
     driver = drive([get_weather])
     begun = [
-        driver.start("run", "?", model=ScriptedModel([call("get_weather", city=str(n)), f"answer {n}"]))
+        driver.start(
+            "run",
+            "?",
+            model=ScriptedModel([call("get_weather", city=str(n)), f"answer {n}"]),
+        )
         for n in range(20)
     ]
-    assert [each.result(BOUND_S).text for each in begun] == [f"answer {n}" for n in range(20)]
+    assert [each.result(BOUND_S).text for each in begun] == [
+        f"answer {n}" for n in range(20)
+    ]
 
 
 def test_approvals_of_one_turn_are_asked_together(drive):
@@ -603,15 +793,23 @@ def test_approvals_of_one_turn_are_asked_together(drive):
         both.wait(BOUND_S)
         return True
 
-    tool = hr.FunctionTool(lambda n: n, name="work", parameters=NUMBER, effect="read", approve=True)
-    run = drive([tool], approver=approver).run("?", model=ScriptedModel([[call("work", n=1), call("work", n=2)], "ok"]))
+    tool = hr.FunctionTool(
+        lambda n: n, name="work", parameters=NUMBER, effect="read", approve=True
+    )
+    run = drive([tool], approver=approver).run(
+        "?", model=ScriptedModel([[call("work", n=1), call("work", n=2)], "ok"])
+    )
     assert [result.value for result in results_of(run)] == [1, 2]
 
 
 def test_a_scripted_approver_s_no_reaches_the_model_with_its_reason(drive):
     tool = hr.FunctionTool(lambda: 1, name="drop", effect="destructive")
-    approver = ScriptedApprover([hr.Approval(False, by="ana", reason="not on a Friday")])
-    run = drive([tool], approver=approver).run("?", model=ScriptedModel([call("drop"), "I will not."]))
+    approver = ScriptedApprover(
+        [hr.Approval(False, by="ana", reason="not on a Friday")]
+    )
+    run = drive([tool], approver=approver).run(
+        "?", model=ScriptedModel([call("drop"), "I will not."])
+    )
     assert (run.status, "not on a Friday" in results_of(run)[0].text) == ("done", True)
 
 
@@ -647,8 +845,13 @@ def test_the_audit_log_says_why_a_call_was_allowed_under_which_key_and_for_whom(
 
 def test_who_cancels_a_run_is_in_the_audit_log(drive, gate):
     store = Audited()
-    driver = drive([hr.FunctionTool(gate.pass_through_async, name="wait", effect="read")], store=store)
-    begun = driver.start("run", "?", run_id="r_1", model=ScriptedModel([call("wait"), "never asked"]))
+    driver = drive(
+        [hr.FunctionTool(gate.pass_through_async, name="wait", effect="read")],
+        store=store,
+    )
+    begun = driver.start(
+        "run", "?", run_id="r_1", model=ScriptedModel([call("wait"), "never asked"])
+    )
     gate.wait_for()
     driver.runtime.cancel("r_1", by="maria")
     assert begun.result(BOUND_S).status == "cancelled"
@@ -662,7 +865,11 @@ def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
         return "paid"
 
     store = Audited()
-    driver = drive([hr.FunctionTool(pay, effect="write")], store=store, secrets=["4111111111111111"])
+    driver = drive(
+        [hr.FunctionTool(pay, effect="write")],
+        store=store,
+        secrets=["4111111111111111"],
+    )
     assert driver.call("pay", {"order": "7", "card": "4111111111111111"}, run="r_1").ok
     assert [(each.run_id, each.event) for each in store.notices] == [
         ("r_1", "CallAdmitted"), ("r_1", "CallFinished")
@@ -670,7 +877,9 @@ def test_a_store_with_an_audit_log_is_told_what_a_run_decides(drive):
     assert store.notices[0].body["arguments"] == {"order": "7", "card": "***"}
 
 
-def test_the_record_of_a_write_stands_before_the_tool_starts_and_that_of_a_read_behind_its_end(drive):
+def test_the_record_of_a_write_stands_before_the_tool_starts_and_that_of_a_read_behind_its_end(
+    drive,
+):
     store, told = Audited(), {}
 
     def at_work(name: str) -> str:
@@ -678,14 +887,19 @@ def test_the_record_of_a_write_stands_before_the_tool_starts_and_that_of_a_read_
         told[name] = [each.event for each in store.notices]
         return "done"
 
-    tools = [hr.FunctionTool(at_work, name=effect, effect=effect) for effect in ("read", "write")]
+    tools = [
+        hr.FunctionTool(at_work, name=effect, effect=effect)
+        for effect in ("read", "write")
+    ]
     driver = drive(tools, store=store)
     assert driver.call("read", {"name": "read"}).ok
     assert driver.call("write", {"name": "write"}).ok
     assert told == {"read": [], "write": ["CallFinished", "CallAdmitted"]}
 
 
-def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not(tmp_path):
+def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not(
+    tmp_path,
+):
     with hr.SyncRuntime([], store=f"sqlite:{tmp_path}/a.db") as runtime:
         store = runtime.store
     assert "closed" in repr(store)
@@ -702,7 +916,8 @@ def test_a_store_that_was_opened_by_name_is_closed_and_one_that_was_given_is_not
     ({"approver": "ops"}, "approver is 'ops'; it takes a function that is asked"),
     ({"observers": print}, "it takes a list of functions"),
     ({"observers": ["log"]}, r"observers is \['log'\]"),
-    ({"observers": (each for each in [print])}, "it takes a list of functions"),  # which hears nothing once it was read
+    # which hears nothing once it was read
+    ({"observers": (each for each in [print])}, "it takes a list of functions"),
     ({"result_bytes": 10}, "result_bytes is 10; at least 512"),
 ])  # fmt: skip
 def test_a_runtime_that_cannot_be_meant_is_refused_when_it_is_made(driver, how, says):
@@ -715,7 +930,9 @@ def test_a_run_s_budget_is_one(drive):
         drive([get_weather]).run("?", model=ScriptedModel(["Hi"]), budget=5)
 
 
-def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_earlier_keys(drive, monkeypatch):
+def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_earlier_keys(
+    drive, monkeypatch
+):
     monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 2)
     done = []
 
@@ -726,9 +943,19 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
         return f"noted {text}"
 
     driver = drive([note])
-    said = [("old", "first"), ("a", "x"), ("b", "x"), ("old", "second"), ("a", "x"), ("b", "x"), ("old", "second")]
+    said = [
+        ("old", "first"),
+        ("a", "x"),
+        ("b", "x"),
+        ("old", "second"),
+        ("a", "x"),
+        ("b", "x"),
+        ("old", "second"),
+    ]
     results = [driver.call("note", {"text": text}, run=run) for run, text in said]
-    assert [(result.ok, result.replayed) for result in results] == [(True, False)] * len(said)
+    assert [(result.ok, result.replayed) for result in results] == [
+        (True, False)
+    ] * len(said)
     assert done == [text for _, text in said]
 
 
@@ -739,14 +966,20 @@ def test_one_tool_in_the_place_of_a_list_is_told(make):
         """Look."""
         return "seen"
 
-    with pytest.raises(hr.ConfigError, match=r"it takes a list of tools, such as \[get_weather\], or a Toolset"):
+    with pytest.raises(
+        hr.ConfigError,
+        match=r"it takes a list of tools, such as \[get_weather\], or a Toolset",
+    ):
         make(look)
 
 
 def test_a_runtime_that_was_closed_begins_nothing_and_opens_no_tool_anew():
     runtime = hr.SyncRuntime([])
     runtime.close()
-    for begin in (lambda: runtime.call("look"), lambda: runtime.run("?", model=ScriptedModel(["hi"]))):
+    for begin in (
+        lambda: runtime.call("look"),
+        lambda: runtime.run("?", model=ScriptedModel(["hi"])),
+    ):
         with pytest.raises(hr.SetupError, match="this runtime is closed"):
             begin()
 
@@ -757,6 +990,7 @@ def test_a_runtime_that_was_closed_begins_nothing_and_opens_no_tool_anew():
         with pytest.raises(hr.SetupError, match="this runtime is closed"):
             await closed.call("look")
         async with closed:
-            assert (await closed.call("look")).failure.code == Code.UNKNOWN_TOOL  # it takes calls again
+            # it takes calls again
+            assert (await closed.call("look")).failure.code == Code.UNKNOWN_TOOL
 
     asyncio.run(use_after_close())

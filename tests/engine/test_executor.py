@@ -22,7 +22,14 @@ import handrail as hr
 from handrail.effects import Claimed, ClaimState
 from handrail.engine import executor
 from handrail.errors import Code, StoreUnavailable
-from handrail.events import ApprovalAsked, AttemptFailed, AttemptStarted, CallFinished, FinishedLate, Progressed
+from handrail.events import (
+    ApprovalAsked,
+    AttemptFailed,
+    AttemptStarted,
+    CallFinished,
+    FinishedLate,
+    Progressed,
+)
 from handrail.futures import result_now
 from handrail.stores.memory import MemoryStore
 from handrail.testing import ManualClock, Overlap, ScriptedApprover, call
@@ -67,12 +74,16 @@ def gate():
     ("task", "read", Code.TIMEOUT, "was stopped"),
     ("thread", "read", Code.TIMEOUT, "could not be stopped and may still be running"),
     ("stubborn", "read", Code.TIMEOUT, "could not be stopped and may still be running"),
-    ("task", "write", Code.IN_DOUBT, "may have taken effect"),      # it was cut off, perhaps after its effect
+    # it was cut off, perhaps after its effect
+    ("task", "write", Code.IN_DOUBT, "may have taken effect"),
     ("thread", "write", Code.IN_DOUBT, "may have taken effect"),
     ("stubborn", "write", Code.IN_DOUBT, "may have taken effect"),
-    ("task", None, Code.IN_DOUBT, "may have taken effect"),         # undeclared counts as a write
+    # undeclared counts as a write
+    ("task", None, Code.IN_DOUBT, "may have taken effect"),
 ])  # fmt: skip
-def test_a_call_beyond_its_time_says_what_became_of_it(drive, gate, how, effect, code, words):
+def test_a_call_beyond_its_time_says_what_became_of_it(
+    drive, gate, how, effect, code, words
+):
     result = drive([tool_at(gate, how=how, effect=effect)]).call("work")
     assert (result.failure.code, words in result.failure.message) == (code, True)
     assert result.failure.retryable == (code == Code.TIMEOUT)
@@ -94,7 +105,9 @@ def test_a_tool_that_finishes_late_is_recorded(drive, gate, how):
 
 
 @pytest.mark.parametrize("how", ["thread", "stubborn"])
-def test_a_late_write_is_in_doubt_until_it_reports_and_done_from_then_on(drive, gate, how):
+def test_a_late_write_is_in_doubt_until_it_reports_and_done_from_then_on(
+    drive, gate, how
+):
     driver = drive([tool_at(gate, how=how, effect="write")])
     assert driver.call("work", run="r").failure.code == Code.IN_DOUBT
     assert driver.call("work", run="r").failure.code == Code.IN_DOUBT
@@ -124,7 +137,9 @@ def test_a_late_report_that_nothing_happened_lets_the_write_be_made_again(drive)
 
 
 @pytest.mark.parametrize("effect", ["read", "write"])
-def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate, effect):
+def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(
+    drive, gate, effect
+):
     ran = []
 
     @hr.tool(effect=effect, timeout_s=SHORT_S, max_attempts=1)
@@ -139,12 +154,17 @@ def test_a_call_that_finds_no_free_thread_in_its_time_is_not_started(drive, gate
     result = driver.call("quick")
     gate.open()
     assert hog.result(BOUND_S).ok
-    assert (result.failure.code, "was not started" in result.failure.message) == (Code.TIMEOUT, True)
+    assert (result.failure.code, "was not started" in result.failure.message) == (
+        Code.TIMEOUT,
+        True,
+    )
     assert driver.call("hog").ok  # the one thread has passed the withdrawn job by now
     assert (ran, driver.runtime._engine.services.given_up) == ([], set())
 
 
-def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_late(drive):
+def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_late(
+    drive,
+):
     @hr.tool(effect="write", timeout_s=SHORT_S)
     async def tidy() -> str:
         """Finish what was begun."""
@@ -154,13 +174,20 @@ def test_a_tool_that_returns_when_it_is_told_to_end_is_believed_and_said_to_be_l
             return "done all the same"
 
     result = drive([tidy]).call("tidy")
-    assert (result.value, result.note) == ("done all the same", "it finished after its deadline")
+    assert (result.value, result.note) == (
+        "done all the same",
+        "it finished after its deadline",
+    )
 
 
 def test_a_plain_function_that_returns_a_coroutine_keeps_the_deadline(drive, gate):
     declared = {"effect": "read", "timeout_s": SHORT_S, "max_attempts": 1}
-    in_thread = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_thread", **declared)
-    in_place = hr.FunctionTool(lambda: gate.pass_through_async(), name="in_place", blocking=False, **declared)
+    in_thread = hr.FunctionTool(
+        lambda: gate.pass_through_async(), name="in_thread", **declared
+    )
+    in_place = hr.FunctionTool(
+        lambda: gate.pass_through_async(), name="in_place", blocking=False, **declared
+    )
     driver = drive([in_thread, in_place])
     for name in ("in_thread", "in_place"):
         assert driver.call(name).failure.code == Code.TIMEOUT
@@ -266,10 +293,16 @@ async def have_my_work_cancelled() -> None:
     pytest.param([hr.FunctionTool(cancel_myself, effect="read")], id="cancels its task"),
     pytest.param([hr.FunctionTool(have_my_work_cancelled, effect="read")], id="awaits what is cancelled"),
 ])  # fmt: skip
-def test_a_tool_that_fails_in_any_way_is_an_internal_error_of_this_call_alone(drive, tools):
-    driver = drive([*tools, hr.FunctionTool(lambda: "fine", name="fine", effect="read")])
+def test_a_tool_that_fails_in_any_way_is_an_internal_error_of_this_call_alone(
+    drive, tools
+):
+    driver = drive(
+        [*tools, hr.FunctionTool(lambda: "fine", name="fine", effect="read")]
+    )
     results = driver.calls_at_once(*((tool.name, {}) for tool in tools), ("fine", {}))
-    assert [result.failure and result.failure.code for result in results] == [Code.INTERNAL_ERROR] * len(tools) + [None]
+    assert [result.failure and result.failure.code for result in results] == [
+        Code.INTERNAL_ERROR
+    ] * len(tools) + [None]
     assert driver.call("fine").value == "fine"
 
 
@@ -294,8 +327,12 @@ def test_a_value_of_any_class_is_a_result(drive):
     async def in_task() -> Unhashable:
         return Unhashable()
 
-    driver = drive([hr.FunctionTool(plain, effect="read"), hr.FunctionTool(in_task, effect="read")])
-    assert [driver.call(name).text for name in ("plain", "in_task")] == ['"<Unhashable>"'] * 2
+    driver = drive(
+        [hr.FunctionTool(plain, effect="read"), hr.FunctionTool(in_task, effect="read")]
+    )
+    assert [driver.call(name).text for name in ("plain", "in_task")] == [
+        '"<Unhashable>"'
+    ] * 2
 
 
 def test_the_text_of_an_exception_reaches_no_model(drive):
@@ -304,7 +341,12 @@ def test_the_text_of_an_exception_reaches_no_model(drive):
     def leak() -> None:
         raise RuntimeError(secret) from ValueError(secret)
 
-    driver = drive([hr.FunctionTool(leak, effect=effect, name=str(effect)) for effect in ("read", "write", None)])
+    driver = drive(
+        [
+            hr.FunctionTool(leak, effect=effect, name=str(effect))
+            for effect in ("read", "write", None)
+        ]
+    )
     for name in ("read", "write", "None"):
         told = driver.handle(chat_message(call(name)))
         assert "hunter2" not in repr(told)
@@ -317,20 +359,32 @@ def test_a_value_that_cannot_be_written_as_json_is_a_result_all_the_same(drive):
         def __repr__(self):
             return "<opaque>"
 
-    assert drive([hr.FunctionTool(Opaque, name="see", effect="read")]).call("see").text == '"<opaque>"'
+    assert (
+        drive([hr.FunctionTool(Opaque, name="see", effect="read")]).call("see").text
+        == '"<opaque>"'
+    )
 
 
 def test_a_failure_worded_by_its_author_is_told_as_it_stands(drive):
     def find(order: str) -> None:
-        raise hr.ToolError("ORDER_NOT_FOUND", f"There is no order {order}.", suggestion="Look it up.")
+        raise hr.ToolError(
+            "ORDER_NOT_FOUND", f"There is no order {order}.", suggestion="Look it up."
+        )
 
-    failure = drive([hr.FunctionTool(find, effect="read")]).call("find", {"order": "8"}).failure
-    assert failure == hr.Failure("ORDER_NOT_FOUND", "There is no order 8.", "Look it up.", False, ())
+    failure = (
+        drive([hr.FunctionTool(find, effect="read")])
+        .call("find", {"order": "8"})
+        .failure
+    )
+    assert failure == hr.Failure(
+        "ORDER_NOT_FOUND", "There is no order 8.", "Look it up.", False, ()
+    )
 
 
 @pytest.mark.parametrize(("name", "arguments", "code"), [
     ("lok_up", {"city": "x"}, Code.UNKNOWN_TOOL),
-    ("look_up", '{"city": "Par', Code.TRUNCATED_CALL),      # whatever the caller says of its end
+    # whatever the caller says of its end
+    ("look_up", '{"city": "Par', Code.TRUNCATED_CALL),
     ("look_up", {"cty": "x"}, Code.INVALID_ARGUMENTS),
     ("look_up", {}, Code.INVALID_ARGUMENTS),
 ])  # fmt: skip
@@ -348,7 +402,10 @@ def test_two_calls_of_one_id_both_run_and_get_their_results_in_order(drive):
     echo = hr.FunctionTool(lambda n: n, name="echo", parameters=NUMBER, effect="read")
     calls = [hr.ToolCall("same", "echo", f'{{"n": {n}}}') for n in (1, 2)]
     told = drive([echo]).handle(chat_message(*calls))
-    assert [(each["tool_call_id"], each["content"]) for each in told] == [("same", "1"), ("same", "2")]
+    assert [(each["tool_call_id"], each["content"]) for each in told] == [
+        ("same", "1"),
+        ("same", "2"),
+    ]
 
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -380,10 +437,14 @@ def updates(seen, effect="write", how="thread"):
 
 
 @pytest.mark.parametrize("how", ["thread", "task"])
-def test_two_hundred_calls_of_one_turn_on_one_resource_run_one_by_one_in_order(drive, how):
+def test_two_hundred_calls_of_one_turn_on_one_resource_run_one_by_one_in_order(
+    drive, how
+):
     seen = {}
     calls = [call("update", user=1, step=n) for n in range(200)]
-    told = drive([updates(seen, how=how)], budget=hr.Budget(calls=None)).handle(chat_message(*calls))
+    told = drive([updates(seen, how=how)], budget=hr.Budget(calls=None)).handle(
+        chat_message(*calls)
+    )
     assert [each["content"] for each in told] == [str(n) for n in range(200)]
     assert (seen[1].most_inside, seen["order"][1]) == (1, list(range(200)))
 
@@ -392,7 +453,9 @@ def test_two_hundred_calls_of_one_turn_on_one_resource_run_one_by_one_in_order(d
 def test_calls_made_apart_on_one_resource_never_overlap(drive, how):
     seen = {}
     driver = drive([updates(seen, how=how)])
-    results = driver.calls_at_once(*(("update", {"user": n % 2, "step": n}) for n in range(60)))
+    results = driver.calls_at_once(
+        *(("update", {"user": n % 2, "step": n}) for n in range(60))
+    )
     assert all(result.ok for result in results)
     assert (seen[0].most_inside, seen[1].most_inside) == (1, 1)
     assert (seen[0].entered, seen[1].entered) == (30, 30)
@@ -414,20 +477,32 @@ def test_who_may_be_inside_together(drive, effect, resource, meet):
         return True
 
     driver = drive([hr.FunctionTool(work, effect=effect, resource=resource or None)])
-    results = driver.calls_at_once(("work", {"user": 1, "n": 1}), ("work", {"user": 1, "n": 2}))
+    results = driver.calls_at_once(
+        ("work", {"user": 1, "n": 1}), ("work", {"user": 1, "n": 2})
+    )
     assert [result.value for result in results] == [meet, meet]
 
 
 def test_calls_on_two_resources_are_inside_together(drive):
     barrier = threading.Barrier(2)
     tool = hr.FunctionTool(
-        lambda user: barrier.wait(BOUND_S) >= 0, name="work", effect="write", parameters=USER, resource="user:{user}"
+        lambda user: barrier.wait(BOUND_S) >= 0,
+        name="work",
+        effect="write",
+        parameters=USER,
+        resource="user:{user}",
     )
-    told = drive([tool]).handle(chat_message(call("work", user=1), call("work", user=2)))
+    told = drive([tool]).handle(
+        chat_message(call("work", user=1), call("work", user=2))
+    )
     assert [each["content"] for each in told] == ["true", "true"]
 
 
-USER = {"type": "object", "properties": {"user": {"type": "integer"}}, "required": ["user"]}
+USER = {
+    "type": "object",
+    "properties": {"user": {"type": "integer"}},
+    "required": ["user"],
+}
 
 
 def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(drive):
@@ -441,7 +516,12 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
     begun = []
     for n in range(8):
         begun.append(driver.start("call", "update", {"n": n}))
-        until(lambda: f"{len(begun)} holding or waiting" in repr(driver.runtime._engine.services._locks))
+        until(
+            lambda: (
+                f"{len(begun)} holding or waiting"
+                in repr(driver.runtime._engine.services._locks)
+            )
+        )
     gate.open()
     assert all(each.result(BOUND_S).ok for each in begun)
     assert order == list(range(8))
@@ -450,8 +530,17 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
 def test_a_long_row_of_calls_that_wait_for_each_other_is_carried_to_its_end(drive):
     """Each ends at once and lets the next one go: nothing may grow with their number but the list of results."""
     tools = [
-        hr.FunctionTool(lambda n: n, name="in_place", effect="write", parameters=NUMBER, resource="a", blocking=False),
-        hr.FunctionTool(_itself, name="in_task", effect="write", parameters=NUMBER, resource="b"),
+        hr.FunctionTool(
+            lambda n: n,
+            name="in_place",
+            effect="write",
+            parameters=NUMBER,
+            resource="a",
+            blocking=False,
+        ),
+        hr.FunctionTool(
+            _itself, name="in_task", effect="write", parameters=NUMBER, resource="b"
+        ),
     ]
     calls = [call(tool.name, n=n) for n in range(1500) for tool in tools]
     told = drive(tools, budget=hr.Budget(calls=None)).handle(chat_message(*calls))
@@ -463,7 +552,9 @@ async def _itself(n):
     return n
 
 
-def test_a_write_that_runs_on_beyond_its_time_keeps_its_resource_until_it_reports(drive):
+def test_a_write_that_runs_on_beyond_its_time_keeps_its_resource_until_it_reports(
+    drive,
+):
     gate, seen = Gate(), Overlap()
 
     def update(user: int, n: int) -> int:
@@ -472,7 +563,13 @@ def test_a_write_that_runs_on_beyond_its_time_keeps_its_resource_until_it_report
                 gate.pass_through()
         return n
 
-    driver = drive([hr.FunctionTool(update, effect="write", resource="user:{user}", timeout_s=SHORT_S)])
+    driver = drive(
+        [
+            hr.FunctionTool(
+                update, effect="write", resource="user:{user}", timeout_s=SHORT_S
+            )
+        ]
+    )
     assert driver.call("update", {"user": 1, "n": 1}).failure.code == Code.IN_DOUBT
     second = driver.start("call", "update", {"user": 1, "n": 2})
     assert driver.call("update", {"user": 2, "n": 3}).value == 3
@@ -482,12 +579,19 @@ def test_a_write_that_runs_on_beyond_its_time_keeps_its_resource_until_it_report
     assert seen.most_inside == 2  # users 1 and 2
 
 
-def test_a_call_that_does_not_get_its_resource_in_the_run_s_time_is_not_started(drive, gate):
-    tool = tool_at(gate, how="thread", effect="write", timeout_s=BOUND_S, resource="the-one")
+def test_a_call_that_does_not_get_its_resource_in_the_run_s_time_is_not_started(
+    drive, gate
+):
+    tool = tool_at(
+        gate, how="thread", effect="write", timeout_s=BOUND_S, resource="the-one"
+    )
     driver = drive([tool], budget=hr.Budget(time_s=0.2))
     told = driver.handle(chat_message(call("work", n=1), call("work", n=2)))
     assert gate.entered == 1
-    assert "IN_DOUBT" in told[0]["content"] and "may have taken effect" in told[0]["content"]
+    assert (
+        "IN_DOUBT" in told[0]["content"]
+        and "may have taken effect" in told[0]["content"]
+    )
     assert "was not started" in told[1]["content"]
 
 
@@ -502,9 +606,13 @@ def tickets(made, **declared):
     return hr.FunctionTool(create_ticket, **{"effect": "write", **declared})
 
 
-def test_one_write_asked_for_three_times_in_a_turn_happens_once_and_all_get_its_result(drive):
+def test_one_write_asked_for_three_times_in_a_turn_happens_once_and_all_get_its_result(
+    drive,
+):
     made = []
-    told = drive([tickets(made)]).handle(chat_message(*[call("create_ticket", title="printer")] * 3))
+    told = drive([tickets(made)]).handle(
+        chat_message(*[call("create_ticket", title="printer")] * 3)
+    )
     assert made == ["printer"]
     assert ['"id":1' in each["content"] for each in told] == [True] * 3
     assert ["already done" in each["content"] for each in told] == [False, True, True]
@@ -522,34 +630,52 @@ def test_sixty_four_callers_of_one_key_make_one_effect(drive):
 def test_an_identical_write_later_in_a_run_gets_the_first_result_with_a_note(drive):
     made = []
     driver = drive([tickets(made)])
-    first, again = (driver.call("create_ticket", {"title": "x"}, run="r") for _ in range(2))
+    first, again = (
+        driver.call("create_ticket", {"title": "x"}, run="r") for _ in range(2)
+    )
     assert (first.value, first.note) == ({"id": 1}, "")
     assert (again.value, again.replayed) == ({"id": 1}, True)
     assert "already done" in again.note and again.text.count("already done") == 1
-    assert json.loads(again.text.partition("\n")[0]) == {"id": 1, "note": again.note.partition("; This")[0]}
-    assert driver.call("create_ticket", {"title": "x"}, run="another").value == {"id": 2}
+    assert json.loads(again.text.partition("\n")[0]) == {
+        "id": 1,
+        "note": again.note.partition("; This")[0],
+    }
+    assert driver.call("create_ticket", {"title": "x"}, run="another").value == {
+        "id": 2
+    }
 
 
 def test_a_repeatable_write_is_made_each_time_it_is_asked_for(drive):
     made = []
     driver = drive([tickets(made, repeatable=True)])
-    assert [driver.call("create_ticket", {"title": "x"}, run="r").value["id"] for _ in range(2)] == [1, 2]
+    assert [
+        driver.call("create_ticket", {"title": "x"}, run="r").value["id"]
+        for _ in range(2)
+    ] == [1, 2]
 
 
 def test_a_key_used_with_other_arguments_is_refused(drive):
     made = []
     driver = drive([tickets(made, key="the-one-ticket")])
     driver.call("create_ticket", {"title": "x"})
-    assert driver.call("create_ticket", {"title": "y"}).failure.code == Code.IDEMPOTENCY_KEY_REUSED
+    assert (
+        driver.call("create_ticket", {"title": "y"}).failure.code
+        == Code.IDEMPOTENCY_KEY_REUSED
+    )
     assert made == ["x"]
 
 
 def test_turns_begun_at_once_in_one_run_have_keys_of_their_own(drive):
     made = []
     driver = drive([tickets(made)])
-    results = driver.calls_at_once(*(("create_ticket", {"title": str(n)}) for n in range(8)))
+    results = driver.calls_at_once(
+        *(("create_ticket", {"title": str(n)}) for n in range(8))
+    )
     assert all(result.ok for result in results)
-    begun = [driver.start("call", "create_ticket", {"title": f"r{n}"}, run="r") for n in range(16)]
+    begun = [
+        driver.start("call", "create_ticket", {"title": f"r{n}"}, run="r")
+        for n in range(16)
+    ]
     assert all(each.result(BOUND_S).ok for each in begun)
     assert len(made) == 24
 
@@ -575,7 +701,9 @@ class Answered(Exception):
     def __init__(self, status, **headers):
         self.response = self
         self.status_code = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.headers = {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
 
 
 def flaky(errors, tries, **declared):
@@ -603,11 +731,13 @@ QUICK = hr.Backoff(first_s=0.001, most_s=0.002)
     ([ConnectionResetError()], "read", None, 2),
     ([hr.ToolError("X", "no", retryable=True)], "read", None, 2),
     ([hr.ToolError("X", "no")], "read", "X", 1),
-    ([Answered(503)], "write", Code.IN_DOUBT, 1),                      # it may have happened
+    # it may have happened
+    ([Answered(503)], "write", Code.IN_DOUBT, 1),
     ([ConnectionResetError()], "write", Code.IN_DOUBT, 1),
     ([TimeoutError()], "write", Code.IN_DOUBT, 1),
     ([ValueError()], "write", Code.IN_DOUBT, 1),
-    ([ConnectionRefusedError()], "write", Code.IN_DOUBT, 1),           # perhaps by its second request
+    # perhaps by its second request
+    ([ConnectionRefusedError()], "write", Code.IN_DOUBT, 1),
     ([hr.NoEffect("X", "no", retryable=True)], "write", None, 2),
     ([hr.NoEffect("X", "no")], "write", "X", 1),
     ([Answered(503)], None, Code.IN_DOUBT, 1),                         # undeclared
@@ -619,15 +749,23 @@ def test_what_is_tried_again(drive, errors, effect, code, tries):
     assert result.attempts == tries
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError(), socket.gaierror(), Answered(429)])
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(), socket.gaierror(), Answered(429)]
+)
 def test_a_write_of_one_request_is_tried_again_when_that_was_refused(drive, error):
     tried = []
-    result = drive([flaky([error], tried, effect="write", one_request=True)], backoff=QUICK).call("fetch")
+    result = drive(
+        [flaky([error], tried, effect="write", one_request=True)], backoff=QUICK
+    ).call("fetch")
     assert (result.value, len(tried)) == ("there", 2)
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError(), socket.gaierror(), Answered(404)])
-def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_often_it_is_asked_for(drive, error):
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(), socket.gaierror(), Answered(404)]
+)
+def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_often_it_is_asked_for(
+    drive, error
+):
     paid = []
 
     def pay(order: str) -> str:
@@ -635,14 +773,18 @@ def test_a_write_that_paid_and_could_not_reach_its_notifier_pays_once_however_of
         paid.append(order)
         raise error
 
-    driver = drive([hr.FunctionTool(pay, effect="write", key="pay:{order}")], backoff=QUICK)
+    driver = drive(
+        [hr.FunctionTool(pay, effect="write", key="pay:{order}")], backoff=QUICK
+    )
     told = [driver.call("pay", {"order": "A-1"}).failure.code for _ in range(2)]
     assert (told, paid) == ([Code.IN_DOUBT] * 2, ["A-1"])
 
 
 def test_a_write_whose_far_side_knows_its_key_is_tried_again_after_a_lost_answer(drive):
     tried = []
-    tool = flaky([ConnectionResetError()], tried, effect="write", replay="key", key="act")
+    tool = flaky(
+        [ConnectionResetError()], tried, effect="write", replay="key", key="act"
+    )
     assert drive([tool], backoff=QUICK).call("fetch").value == "there"
 
 
@@ -656,7 +798,9 @@ def test_the_far_side_s_wait_is_heeded(drive):
 
 def test_a_wait_beyond_the_call_s_time_is_not_begun(drive):
     tried = []
-    result = drive([flaky([Answered(429, Retry_After="60")], tried)], backoff=QUICK).call("fetch")
+    result = drive(
+        [flaky([Answered(429, Retry_After="60")], tried)], backoff=QUICK
+    ).call("fetch")
     assert (result.failure.code, len(tried)) == (Code.RATE_LIMITED, 1)
 
 
@@ -671,24 +815,42 @@ def test_a_wait_beyond_the_call_s_time_is_not_begun(drive):
     (lambda: 1 / 0, None, Code.IN_DOUBT, "asked"),       # nor is an error
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(drive, kind, verdict, value, code, again):
+def test_after_a_lost_answer_the_tool_itself_is_asked_what_became_of_it(
+    drive, kind, verdict, value, code, again
+):
     tried = []
 
     async def verify_async(arguments, context):
         return verdict()
 
     verify = verify_async if kind == "async" else lambda arguments, context: verdict()
-    tool = flaky([ConnectionResetError()], tried, effect="write", verify=verify, key="act", max_attempts=1)
+    tool = flaky(
+        [ConnectionResetError()],
+        tried,
+        effect="write",
+        verify=verify,
+        key="act",
+        max_attempts=1,
+    )
     driver = drive([tool], backoff=QUICK)
     first = driver.call("fetch")
     assert (first.value, first.failure and first.failure.code) == (value, code)
     second = driver.call("fetch")
-    expected = {"replayed": ("it is there", 1), "made": ("there", 2), "asked": (None, 1)}[again]
+    expected = {
+        "replayed": ("it is there", 1),
+        "made": ("there", 2),
+        "asked": (None, 1),
+    }[again]
     assert (second.value, len(tried)) == expected
 
 
 def test_not_found_says_nothing_while_the_write_still_runs(drive, gate):
-    tool = tool_at(gate, how="thread", effect="write", verify=lambda arguments, context: hr.NotFound())
+    tool = tool_at(
+        gate,
+        how="thread",
+        effect="write",
+        verify=lambda arguments, context: hr.NotFound(),
+    )
     driver = drive([tool])
     assert driver.call("work", run="r").failure.code == Code.IN_DOUBT
     gate.open()
@@ -735,7 +897,9 @@ class Documents(hr.BaseTool):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_tool_is_opened_once_for_all_who_come_and_closed_at_the_end(drive, asynchronous):
+def test_a_tool_is_opened_once_for_all_who_come_and_closed_at_the_end(
+    drive, asynchronous
+):
     documents = Documents(asynchronous=asynchronous)
     driver = drive([documents])
     driver.calls_at_once(*(("search", {"query": str(n)}) for n in range(20)))
@@ -773,7 +937,9 @@ def test_a_write_whose_tool_cannot_be_opened_has_certainly_not_happened(drive):
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_one_tool_that_cannot_be_closed_does_not_keep_the_others_open(drive, caplog, asynchronous, error):
+def test_one_tool_that_cannot_be_closed_does_not_keep_the_others_open(
+    drive, caplog, asynchronous, error
+):
     class Sticky(Documents):
         """Stick."""
 
@@ -815,14 +981,17 @@ def asked_tool(ran):
     (True, ["a"], None, "a is gone"),
     (hr.Approval(True, by="ana"), ["a"], None, "a is gone"),
     (hr.Approval(True, arguments={"name": "b"}), ["b"], None, "b is gone"),
-    (hr.Approval(True, arguments={"nme": "b"}), [], Code.INVALID_ARGUMENTS, "nme"),   # a person mistypes too
+    # a person mistypes too
+    (hr.Approval(True, arguments={"nme": "b"}), [], Code.INVALID_ARGUMENTS, "nme"),
     (False, [], Code.NOT_APPROVED, "did not approve"),
     (hr.Approval(False, reason="it serves customers"), [], Code.NOT_APPROVED, "it serves customers"),
     (None, [], Code.APPROVAL_PENDING, "waits for approval"),
 ])  # fmt: skip
 def test_a_person_s_word_is_heeded(drive, answer, ran, code, words):
     done, approver = [], ScriptedApprover([answer])
-    result = drive([asked_tool(done)], approver=approver).call("delete_pod", {"name": "a"})
+    result = drive([asked_tool(done)], approver=approver).call(
+        "delete_pod", {"name": "a"}
+    )
     assert (done, result.failure and result.failure.code) == (ran, code)
     assert words in result.text
     assert [asked.arguments for asked in approver.asked] == [{"name": "a"}]
@@ -830,7 +999,10 @@ def test_a_person_s_word_is_heeded(drive, answer, ran, code, words):
 
 def test_without_an_approver_a_call_that_needs_one_does_not_run(drive):
     ran = []
-    assert drive([asked_tool(ran)]).call("delete_pod", {"name": "a"}).failure.code == Code.APPROVAL_PENDING
+    assert (
+        drive([asked_tool(ran)]).call("delete_pod", {"name": "a"}).failure.code
+        == Code.APPROVAL_PENDING
+    )
     assert ran == []
 
 
@@ -847,14 +1019,20 @@ async def self_cancelling_approver(asked):
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("approver", [failing_approver, cancelled_approver, self_cancelling_approver])
+@pytest.mark.parametrize(
+    "approver", [failing_approver, cancelled_approver, self_cancelling_approver]
+)
 def test_an_approver_that_fails_has_not_agreed(drive, approver):
     ran = []
-    result = drive([asked_tool(ran)], approver=approver).call("delete_pod", {"name": "a"})
+    result = drive([asked_tool(ran)], approver=approver).call(
+        "delete_pod", {"name": "a"}
+    )
     assert (ran, result.ok, "hunter2" in result.text) == ([], False, False)
 
 
-def test_what_people_take_does_not_count_against_the_run_and_two_at_once_count_once(drive):
+def test_what_people_take_does_not_count_against_the_run_and_two_at_once_count_once(
+    drive,
+):
     clock = ManualClock()
     both = threading.Barrier(2)
 
@@ -868,7 +1046,10 @@ def test_what_people_take_does_not_count_against_the_run_and_two_at_once_count_o
         return n
 
     driver = drive(
-        [hr.FunctionTool(later, approve=True, effect="read")], approver=approver, now=clock, budget=hr.Budget(time_s=10)
+        [hr.FunctionTool(later, approve=True, effect="read")],
+        approver=approver,
+        now=clock,
+        budget=hr.Budget(time_s=10),
     )
     told = driver.handle(chat_message(call("later", n=1), call("later", n=2)), run="r")
     assert [each["content"] for each in told] == ["1", "2"]
@@ -886,7 +1067,9 @@ def test_a_missing_injected_value_is_told_to_the_engineer(drive):
 
 
 def test_injected_values_and_deps_reach_the_tool_and_no_schema(drive):
-    result = drive([whoami]).call("whoami", {}, deps={"user": "ana"}, inject={"tenant": "acme"}, run="r")
+    result = drive([whoami]).call(
+        "whoami", {}, deps={"user": "ana"}, inject={"tenant": "acme"}, run="r"
+    )
     assert result.value == "acme ana r 1"
     assert whoami.parameters.get("properties", {}) == {}
 
@@ -900,7 +1083,12 @@ def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
     if how == "raises":
         raise ValueError(f"the service refused {api_key}")
     if how == "says":
-        raise hr.ToolError("REFUSED", f"{api_key} is refused", suggestion=f"not {api_key}", details=[{"key": api_key}])
+        raise hr.ToolError(
+            "REFUSED",
+            f"{api_key} is refused",
+            suggestion=f"not {api_key}",
+            details=[{"key": api_key}],
+        )
     if how == "media":
         return {"sent": api_key, "chart": hr.Media("image/png", b"png")}
     if how == "nested":
@@ -910,7 +1098,9 @@ def ask_service(how: str, api_key: Annotated[str, hr.Injected]) -> object:
 
 @pytest.mark.parametrize("how", ["text", "nested", "media", "says", "raises"])
 def test_no_model_reads_an_injected_value_that_its_tool_repeats(drive, how):
-    result = drive([ask_service]).call("ask_service", {"how": how}, inject={"api_key": INJECTED})
+    result = drive([ask_service]).call(
+        "ask_service", {"how": how}, inject={"api_key": INJECTED}
+    )
     told = f"{result.text} {result.value} {result.failure}"
     assert INJECTED not in told
     assert b64encode(INJECTED.encode()).decode()[:-4] not in told
@@ -936,7 +1126,9 @@ def test_no_log_holds_an_injected_value(drive, caplog, tmp_path):
     with hr.SyncRuntime([ask_service], store=store) as runtime:
         for how in ("text", "says", "raises"):
             runtime.call("ask_service", {"how": how}, inject={"api_key": INJECTED})
-        records = [json.dumps(record.as_json()) for record in result_now(runtime.store.log())]
+        records = [
+            json.dumps(record.as_json()) for record in result_now(runtime.store.log())
+        ]
     assert "refused ***" in caplog.text
     assert "the service refused ***" in "".join(records)
     assert INJECTED not in caplog.text + "".join(records)
@@ -944,18 +1136,26 @@ def test_no_log_holds_an_injected_value(drive, caplog, tmp_path):
 
 def test_a_value_that_is_injected_openly_is_read_by_the_model(drive):
     @hr.tool(effect="read")
-    def name_of(tenant: Annotated[str, hr.Injected(secret=False)], api_key: hr.Injected) -> str:
+    def name_of(
+        tenant: Annotated[str, hr.Injected(secret=False)], api_key: hr.Injected
+    ) -> str:
         """Say whose this is."""
         return f"{tenant} {api_key}"
 
-    result = drive([name_of]).call("name_of", {}, inject={"tenant": "Contoso", "api_key": SecretStr(INJECTED)})
+    result = drive([name_of]).call(
+        "name_of", {}, inject={"tenant": "Contoso", "api_key": SecretStr(INJECTED)}
+    )
     assert result.value == "Contoso **********"
-    result = drive([name_of]).call("name_of", {}, inject={"tenant": "Contoso", "api_key": {"value": INJECTED}})
+    result = drive([name_of]).call(
+        "name_of", {}, inject={"tenant": "Contoso", "api_key": {"value": INJECTED}}
+    )
     assert result.value == "Contoso {'value': '***'}"
 
 
 def test_a_model_that_sends_an_injected_name_is_refused(drive):
-    result = drive([whoami]).call("whoami", {"tenant": "evil"}, deps={"user": "a"}, inject={"tenant": "acme"})
+    result = drive([whoami]).call(
+        "whoami", {"tenant": "evil"}, deps={"user": "a"}, inject={"tenant": "acme"}
+    )
     assert result.failure.code == Code.INVALID_ARGUMENTS
 
 
@@ -968,9 +1168,18 @@ def test_a_call_gets_the_real_value_of_an_earlier_one_of_its_turn(drive):
     def find() -> dict:
         return {"user": {"id": 7}}
 
-    mail = hr.FunctionTool(lambda user_id: got.append(user_id), name="mail", effect="write", parameters=USER_ID)
-    second = hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/user/id"}}')
-    drive([hr.FunctionTool(find, effect="read"), mail]).handle(chat_message(hr.ToolCall("c1", "find"), second))
+    mail = hr.FunctionTool(
+        lambda user_id: got.append(user_id),
+        name="mail",
+        effect="write",
+        parameters=USER_ID,
+    )
+    second = hr.ToolCall(
+        "c2", "mail", '{"user_id": {"$call": "c1", "path": "/user/id"}}'
+    )
+    drive([hr.FunctionTool(find, effect="read"), mail]).handle(
+        chat_message(hr.ToolCall("c1", "find"), second)
+    )
     assert got == [7]
 
 
@@ -980,20 +1189,36 @@ def test_a_call_that_needs_a_failed_one_does_not_run(drive):
     def find() -> None:
         raise hr.ToolError("nobody of that name")
 
-    calls = [hr.ToolCall("c1", "find"), hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/id"}}')]
-    mail = hr.FunctionTool(lambda user_id: ran.append(user_id), name="mail", effect="write", parameters=USER_ID)
-    told = drive([hr.FunctionTool(find, effect="read"), mail]).handle(chat_message(*calls))
+    calls = [
+        hr.ToolCall("c1", "find"),
+        hr.ToolCall("c2", "mail", '{"user_id": {"$call": "c1", "path": "/id"}}'),
+    ]
+    mail = hr.FunctionTool(
+        lambda user_id: ran.append(user_id),
+        name="mail",
+        effect="write",
+        parameters=USER_ID,
+    )
+    told = drive([hr.FunctionTool(find, effect="read"), mail]).handle(
+        chat_message(*calls)
+    )
     assert ran == []
     assert "INVALID_ARGUMENTS" in told[1]["content"]
 
 
-USER_ID = {"type": "object", "properties": {"user_id": {"type": "integer"}}, "required": ["user_id"]}
+USER_ID = {
+    "type": "object",
+    "properties": {"user_id": {"type": "integer"}},
+    "required": ["user_id"],
+}
 
 
 # -- who looks on, and what breaks -------------------------------------------------------------------------------------
 
 
-def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(drive, caplog):
+def test_the_log_says_with_which_status_a_service_answered_and_no_word_of_it(
+    drive, caplog
+):
     @hr.tool(effect="read", timeout_s=5, max_attempts=1)
     def look() -> None:
         """Look."""
@@ -1011,7 +1236,8 @@ def test_an_observer_that_raises_costs_no_result(drive, caplog):
     ran = []
     driver = drive([tickets(ran)], observers=[broken])
     assert driver.call("create_ticket", {"title": "x"}).ok
-    assert [type(event) for event in driver.events if isinstance(event, AttemptStarted)]  # the next one still sees it
+    # the next one still sees it
+    assert [type(event) for event in driver.events if isinstance(event, AttemptStarted)]
     assert "the run goes on" in caplog.text
 
 
@@ -1078,23 +1304,32 @@ def test_a_store_that_does_not_answer(drive, how, lost, made, code):
     assert "hunter2" not in result.text
 
 
-def test_a_store_that_never_answers_is_given_up_by_every_call_that_asked_it(drive, monkeypatch):
+def test_a_store_that_never_answers_is_given_up_by_every_call_that_asked_it(
+    drive, monkeypatch
+):
     monkeypatch.setattr(executor, "STORE_S", SHORT_S)
     made, store = [], SlowStore()
     driver = drive([tickets(made)], store=store)
-    message = chat_message(call("create_ticket", title="x"), call("create_ticket", title="y"))
-    told = [json.loads(each["content"])["error_code"] for each in driver.handle(message)]
+    message = chat_message(
+        call("create_ticket", title="x"), call("create_ticket", title="y")
+    )
+    told = [
+        json.loads(each["content"])["error_code"] for each in driver.handle(message)
+    ]
     store.let.set()
     assert (told, made) == ([Code.UNAVAILABLE] * 2, [])
 
 
-def test_a_store_that_falls_silent_after_it_has_answered_is_given_up_too(drive, monkeypatch):
+def test_a_store_that_falls_silent_after_it_has_answered_is_given_up_too(
+    drive, monkeypatch
+):
     monkeypatch.setattr(executor, "STORE_S", SHORT_S)
     made, store = [], SlowStore()
     store.claim = lambda claim: MemoryStore.claim(store, claim)
     result = drive([tickets(made)], store=store).call("create_ticket", {"title": "x"})
     store.let.set()
-    assert (result.ok, made) == (True, ["x"])  # what happened is told; the claim stays open
+    # what happened is told; the claim stays open
+    assert (result.ok, made) == (True, ["x"])
 
 
 def test_a_store_that_is_unavailable_starts_no_write(drive):
@@ -1103,12 +1338,22 @@ def test_a_store_that_is_unavailable_starts_no_write(drive):
             raise StoreUnavailable("no disk")
 
     made = []
-    assert drive([tickets(made)], store=Down()).call("create_ticket", {"title": "x"}).failure.code == Code.UNAVAILABLE
+    assert (
+        drive([tickets(made)], store=Down())
+        .call("create_ticket", {"title": "x"})
+        .failure.code
+        == Code.UNAVAILABLE
+    )
     assert made == []
 
 
 def test_a_fault_of_a_plug_in_is_raised_and_holds_no_resource(drive):
-    tool = flaky([hr.NoEffect("X", "no", retryable=True)] * 9, [], effect="write", resource="the-one")
+    tool = flaky(
+        [hr.NoEffect("X", "no", retryable=True)] * 9,
+        [],
+        effect="write",
+        resource="the-one",
+    )
     driver = drive([tool], jitter=lambda: "no number")
     for _ in range(2):
         with pytest.raises(TypeError):
@@ -1121,15 +1366,25 @@ def test_a_claim_says_busy_while_somebody_else_holds_it(drive):
             return Claimed(ClaimState.BUSY)
 
     made = []
-    result = drive([tickets(made, timeout_s=0.1)], store=Held()).call("create_ticket", {"title": "x"})
-    assert (result.failure.code, result.failure.retryable, made) == (Code.IN_PROGRESS, True, [])
+    result = drive([tickets(made, timeout_s=0.1)], store=Held()).call(
+        "create_ticket", {"title": "x"}
+    )
+    assert (result.failure.code, result.failure.retryable, made) == (
+        Code.IN_PROGRESS,
+        True,
+        [],
+    )
 
 
 def test_nothing_is_left_of_finished_calls(drive, gate):
-    driver = drive([tool_at(gate, how="task"), tool_at(gate, how="thread", name="other")])
+    driver = drive(
+        [tool_at(gate, how="task"), tool_at(gate, how="thread", name="other")]
+    )
     driver.calls_at_once(("work", {}), ("other", {}))
     gate.open()
-    assert until(lambda: not driver.tasks() and not driver.runtime._engine.services.given_up)
+    assert until(
+        lambda: not driver.tasks() and not driver.runtime._engine.services.given_up
+    )
     assert "0 resources" in repr(driver.runtime._engine.services._locks)
 
 
@@ -1137,7 +1392,13 @@ def test_asked_events_come_before_the_answer(drive):
     driver = drive([asked_tool([])], approver=lambda asked: True)
     driver.call("delete_pod", {"name": "a"})
     names = [type(event).__name__ for event in driver.events]
-    assert names == ["CallAdmitted", "ApprovalAsked", "ApprovalGiven", "AttemptStarted", "CallFinished"]
+    assert names == [
+        "CallAdmitted",
+        "ApprovalAsked",
+        "ApprovalGiven",
+        "AttemptStarted",
+        "CallFinished",
+    ]
     assert driver.told(ApprovalAsked)[0].arguments == {"name": "a"}
 
 
@@ -1151,11 +1412,15 @@ def test_a_tool_says_how_far_it_has_come(drive):
     driver = drive([hr.FunctionTool(copy, effect="read")])
     assert driver.call("copy").text == "copied"
     told = driver.told(Progressed)
-    assert [(each.done, each.total, each.note) for each in told] == [(n, 3, f"part {n}") for n in range(3)]
+    assert [(each.done, each.total, each.note) for each in told] == [
+        (n, 3, f"part {n}") for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize("how", ["at once", "after a while", "in a thread"])
-def test_no_step_is_lost_of_a_tool_that_ends_right_after_it_and_the_last_comes_before_the_result(drive, how):
+def test_no_step_is_lost_of_a_tool_that_ends_right_after_it_and_the_last_comes_before_the_result(
+    drive, how
+):
     async def copy(context: hr.Context[None]) -> str:
         """Copy a file."""
         if how == "after a while":
@@ -1170,7 +1435,13 @@ def test_no_step_is_lost_of_a_tool_that_ends_right_after_it_and_the_last_comes_b
             context.progress(done, 3)
         return "copied"
 
-    driver = drive([hr.FunctionTool(copy_here if how == "in a thread" else copy, name="copy", effect="read")])
+    driver = drive(
+        [
+            hr.FunctionTool(
+                copy_here if how == "in a thread" else copy, name="copy", effect="read"
+            )
+        ]
+    )
     assert driver.call("copy").text == "copied"
     assert [each.done for each in driver.told(Progressed)] == [1, 2, 3]
     assert type(driver.events[-1]).__name__ == "CallFinished"
@@ -1188,7 +1459,9 @@ def test_the_seconds_of_a_call_do_not_count_what_a_person_took(drive):
     assert driver.events[-1].seconds < 60
 
 
-def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_now(drive, monkeypatch):
+def test_a_write_whose_lease_is_over_before_it_starts_is_left_to_whoever_has_it_now(
+    drive, monkeypatch
+):
     # A process that was frozen after its claim: its own clock has gone on meanwhile.
     times = iter([0.0, 10_000.0])
     monkeypatch.setattr(executor, "monotonic", lambda: next(times, 10_000.0))
@@ -1223,7 +1496,10 @@ def test_an_iterator_in_a_result_is_read_once_whatever_its_length_and_whoever_lo
         return inside(map(int, range(5000)))
 
     tool = hr.FunctionTool(
-        task if is_async else thread, name="numbers", effect=effect, key="all" if effect == "write" else None
+        task if is_async else thread,
+        name="numbers",
+        effect=effect,
+        key="all" if effect == "write" else None,
     )
     driver = drive([tool])
     first, again = driver.call("numbers"), driver.call("numbers")
@@ -1250,12 +1526,19 @@ class Answer(BaseModel):
 
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("most", [3, 5000])
-@pytest.mark.parametrize("holder", [Shelf, Drawer, Rows, lambda rows: Answer(rows=rows), lambda rows: deque([rows])])
-def test_an_iterator_in_an_object_of_a_result_is_read_once_too(drive, effect, most, holder):
+@pytest.mark.parametrize(
+    "holder",
+    [Shelf, Drawer, Rows, lambda rows: Answer(rows=rows), lambda rows: deque([rows])],
+)
+def test_an_iterator_in_an_object_of_a_result_is_read_once_too(
+    drive, effect, most, holder
+):
     def thread():
         return [holder(map(int, range(most)))]
 
-    tool = hr.FunctionTool(thread, name="numbers", effect=effect, key="all" if effect == "write" else None)
+    tool = hr.FunctionTool(
+        thread, name="numbers", effect=effect, key="all" if effect == "write" else None
+    )
     driver = drive([tool])
     told = [driver.call("numbers").text for _ in range(2)]
     assert ["0,1,2" in each for each in told] == [True, True]
@@ -1289,9 +1572,17 @@ class Broken(BaseModel):
 
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("raises", [KeyError("canary"), SystemExit("canary")])
-def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(drive, effect, raises):
+def test_a_result_that_raises_when_it_is_written_down_is_a_result_all_the_same(
+    drive, effect, raises
+):
     Broken.raises = raises
-    driver = drive([hr.FunctionTool(Broken, name="total", parameters={"type": "object"}, effect=effect)])
+    driver = drive(
+        [
+            hr.FunctionTool(
+                Broken, name="total", parameters={"type": "object"}, effect=effect
+            )
+        ]
+    )
     result = driver.call("total")
     assert (result.ok, result.text) == (True, "<Broken>")
 

@@ -16,7 +16,13 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.errors import ConfigError, Fenced, JournalMismatch, RunNameTaken, StoreUnavailable
+from handrail.errors import (
+    ConfigError,
+    Fenced,
+    JournalMismatch,
+    RunNameTaken,
+    StoreUnavailable,
+)
 from handrail.events import CallFinished
 from handrail.futures import result_now
 from handrail.process_identity import owner
@@ -59,10 +65,14 @@ class MortalStore(FullMemoryStore):
         return self._step("settle", lambda: super(MortalStore, self).settle(settle))
 
     def begin_run(self, record, *, new=False):
-        return self._step("begin", lambda: super(MortalStore, self).begin_run(record, new=new))
+        return self._step(
+            "begin", lambda: super(MortalStore, self).begin_run(record, new=new)
+        )
 
     def append_entry(self, entry):
-        return self._step("append_entry", lambda: super(MortalStore, self).append_entry(entry))
+        return self._step(
+            "append_entry", lambda: super(MortalStore, self).append_entry(entry)
+        )
 
 
 class World:
@@ -72,8 +82,16 @@ class World:
         self.tickets, self.looks = [], []
         self.tools = [
             hr.FunctionTool(self.look, effect="read", blocking=False),
-            hr.FunctionTool(self.create_ticket, effect="write", replay="key", blocking=False),
-            hr.FunctionTool(self.refund, effect="write", replay="key", approve="amount > 100", blocking=False),
+            hr.FunctionTool(
+                self.create_ticket, effect="write", replay="key", blocking=False
+            ),
+            hr.FunctionTool(
+                self.refund,
+                effect="write",
+                replay="key",
+                approve="amount > 100",
+                blocking=False,
+            ),
         ]
 
     def look(self, city: str) -> str:
@@ -112,7 +130,9 @@ def on(request):
 
         async def main():
             async with hr.Runtime(tools, store=store, **made) as runtime:
-                return await asyncio.wait_for(getattr(runtime, verb)(*args, **how), BOUND_S)
+                return await asyncio.wait_for(
+                    getattr(runtime, verb)(*args, **how), BOUND_S
+                )
 
         return asyncio.run(main())
 
@@ -121,32 +141,54 @@ def on(request):
 
 def count_of_steps(on):
     store, world = MortalStore(), World()
-    run = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    run = on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     assert run.ok
     return store.count, run
 
 
 def test_a_run_that_dies_before_or_after_any_step_is_gone_on_with_and_writes_once(on):
     steps, whole = count_of_steps(on)
-    assert steps >= 8  # begin, two turns with an entry before, claim, settle and an entry after, the end
+    # begin, two turns with an entry before, claim, settle and an entry after, the end
+    assert steps >= 8
     hit = set()
     for at in range(1, steps + 1):
         for after in (False, True):
             store, world = MortalStore(), World()
             store.dies_at, store.after = at, after
             with pytest.raises(Died):
-                on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+                on(
+                    store,
+                    world.tools,
+                    "run",
+                    "Two tickets.",
+                    model=ScriptedModel(SCRIPT),
+                    run_id="r_1",
+                )
             store.dies_at = None
             hit.add((store.asked[-1], after))
             if store.load_run("r_1") is None:
-                assert (at, after) == (1, False)  # nothing was begun, and nothing is known
+                # nothing was begun, and nothing is known
+                assert (at, after) == (1, False)
                 continue
             run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT))
             assert run.ok, (at, after, run)
             assert run.text == "Two tickets."
             assert [title for _, title in world.tickets] == ["slow", "slower"]
-            assert [type(each) for each in run.messages] == [type(each) for each in whole.messages]
-    assert hit == {(name, after) for name in ("begin", "append_entry", "claim", "settle") for after in (False, True)}
+            assert [type(each) for each in run.messages] == [
+                type(each) for each in whole.messages
+            ]
+    assert hit == {
+        (name, after)
+        for name in ("begin", "append_entry", "claim", "settle")
+        for after in (False, True)
+    }
 
 
 def test_what_the_model_has_said_is_not_asked_for_again(on):
@@ -159,33 +201,73 @@ def test_what_the_model_has_said_is_not_asked_for_again(on):
     assert world.looks == ["Bern", "Köln"]
 
 
-def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_the_audit_log(on, tmp_path):
+def test_a_call_that_ended_before_is_told_again_as_recalled_and_counts_once_in_the_audit_log(
+    on, tmp_path
+):
     store, world, told = SqliteStore(str(tmp_path / "handrail.db")), World(), []
-    script = [call("create_ticket", title="slow"), call("refund", order="A-1", amount=180), "Done."]
+    script = [
+        call("create_ticket", title="slow"),
+        call("refund", order="A-1", amount=180),
+        "Done.",
+    ]
     waiting = on(store, world.tools, "run", "Refund A-1.", model=ScriptedModel(script))
     assert (waiting.status, len(world.tickets)) == ("waiting", 1)
     made = {"observers": [told.append], "approver": lambda asked: True}
-    assert on(store, world.tools, "resume", waiting.id, model=ScriptedModel(script), made=made).ok
+    assert on(
+        store, world.tools, "resume", waiting.id, model=ScriptedModel(script), made=made
+    ).ok
     ends = [each for each in told if isinstance(each, CallFinished)]
-    assert [(each.call.name, each.recalled) for each in ends] == [("create_ticket", True), ("refund", False)]
-    log = [each.body for each in result_now(store.log()) if each.event == "CallFinished" and each.body["ok"]]
-    assert [each["tool"] for each in log] == ["create_ticket", "create_ticket", "refund"]
-    assert [each["tool"] for each in log if not each.get("recalled")] == ["create_ticket", "refund"]
+    assert [(each.call.name, each.recalled) for each in ends] == [
+        ("create_ticket", True),
+        ("refund", False),
+    ]
+    log = [
+        each.body
+        for each in result_now(store.log())
+        if each.event == "CallFinished" and each.body["ok"]
+    ]
+    assert [each["tool"] for each in log] == [
+        "create_ticket",
+        "create_ticket",
+        "refund",
+    ]
+    assert [each["tool"] for each in log if not each.get("recalled")] == [
+        "create_ticket",
+        "refund",
+    ]
     store.close()
 
 
 def test_a_run_that_has_its_answer_gives_it_again_and_nobody_takes_it_over(on):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     before, asked = store.load_run("r_1"), len(store.asked)
     never = ScriptedModel([call("create_ticket", title="never")])
     assert on(store, world.tools, "resume", "r_1", model=never).text == "Two tickets."
-    assert (store.load_run("r_1"), len(store.asked), never.requests) == (before, asked, [])
+    assert (store.load_run("r_1"), len(store.asked), never.requests) == (
+        before,
+        asked,
+        [],
+    )
 
 
 def test_a_replay_does_nothing_and_tells_the_same(on):
     store, world = MortalStore(), World()
-    first = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    first = on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     asked = list(store.asked)
     run = on(store, world.tools, "replay", "r_1", model=ScriptedModel(["never asked"]))
     assert (run.status, run.text) == (first.status, first.text)
@@ -196,9 +278,23 @@ def test_a_replay_does_nothing_and_tells_the_same(on):
 
 def test_a_replay_leaves_nothing_in_the_audit_log_and_is_still_seen(on, tmp_path):
     store, seen = SqliteStore(str(tmp_path / "handrail.db")), []
-    on(store, World().tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        World().tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     before = result_now(store.log())
-    on(store, World().tools, "replay", "r_1", model=ScriptedModel([]), observers=[seen.append])
+    on(
+        store,
+        World().tools,
+        "replay",
+        "r_1",
+        model=ScriptedModel([]),
+        observers=[seen.append],
+    )
     assert before == result_now(store.log())
     assert sum(isinstance(event, CallFinished) for event in seen) == 4
     store.close()
@@ -208,7 +304,14 @@ def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
     store, world = MortalStore(), World()
     store.dies_at = 4
     with pytest.raises(Died):
-        on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+        on(
+            store,
+            world.tools,
+            "run",
+            "Two tickets.",
+            model=ScriptedModel(SCRIPT),
+            run_id="r_1",
+        )
     store.dies_at = None
     before = list(world.tickets)
     with pytest.raises(JournalMismatch, match="ends before step"):
@@ -216,10 +319,23 @@ def test_a_replay_of_what_was_not_finished_is_an_error_and_runs_nothing(on):
     assert world.tickets == before
 
 
-def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_parent_wrote(on):
+def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_parent_wrote(
+    on,
+):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
-    other = [SCRIPT[0], [call("create_ticket", title="slower"), call("create_ticket", title="new")], "Forked."]
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
+    other = [
+        SCRIPT[0],
+        [call("create_ticket", title="slower"), call("create_ticket", title="new")],
+        "Forked.",
+    ]
     run = on(store, world.tools, "fork", "r_1", at_turn=2, model=ScriptedModel(other))
     assert run.id != "r_1"
     assert run.status == "waiting"
@@ -237,33 +353,49 @@ def test_a_fork_has_the_first_turns_and_asks_before_it_writes_again_what_its_par
 def look_for(world):
     """Return a `verify` that finds a ticket in the world."""
 
-    async def verify(arguments, context):  # on the loop: what dies in a thread's report ends no driver
+    # on the loop: what dies in a thread's report ends no driver
+    async def verify(arguments, context):
         return hr.Found("opened") if arguments["title"] in world else hr.NotFound()
 
     return verify
 
 
 @pytest.mark.parametrize("replay", ["none", "verify", "key"])
-@pytest.mark.parametrize("after", [False, True], ids=["before the settlement", "after the settlement"])
-def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died(on, replay, after):
+@pytest.mark.parametrize(
+    "after", [False, True], ids=["before the settlement", "after the settlement"]
+)
+def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died(
+    on, replay, after
+):
     world = []
-    declared = {"none": {}, "verify": {"verify": look_for(world)}, "key": {"replay": "key"}}[replay]
+    declared = {
+        "none": {},
+        "verify": {"verify": look_for(world)},
+        "key": {"replay": "key"},
+    }[replay]
 
     def open_ticket(title: str) -> str:
         """Open a ticket; the far side knows a title again."""
         world.extend({title} - set(world))
         return "opened"
 
-    tools = [hr.FunctionTool(open_ticket, effect="write", blocking=False, timeout_s=0.3, **declared)]
+    tools = [
+        hr.FunctionTool(
+            open_ticket, effect="write", blocking=False, timeout_s=0.3, **declared
+        )
+    ]
     script = [call("open_ticket", title="slow")]
     store, model = MortalStore(), lambda: ScriptedModel([script, "Opened."])
     store.dies_at, store.after = 4, after  # begin, enter the answer, claim, settle
     with pytest.raises(Died):
         on(store, tools, "run", "A ticket.", model=model(), run_id="r_1")
     assert (store.asked[-1], world) == ("settle", ["slow"])
-    store.later_s = 60.0  # a store in memory knows no process: the lease of whoever died is over by its time
+    # a store in memory knows no process: the lease of whoever died is over by its time
+    store.later_s = 60.0
     resumed = on(store, tools, "resume", "r_1", model=model())
-    assert resumed.messages[2].result.attempts == (1 if replay == "key" and not after else 0)
+    assert resumed.messages[2].result.attempts == (
+        1 if replay == "key" and not after else 0
+    )
     world.clear()  # what follows would be seen, whoever tells duplicates apart
     fork = on(store, tools, "fork", "r_1", at_turn=1, model=model())
     assert (fork.status, world) == ("waiting", [])
@@ -272,21 +404,39 @@ def test_a_fork_asks_before_it_writes_again_what_its_parent_wrote_before_it_died
 @pytest.mark.parametrize("turn", [0, 4, 99])
 def test_a_run_is_forked_at_one_of_its_turns_only(on, turn):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     with pytest.raises(ConfigError, match="3 turns"):
         on(store, world.tools, "fork", "r_1", at_turn=turn, model=ScriptedModel(SCRIPT))
 
 
-ASKING = [[call("look", city="Bern"), call("refund", order="7", amount=500.0)], "Refunded."]
+ASKING = [
+    [call("look", city="Bern"), call("refund", order="7", amount=500.0)],
+    "Refunded.",
+]
 
 
-def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_approved(on):
+def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_approved(
+    on,
+):
     store, world = MortalStore(), World()
-    run = on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
+    run = on(
+        store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1"
+    )
     assert run.status == "waiting"
     assert store.load_run("r_1").record.status == "waiting"
     (asked,) = store.list_approvals()
-    assert (asked.tool, asked.arguments, asked.run_id) == ("refund", {"order": "7", "amount": 500.0}, "r_1")
+    assert (asked.tool, asked.arguments, asked.run_id) == (
+        "refund",
+        {"order": "7", "amount": 500.0},
+        "r_1",
+    )
 
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.status == "waiting"  # nobody has answered yet
@@ -303,7 +453,9 @@ def test_a_run_that_waits_for_a_person_goes_on_in_another_process_once_it_is_app
 def test_a_denial_is_told_with_its_reason(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.list_approvals()[0].id, granted=False, by="maria", reason="too much")
+    store.decide(
+        store.list_approvals()[0].id, granted=False, by="maria", reason="too much"
+    )
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.ok
     assert world.tickets == []
@@ -313,7 +465,12 @@ def test_a_denial_is_told_with_its_reason(on):
 def test_edited_arguments_are_what_runs(on):
     store, world = MortalStore(), World()
     on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1")
-    store.decide(store.list_approvals()[0].id, granted=True, by="maria", edited={"order": "7", "amount": 50.0})
+    store.decide(
+        store.list_approvals()[0].id,
+        granted=True,
+        by="maria",
+        edited={"order": "7", "amount": 50.0},
+    )
     run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(ASKING))
     assert run.ok
     assert world.tickets == [("7", 50.0)]
@@ -322,7 +479,15 @@ def test_edited_arguments_are_what_runs(on):
 def test_a_word_that_came_too_late_is_no_word(on):
     store, world = MortalStore(), World()
     brief = {"policy": hr.Policy(approval_s=-1.0)}
-    run = on(store, world.tools, "run", "Refund.", model=ScriptedModel(ASKING), run_id="r_1", made=brief)
+    run = on(
+        store,
+        world.tools,
+        "run",
+        "Refund.",
+        model=ScriptedModel(ASKING),
+        run_id="r_1",
+        made=brief,
+    )
     assert run.ok
     assert world.tickets == []
     assert "APPROVAL_EXPIRED" in run.transcript(debug=True)
@@ -364,7 +529,9 @@ def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
             MemoryRuns.begin_run(store, RunRecord("r_1", {}))
             return await super().ask(request, listener)
 
-    run = on(store, world.tools, "run", "Two tickets.", model=TakenOver(SCRIPT), run_id="r_1")
+    run = on(
+        store, world.tools, "run", "Two tickets.", model=TakenOver(SCRIPT), run_id="r_1"
+    )
     assert run.status == "moved"
     assert world.tickets == []  # its journal was refused before its write could run
     with pytest.raises(Fenced):
@@ -379,12 +546,21 @@ def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
             assert store.request_cancel("r_1")
             return await super().ask(request, listener)
 
-    run = on(store, world.tools, "run", "Two tickets.", model=Cancelling(SCRIPT), run_id="r_1")
+    run = on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=Cancelling(SCRIPT),
+        run_id="r_1",
+    )
     assert run.status == "cancelled"
     assert store.load_run("r_1").record.status == "cancelled"
 
 
-def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(on):
+def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(
+    on,
+):
     store, world = MortalStore(), World()
 
     class Dying(ScriptedModel):
@@ -397,11 +573,14 @@ def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_
     model = ScriptedModel(SCRIPT)
     assert on(store, world.tools, "resume", "r_1", model=model).status == "cancelled"
     assert (model.requests, world.tickets) == ([], [])
-    assert on(store, world.tools, "resume", "r_1", model=model).ok  # it is meant: who goes on with it knows
+    # it is meant: who goes on with it knows
+    assert on(store, world.tools, "resume", "r_1", model=model).ok
 
 
 @pytest.mark.parametrize("kind", [hr.Runtime, hr.SyncRuntime])
-def test_a_run_that_its_own_process_was_told_to_end_is_ended_by_whoever_goes_on_with_it(on, kind):
+def test_a_run_that_its_own_process_was_told_to_end_is_ended_by_whoever_goes_on_with_it(
+    on, kind
+):
     store, world = MortalStore(), World()
     runtime = kind(world.tools, store=store)
 
@@ -429,16 +608,26 @@ class Deadly(ScriptedModel):
 def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_times_and_then_only_by_who_insists(
     on, monkeypatch
 ):
-    monkeypatch.setattr("handrail.process_identity.is_gone", lambda owner: True)  # it is this one that dies each time
+    # it is this one that dies each time
+    monkeypatch.setattr("handrail.process_identity.is_gone", lambda owner: True)
     store, world = MortalStore(), World()
     with pytest.raises(Died):
-        on(store, world.tools, "run", "Two tickets.", model=Deadly(SCRIPT), run_id="r_1")
+        on(
+            store,
+            world.tools,
+            "run",
+            "Two tickets.",
+            model=Deadly(SCRIPT),
+            run_id="r_1",
+        )
     for _ in range(5):
         with pytest.raises(Died):
             on(store, world.tools, "resume", "r_1", model=Deadly(SCRIPT))
     model = ScriptedModel(SCRIPT)
     for _ in range(2):
-        with pytest.raises(ConfigError, match=r"'r_1' is poisoned: it was taken over 5 times in a row"):
+        with pytest.raises(
+            ConfigError, match=r"'r_1' is poisoned: it was taken over 5 times in a row"
+        ):
             on(store, world.tools, "resume", "r_1", model=model)
     assert store.load_run("r_1").record.status == "poisoned"
     assert model.requests == []
@@ -448,9 +637,21 @@ def test_a_run_whose_processes_die_one_after_the_other_is_gone_on_with_five_time
 
 def test_a_poisoned_run_can_be_forked_and_cancelled(on):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     store._runs["r_1"] = replace(store._runs["r_1"], status="poisoned", takeovers=5)
-    assert on(store, world.tools, "fork", "r_1", at_turn=2, model=ScriptedModel(SCRIPT)).status == "waiting"
+    assert (
+        on(
+            store, world.tools, "fork", "r_1", at_turn=2, model=ScriptedModel(SCRIPT)
+        ).status
+        == "waiting"
+    )
     assert store.request_cancel("r_1")
     assert on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT)).ok
 
@@ -470,23 +671,48 @@ def test_without_its_journal_no_write_runs(on):
 
 def test_a_kept_name_is_not_used_twice(on):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     with pytest.raises(ConfigError, match="kept already"):
-        on(store, world.tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
+        on(
+            store,
+            world.tools,
+            "run",
+            "Others.",
+            model=ScriptedModel(SCRIPT),
+            run_id="r_1",
+        )
 
 
 @pytest.mark.parametrize("status", ["running", "waiting", "poisoned", "done"])
 def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, status):
     store = MortalStore()
-    epoch = store.begin_run(RunRecord("r_1", {}, owner="whoever drives it")).record.epoch
+    epoch = store.begin_run(
+        RunRecord("r_1", {}, owner="whoever drives it")
+    ).record.epoch
     store.append_entry(JournalEntry("r_1", epoch, status=status))
     before = store.load_run("r_1").record
     with pytest.raises(ConfigError, match="kept already"):
-        on(store, World().tools, "run", "Others.", model=ScriptedModel(SCRIPT), run_id="r_1")
+        on(
+            store,
+            World().tools,
+            "run",
+            "Others.",
+            model=ScriptedModel(SCRIPT),
+            run_id="r_1",
+        )
     assert store.load_run("r_1").record == before
 
 
-def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_other_learns_it(tmp_path):
+def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_other_learns_it(
+    tmp_path,
+):
     place, jobs = f"sqlite:///{tmp_path}/store.db", 500
 
     async def deliver():
@@ -497,11 +723,20 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
 
         done: list[int] = []
         tools = [hr.FunctionTool(do, effect="write", key="job:{job}", blocking=False)]
-        async with hr.Runtime(tools, store=place) as one, hr.Runtime(tools, store=place) as other:
+        async with (
+            hr.Runtime(tools, store=place) as one,
+            hr.Runtime(tools, store=place) as other,
+        ):
             told = []
             for job in range(jobs):
-                ways = [(worker, ScriptedModel([call("do", job=job), "Done."])) for worker in (one, other)]
-                runs = [worker.run("Go.", model=model, run_id=f"job-{job}") for worker, model in ways]
+                ways = [
+                    (worker, ScriptedModel([call("do", job=job), "Done."]))
+                    for worker in (one, other)
+                ]
+                runs = [
+                    worker.run("Go.", model=model, run_id=f"job-{job}")
+                    for worker, model in ways
+                ]
                 told.append(await asyncio.gather(*runs, return_exceptions=True))
             return done, told
 
@@ -514,10 +749,15 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
         assert "is kept already" in str(refused)
 
 
-def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(tmp_path):
+def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(
+    tmp_path,
+):
     with SqliteStore(tmp_path / "store.db") as store:
         result_now(store.begin_run(RunRecord("r_1", {}, owner=owner()), new=True))
-        with pytest.raises(RunNameTaken, match=f"is being carried out by the process .*:{os.getpid()}: wait"):
+        with pytest.raises(
+            RunNameTaken,
+            match=f"is being carried out by the process .*:{os.getpid()}: wait",
+        ):
             result_now(store.begin_run(RunRecord("r_1", {}), new=True))
 
 
@@ -533,7 +773,14 @@ def test_an_unknown_run_is_named(on):
 
 def test_a_journal_of_a_newer_version_is_refused(on):
     store, world = MortalStore(), World()
-    on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1")
+    on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+    )
     from msgspec.structs import replace
 
     store._runs["r_1"] = replace(store._runs["r_1"], journal_v=99)
@@ -544,10 +791,28 @@ def test_a_journal_of_a_newer_version_is_refused(on):
 def test_what_a_run_has_worked_counts_when_it_goes_on(on):
     store, world = MortalStore(), World()
     budget = hr.Budget(turns=1)
-    run = on(store, world.tools, "run", "Two tickets.", model=ScriptedModel(SCRIPT), run_id="r_1", budget=budget)
+    run = on(
+        store,
+        world.tools,
+        "run",
+        "Two tickets.",
+        model=ScriptedModel(SCRIPT),
+        run_id="r_1",
+        budget=budget,
+    )
     assert run.status == "budget"
-    assert on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT)).status == "budget"
-    run = on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT), budget=hr.Budget(turns=9))
+    assert (
+        on(store, world.tools, "resume", "r_1", model=ScriptedModel(SCRIPT)).status
+        == "budget"
+    )
+    run = on(
+        store,
+        world.tools,
+        "resume",
+        "r_1",
+        model=ScriptedModel(SCRIPT),
+        budget=hr.Budget(turns=9),
+    )
     assert run.text == "Two tickets."
     assert len(world.tickets) == 2
 
@@ -561,7 +826,9 @@ class Shop:
     def __init__(self):
         self.orders, self.cancelled = [], []
         self.tools = [
-            hr.FunctionTool(self.order, effect="write", compensate=self.cancel, blocking=False),
+            hr.FunctionTool(
+                self.order, effect="write", compensate=self.cancel, blocking=False
+            ),
             hr.FunctionTool(self.mail, effect="write", blocking=False),
         ]
 
@@ -615,9 +882,17 @@ def test_one_step_is_taken_back_alone(on):
 def test_what_a_run_wrote_before_it_died_can_be_taken_back(on, resumed):
     store, shop = MortalStore(), Shop()
     script = [call("order", item="lamp")], "Ordered."
-    store.dies_at, store.after = 4, True  # begin, enter the answer, claim, settle: the journal has no result
+    # begin, enter the answer, claim, settle: the journal has no result
+    store.dies_at, store.after = 4, True
     with pytest.raises(Died):
-        on(store, shop.tools, "run", "Order.", model=ScriptedModel(script), run_id="r_1")
+        on(
+            store,
+            shop.tools,
+            "run",
+            "Order.",
+            model=ScriptedModel(script),
+            run_id="r_1",
+        )
     if resumed:
         on(store, shop.tools, "resume", "r_1", model=ScriptedModel(script))
     (offered,) = on(store, shop.tools, "undoable", "r_1")
@@ -626,17 +901,28 @@ def test_what_a_run_wrote_before_it_died_can_be_taken_back(on, resumed):
     assert shop.cancelled == [("lamp", 1, 1)]
 
 
-def test_a_write_that_was_in_doubt_is_offered_once_a_person_has_said_that_it_happened(on):
+def test_a_write_that_was_in_doubt_is_offered_once_a_person_has_said_that_it_happened(
+    on,
+):
     store, shop = MortalStore(), Shop()
     script = [call("order", item="lamp")], "Ordered."
     store.dies_at, store.after = 4, False
     with pytest.raises(Died):
-        on(store, shop.tools, "run", "Order.", model=ScriptedModel(script), run_id="r_1")
+        on(
+            store,
+            shop.tools,
+            "run",
+            "Order.",
+            model=ScriptedModel(script),
+            run_id="r_1",
+        )
     resumed = on(store, shop.tools, "resume", "r_1", model=ScriptedModel(script))
     assert resumed.messages[2].result.failure.code == "IN_DOUBT"
     assert on(store, shop.tools, "undoable", "r_1") == []
     store.resolve("order", "r_1/1/0", state="done", by="maria", value={"order": 1})
-    assert [each.value for each in on(store, shop.tools, "undoable", "r_1")] == [{"order": 1}]
+    assert [each.value for each in on(store, shop.tools, "undoable", "r_1")] == [
+        {"order": 1}
+    ]
 
 
 class Shelves:
@@ -644,7 +930,15 @@ class Shelves:
 
     def __init__(self):
         self.held = {}
-        self.tools = [hr.FunctionTool(self.put, effect="write", key="put:{name}", compensate=self.take, blocking=False)]
+        self.tools = [
+            hr.FunctionTool(
+                self.put,
+                effect="write",
+                key="put:{name}",
+                compensate=self.take,
+                blocking=False,
+            )
+        ]
 
     def put(self, name: str, count: int = 1) -> dict:
         """Put something there."""
@@ -661,8 +955,18 @@ def test_what_was_taken_back_can_be_done_again_by_any_run_and_is_then_that_run_s
     store, shelves = MortalStore(), Shelves()
     script = [call("put", name="lamp")], "Put."
     for run_id in ("r_1", "r_2", "r_3"):
-        run = on(store, shelves.tools, "run", "Put.", model=ScriptedModel(script), run_id=run_id)
-        assert (run.messages[2].result.replayed, shelves.held) == (run_id == "r_3", {"lamp": 1})
+        run = on(
+            store,
+            shelves.tools,
+            "run",
+            "Put.",
+            model=ScriptedModel(script),
+            run_id=run_id,
+        )
+        assert (run.messages[2].result.replayed, shelves.held) == (
+            run_id == "r_3",
+            {"lamp": 1},
+        )
         if run_id == "r_1":
             (undone,) = on(store, shelves.tools, "undo", "r_1")
             assert (undone.text, shelves.held) == ("took lamp", {"lamp": 0})
@@ -672,9 +976,18 @@ def test_what_was_taken_back_can_be_done_again_by_any_run_and_is_then_that_run_s
     assert shelves.held == {"lamp": 0}
 
 
-def test_an_undo_that_dies_before_the_key_is_free_is_gone_on_with_and_takes_back_once(on):
+def test_an_undo_that_dies_before_the_key_is_free_is_gone_on_with_and_takes_back_once(
+    on,
+):
     store, shelves = MortalStore(), Shelves()
-    on(store, shelves.tools, "run", "Put.", model=ScriptedModel([[call("put", name="lamp")], "Put."]), run_id="r_1")
+    on(
+        store,
+        shelves.tools,
+        "run",
+        "Put.",
+        model=ScriptedModel([[call("put", name="lamp")], "Put."]),
+        run_id="r_1",
+    )
     store.dies_at, store.after = store.count + 2, True  # claim, settle
     with pytest.raises(Died):
         on(store, shelves.tools, "undo", "r_1")
@@ -686,9 +999,25 @@ def test_an_undo_that_dies_before_the_key_is_free_is_gone_on_with_and_takes_back
 
 def test_what_a_person_changed_is_taken_back_as_it_was_carried_out(on):
     store, shelves = MortalStore(), Shelves()
-    script, asks = [[call("put", name="lamp", count=5)], "Put."], {"policy": hr.Policy(ask_from="medium")}
-    on(store, shelves.tools, "run", "Put.", model=ScriptedModel(script), run_id="r_1", made=asks)
-    store.decide(store.list_approvals()[0].id, granted=True, by="maria", edited={"name": "desk", "count": 2})
+    script, asks = (
+        [[call("put", name="lamp", count=5)], "Put."],
+        {"policy": hr.Policy(ask_from="medium")},
+    )
+    on(
+        store,
+        shelves.tools,
+        "run",
+        "Put.",
+        model=ScriptedModel(script),
+        run_id="r_1",
+        made=asks,
+    )
+    store.decide(
+        store.list_approvals()[0].id,
+        granted=True,
+        by="maria",
+        edited={"name": "desk", "count": 2},
+    )
     on(store, shelves.tools, "resume", "r_1", model=ScriptedModel(script), made=asks)
     assert shelves.held == {"desk": 2}
     on(store, shelves.tools, "undo", "r_1")
@@ -698,27 +1027,44 @@ def test_what_a_person_changed_is_taken_back_as_it_was_carried_out(on):
 def test_a_fork_does_not_take_back_what_its_parent_wrote(on):
     store, shop = MortalStore(), Shop()
     on(store, shop.tools, "run", "Order.", model=ScriptedModel(ORDERS), run_id="r_1")
-    fork = on(store, shop.tools, "fork", "r_1", at_turn=2, model=ScriptedModel([ORDERS[0], "Enough."]))
+    fork = on(
+        store,
+        shop.tools,
+        "fork",
+        "r_1",
+        at_turn=2,
+        model=ScriptedModel([ORDERS[0], "Enough."]),
+    )
     assert on(store, shop.tools, "undoable", fork.id) == []
 
 
 def approved(on, store, tools, arguments):
-    assert on(store, tools, "call", "refund", arguments, run="chat").failure.code == "APPROVAL_PENDING"
+    assert (
+        on(store, tools, "call", "refund", arguments, run="chat").failure.code
+        == "APPROVAL_PENDING"
+    )
     (asked,) = store.list_approvals().result(BOUND_S)
     store.decide(asked.id, granted=True, by="maria").result(BOUND_S)
 
 
-def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(on, tmp_path):
+def test_an_approved_write_that_was_done_is_answered_from_the_ledger_when_it_is_handed_over_again(
+    on, tmp_path
+):
     world, arguments = World(), {"order": "7", "amount": 500.0}
     with SqliteStore(tmp_path / "a.db") as store:
         approved(on, store, world.tools, arguments)
-        first, second = (on(store, world.tools, "call", "refund", arguments, run="chat") for _ in range(2))
+        first, second = (
+            on(store, world.tools, "call", "refund", arguments, run="chat")
+            for _ in range(2)
+        )
     assert first.value == second.value == {"refunded": 500.0}
     assert second.replayed
     assert world.tickets == [("7", 500.0)]
 
 
-def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again(on, tmp_path):
+def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again(
+    on, tmp_path
+):
     tried = []
 
     def refund(order: str, amount: float) -> None:
@@ -730,7 +1076,10 @@ def test_an_approved_write_that_failed_needs_a_new_word_before_it_is_tried_again
     arguments = {"order": "7", "amount": 500.0}
     with SqliteStore(tmp_path / "a.db") as store:
         approved(on, store, tools, arguments)
-        codes = [on(store, tools, "call", "refund", arguments, run="chat").failure.code for _ in range(2)]
+        codes = [
+            on(store, tools, "call", "refund", arguments, run="chat").failure.code
+            for _ in range(2)
+        ]
         (asked,) = store.list_approvals().result(BOUND_S)
     assert codes == ["TOOL_ERROR", "APPROVAL_PENDING"]
     assert tried == ["7"]
@@ -757,8 +1106,13 @@ def test_a_run_is_cancelled_here_whatever_its_store_raises(tmp_path):
         heard.append(runtime.cancel("r_1"))
         return "asked"
 
-    with Broken(tmp_path / "kept.db") as store, hr.SyncRuntime([stop], store=store) as runtime:
-        run = runtime.run("?", model=ScriptedModel([hr.testing.call("stop"), "ok"]), run_id="r_1")
+    with (
+        Broken(tmp_path / "kept.db") as store,
+        hr.SyncRuntime([stop], store=store) as runtime,
+    ):
+        run = runtime.run(
+            "?", model=ScriptedModel([hr.testing.call("stop"), "ok"]), run_id="r_1"
+        )
     assert (heard, run.status) == ([True], "cancelled")
 
 
@@ -771,20 +1125,30 @@ def test_a_kept_run_that_has_ended_is_let_go_of_at_once(on, tmp_path):
     gc.disable()  # else it might come by just in time
     try:
         with SqliteStore(tmp_path / "kept.db") as store:
-            assert on(store, World().tools, "run", "?", model=ScriptedModel(SCRIPT), deps=deps).ok
+            assert on(
+                store, World().tools, "run", "?", model=ScriptedModel(SCRIPT), deps=deps
+            ).ok
         del deps
         assert held() is None
     finally:
         gc.enable()
 
 
-def test_a_run_is_kept_with_the_digest_of_the_tools_of_the_moment_at_which_it_began(tmp_path):
+def test_a_run_is_kept_with_the_digest_of_the_tools_of_the_moment_at_which_it_began(
+    tmp_path,
+):
     first, second = World().tools[:2]
     tools = hr.Toolset([first])
-    with SqliteStore(tmp_path / "kept.db") as store, hr.SyncRuntime(tools, store=store) as runtime:
+    with (
+        SqliteStore(tmp_path / "kept.db") as store,
+        hr.SyncRuntime(tools, store=store) as runtime,
+    ):
         for run_id in ("r_1", "r_2"):
             runtime.run("?", model=ScriptedModel(["ok"]), run_id=run_id)
         tools.add(second)
         runtime.run("?", model=ScriptedModel(["ok"]), run_id="r_3")
-        digests = [store.load_run(run_id).result(BOUND_S).record.toolset for run_id in ("r_1", "r_2", "r_3")]
+        digests = [
+            store.load_run(run_id).result(BOUND_S).record.toolset
+            for run_id in ("r_1", "r_2", "r_3")
+        ]
     assert digests[0] == digests[1] != digests[2]

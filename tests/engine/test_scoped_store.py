@@ -26,9 +26,17 @@ class Tenants:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def of(self, scope, **how):
-        wipe = hr.FunctionTool(self.wipe, effect="destructive", compensate=lambda account, result: account)
-        hold = hr.FunctionTool(self.hold, effect="write", resource="order:{order}", rate="1/h")
-        driver = Driver(self.kind, [wipe, hold, self.long], {"store": self.store, "scope": scope, **how})
+        wipe = hr.FunctionTool(
+            self.wipe, effect="destructive", compensate=lambda account, result: account
+        )
+        hold = hr.FunctionTool(
+            self.hold, effect="write", resource="order:{order}", rate="1/h"
+        )
+        driver = Driver(
+            self.kind,
+            [wipe, hold, self.long],
+            {"store": self.store, "scope": scope, **how},
+        )
         self.opened.append(driver)
         return driver
 
@@ -51,17 +59,28 @@ class Tenants:
         return "secret " * 10_000
 
     def question(self, scope):
-        [found] = [each for each in result_now(self.store.list_approvals()) if each.run_id.startswith(f"@{scope}/")]
+        [found] = [
+            each
+            for each in result_now(self.store.list_approvals())
+            if each.run_id.startswith(f"@{scope}/")
+        ]
         return found
 
     def approve(self, scope):
         result_now(self.store.decide(self.question(scope).id, granted=True, by="anna"))
 
 
-@pytest.fixture(params=[(kind, store) for kind in KINDS for store in (FullMemoryStore, SqliteStore)], ids=str)
+@pytest.fixture(
+    params=[
+        (kind, store) for kind in KINDS for store in (FullMemoryStore, SqliteStore)
+    ],
+    ids=str,
+)
 def tenants(request, tmp_path):
     kind, store = request.param
-    made = Tenants(kind, store(tmp_path / "shared.db") if store is SqliteStore else store())
+    made = Tenants(
+        kind, store(tmp_path / "shared.db") if store is SqliteStore else store()
+    )
     yield made
     for each in made.opened:
         each.close()
@@ -72,7 +91,10 @@ def tenants(request, tmp_path):
 def test_a_standing_word_of_one_tenant_lets_no_call_of_the_other_run(tenants, extent):
     a = tenants.of("a", approver=lambda _: hr.Approval(True, by="anna", scope=extent))
     assert a.call("wipe", {"account": "a-1"}, run="chat").ok
-    assert tenants.of("b").call("wipe", {"account": "b-1"}, run="chat").failure.code == Code.APPROVAL_PENDING
+    assert (
+        tenants.of("b").call("wipe", {"account": "b-1"}, run="chat").failure.code
+        == Code.APPROVAL_PENDING
+    )
     assert tenants.of("a").call("wipe", {"account": "a-2"}, run="chat").ok
     assert tenants.world == ["a-1", "a-2"]
 
@@ -81,17 +103,31 @@ def test_a_standing_word_of_one_tenant_lets_no_call_of_the_other_run(tenants, ex
 def test_an_approval_is_for_the_run_of_its_own_tenant(tenants, other):
     a, b = tenants.of("a"), tenants.of(other)
     for each in (a, b):
-        assert each.call("wipe", {"account": "1"}, run="chat").failure.code == Code.APPROVAL_PENDING
+        assert (
+            each.call("wipe", {"account": "1"}, run="chat").failure.code
+            == Code.APPROVAL_PENDING
+        )
     tenants.approve("a")
-    assert b.call("wipe", {"account": "1"}, run="chat").failure.code == Code.APPROVAL_PENDING
+    assert (
+        b.call("wipe", {"account": "1"}, run="chat").failure.code
+        == Code.APPROVAL_PENDING
+    )
     assert a.call("wipe", {"account": "1"}, run="chat").ok
     assert tenants.world == ["1"]
 
 
-@pytest.mark.parametrize(("other", "name"), [("b", "ticket"), ("", "ticket"), ("", "@a/ticket"), ("b", "@a/ticket")])
-def test_a_run_of_one_tenant_cannot_be_gone_on_with_read_or_ended_by_the_other(tenants, other, name):
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [("b", "ticket"), ("", "ticket"), ("", "@a/ticket"), ("b", "@a/ticket")],
+)
+def test_a_run_of_one_tenant_cannot_be_gone_on_with_read_or_ended_by_the_other(
+    tenants, other, name
+):
     a, b = tenants.of("a"), tenants.of(other)
-    assert a.run("My card is 4111.", model=ScriptedModel(ASKING), run_id="ticket").status == "waiting"
+    assert (
+        a.run("My card is 4111.", model=ScriptedModel(ASKING), run_id="ticket").status
+        == "waiting"
+    )
     tenants.approve("a")
     how = {"model": ScriptedModel(ASKING)}
     for verb, words in [
@@ -105,7 +141,10 @@ def test_a_run_of_one_tenant_cannot_be_gone_on_with_read_or_ended_by_the_other(t
             b.start(verb, name, **words).result(BOUND_S)
     if name == "ticket":
         assert b.runtime.cancel(name) is False
-        assert b.run("Mine.", model=ScriptedModel(["Yours."]), run_id=name).text == "Yours."
+        assert (
+            b.run("Mine.", model=ScriptedModel(["Yours."]), run_id=name).text
+            == "Yours."
+        )
     assert a.start("resume", "ticket", model=ScriptedModel(ASKING)).result(BOUND_S).ok
     assert tenants.world == ["1"]
 
@@ -124,10 +163,16 @@ def test_nobody_waits_for_a_resource_or_a_rate_of_another_tenant(tenants):
     result = b.call("hold", {"order": "9", "wait": False}, run="chat")
     still_held = not holding.done()
     tenants.go_on.set()
-    assert (result.value, still_held, holding.result(BOUND_S).value) == ("held", True, "held")
+    assert (result.value, still_held, holding.result(BOUND_S).value) == (
+        "held",
+        True,
+        "held",
+    )
 
 
-@pytest.mark.parametrize("scope", ["a/b", "a\n", "\ud800", "x" * (LONGEST_SCOPE + 1), 7])
+@pytest.mark.parametrize(
+    "scope", ["a/b", "a\n", "\ud800", "x" * (LONGEST_SCOPE + 1), 7]
+)
 def test_what_can_be_no_part_of_a_name_is_no_scope(scope):
     with pytest.raises(ConfigError, match="scope"):
         hr.Runtime(scope=scope)

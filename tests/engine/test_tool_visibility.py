@@ -24,7 +24,9 @@ def shown(model):
 
 
 def results_of(run):
-    return [message.result for message in run.messages if isinstance(message, ToolMessage)]
+    return [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
 
 
 def told(body):
@@ -47,18 +49,31 @@ def test_few_tools_are_all_shown_and_nothing_is_said_of_it(drive):
 
 
 def test_of_many_tools_those_that_the_question_is_about_are_shown(drive):
-    model, driver = ScriptedModel([call(WANTED, record_id="LEA-1"), DONE]), drive(two_hundred())
+    model, driver = (
+        ScriptedModel([call(WANTED, record_id="LEA-1"), DONE]),
+        drive(two_hundred()),
+    )
     run = driver.run(QUESTION, model=model)
     assert (run.text, results_of(run)[0].value["record_id"]) == (DONE, "LEA-1")
     assert all(WANTED in names and len(names) == 9 for names in shown(model))
     assert shown(model)[0] == shown(model)[1]
     (first, second) = driver.told(ToolsSelected)
-    assert (first.turn, first.strategy, first.of, first.tools) == (1, "search", 200, shown(model)[0])
+    assert (first.turn, first.strategy, first.of, first.tools) == (
+        1,
+        "search",
+        200,
+        shown(model)[0],
+    )
     assert second.turn == 2
 
 
 def test_few_tools_with_long_definitions_are_too_many(drive):
-    long = [described(f"read_{n}", "Read a shelf. " + "It holds papers of many kinds. " * 150) for n in range(12)]
+    long = [
+        described(
+            f"read_{n}", "Read a shelf. " + "It holds papers of many kinds. " * 150
+        )
+        for n in range(12)
+    ]
     assert tokens(long) > 10_000
     model = ScriptedModel(["Hello."])
     drive(long).run("What is on the shelf?", model=model)
@@ -67,20 +82,27 @@ def test_few_tools_with_long_definitions_are_too_many(drive):
 
 def test_a_tool_that_has_the_name_of_ours_is_left_alone(drive):
     model = ScriptedModel(["Hello."])
-    drive([*two_hundred(), described("search_tools", "Find drills and hammers.")]).run(QUESTION, model=model)
+    drive([*two_hundred(), described("search_tools", "Find drills and hammers.")]).run(
+        QUESTION, model=model
+    )
     assert len(shown(model)[0]) == 201
 
 
 def test_a_tool_that_has_the_name_of_ours_is_told_where_ours_was_asked_for(drive):
     tools = [described("search_tools", "Find drills and hammers."), *FEW]
-    with pytest.raises(hr.DuplicateToolError, match=r"'search_tools', which the selector 'search' offers"):
+    with pytest.raises(
+        hr.DuplicateToolError,
+        match=r"'search_tools', which the selector 'search' offers",
+    ):
         drive(tools, selector="search").run(QUESTION, model=ScriptedModel(["Hello."]))
 
 
 # -- the choice by hand ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("selector", "count"), [("all", 200), ("bm25", 10), ("search", 9), ("two-stage", 1)])
+@pytest.mark.parametrize(
+    ("selector", "count"), [("all", 200), ("bm25", 10), ("search", 9), ("two-stage", 1)]
+)
 def test_a_runtime_and_a_run_can_say_how_tools_are_chosen(drive, selector, count):
     by_runtime, by_run = ScriptedModel(["Hello."]), ScriptedModel(["Hello."])
     drive(two_hundred(), selector=selector).run(QUESTION, model=by_runtime)
@@ -108,9 +130,14 @@ class Broken:
         return ()
 
 
-def test_a_selector_that_raises_ends_the_run_with_a_reason_that_tells_nothing_of_it(drive):
+def test_a_selector_that_raises_ends_the_run_with_a_reason_that_tells_nothing_of_it(
+    drive,
+):
     run = drive(FEW).run("?", model=ScriptedModel(["Hello."]), selector=Broken())
-    assert (run.status, run.reason) == ("failed", "the selector broken raised RuntimeError")
+    assert (run.status, run.reason) == (
+        "failed",
+        "the selector broken raised RuntimeError",
+    )
 
 
 class Widening(Broken):
@@ -139,7 +166,9 @@ def test_the_tool_that_must_be_called_is_shown(drive):
 
 
 @pytest.mark.parametrize("selector", ["auto", "bm25", "search", "two-stage"])
-def test_a_tool_that_was_not_shown_can_be_called_and_is_shown_from_then_on(drive, selector):
+def test_a_tool_that_was_not_shown_can_be_called_and_is_shown_from_then_on(
+    drive, selector
+):
     model = ScriptedModel([call("merge_survey_quito", record_id="SUR-1"), DONE])
     run = drive(two_hundred(), selector=selector).run(QUESTION, model=model)
     assert results_of(run)[0].ok
@@ -155,7 +184,12 @@ def test_a_name_near_one_that_was_not_shown_is_refused_with_that_one(drive):
 
 
 def test_a_long_result_can_be_read_on_though_few_tools_are_shown(drive):
-    long = hr.FunctionTool(lambda: "x" * 50_000, name="read_archive", description="Read the archive.", effect="read")
+    long = hr.FunctionTool(
+        lambda: "x" * 50_000,
+        name="read_archive",
+        description="Read the archive.",
+        effect="read",
+    )
     model = ScriptedModel([call("read_archive"), DONE])
     drive([long, *two_hundred()]).run("Read the archive.", model=model)
     assert ["read_result" in names for names in shown(model)] == [False, True]
@@ -165,9 +199,15 @@ def test_a_long_result_can_be_read_on_though_few_tools_are_shown(drive):
 
 
 def test_a_model_finds_a_tool_by_searching_and_calls_it(drive):
-    script = [call("search_tools", query="approve lease hanoi"), call(WANTED, record_id="LEA-1"), DONE]
+    script = [
+        call("search_tools", query="approve lease hanoi"),
+        call(WANTED, record_id="LEA-1"),
+        DONE,
+    ]
     model = ScriptedModel(script)
-    run = drive(two_hundred(), selector=Searching(most=0)).run("Please do as agreed.", model=model)
+    run = drive(two_hundred(), selector=Searching(most=0)).run(
+        "Please do as agreed.", model=model
+    )
     found, done = results_of(run)
     assert WANTED in found.value["tools"] and len(found.value["tools"]) == 5
     assert (done.value["done"], run.text) == (WANTED, DONE)
@@ -182,7 +222,9 @@ def test_a_search_that_finds_nothing_says_what_to_do(drive):
 
 
 def test_a_search_finds_nothing_that_the_policy_hides(drive):
-    wipe = hr.FunctionTool(lambda: 1, name="wipe_disk", description="Wipe a disk.", permission="admin")
+    wipe = hr.FunctionTool(
+        lambda: 1, name="wipe_disk", description="Wipe a disk.", permission="admin"
+    )
     model = ScriptedModel([call("search_tools", query="wipe disk"), "No."])
     run = drive([wipe, *two_hundred()], selector="search").run("?", model=model)
     assert results_of(run)[0].value["tools"] == []
@@ -191,9 +233,14 @@ def test_a_search_finds_nothing_that_the_policy_hides(drive):
 def test_a_model_loads_tools_and_groups_from_the_list(drive):
     load = call("load_tools", names=["get_weather", "hanoi office", "get_wether"])
     model = ScriptedModel([load, call(WANTED, record_id="LEA-1"), DONE])
-    run = drive([WEATHER, *two_hundred()], selector="two-stage").run(QUESTION, model=model)
+    run = drive([WEATHER, *two_hundred()], selector="two-stage").run(
+        QUESTION, model=model
+    )
     loaded, done = results_of(run)
-    assert (len(loaded.value["loaded"]), loaded.value["unknown"]) == (51, {"get_wether": ["get_weather"]})
+    assert (len(loaded.value["loaded"]), loaded.value["unknown"]) == (
+        51,
+        {"get_wether": ["get_weather"]},
+    )
     assert done.ok
     assert [len(names) for names in shown(model)] == [1, 52, 52]
     (listing,) = model.requests[0].tools
@@ -218,22 +265,33 @@ def test_tools_that_come_later_are_found_by_the_next_search(drive):
 
     model = ScriptedModel([call("search_tools", query="weather"), learn, DONE])
     run = drive(tools).run(QUESTION, model=model)
-    assert [list(result.value["tools"]) for result in results_of(run)] == [[], ["get_weather"]]
+    assert [list(result.value["tools"]) for result in results_of(run)] == [
+        [],
+        ["get_weather"],
+    ]
 
 
 def test_what_was_found_stays_shown_after_its_result_was_folded_away():
     """What is shown follows from the calls, which are never folded, and from nothing that a process remembers."""
     tools = hr.Toolset(two_hundred())
-    search = hr.Turn(calls=[call("search_tools", query="approve lease hanoi")], finish="calls")
+    search = hr.Turn(
+        calls=[call("search_tools", query="approve lease hanoi")], finish="calls"
+    )
     for selector in (Searching(most=0), Searching(most=0)):
-        selection = selector.select(tools, [hr.UserMessage("Go on."), hr.AssistantMessage(search)])
+        selection = selector.select(
+            tools, [hr.UserMessage("Go on."), hr.AssistantMessage(search)]
+        )
         assert WANTED in selection.names
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '{"query": 3}', "{}"])
 def test_a_search_that_cannot_be_read_shows_nothing_more(arguments):
-    search = hr.Turn(calls=[hr.ToolCall("c", "search_tools", arguments)], finish="calls")
-    selection = Searching(most=0).select(hr.Toolset(FEW), [hr.UserMessage("?"), hr.AssistantMessage(search)])
+    search = hr.Turn(
+        calls=[hr.ToolCall("c", "search_tools", arguments)], finish="calls"
+    )
+    selection = Searching(most=0).select(
+        hr.Toolset(FEW), [hr.UserMessage("?"), hr.AssistantMessage(search)]
+    )
     assert selection.names == ("search_tools",)
 
 
@@ -247,7 +305,10 @@ def test_a_loop_of_ones_own_can_let_the_model_search(drive):
 
 
 def test_the_tools_of_a_selector_are_unknown_where_all_are_shown(drive):
-    assert drive(FEW).call("search_tools", {"query": "weather"}).failure.code == Code.UNKNOWN_TOOL
+    assert (
+        drive(FEW).call("search_tools", {"query": "weather"}).failure.code
+        == Code.UNKNOWN_TOOL
+    )
 
 
 # -- what it saves -----------------------------------------------------------------------------------------------------
@@ -258,11 +319,19 @@ def test_the_tools_of_a_selector_are_unknown_where_all_are_shown(drive):
     (Searching(most=0), [call("search_tools", query=QUESTION), call(WANTED, record_id="LEA-1"), DONE], 0.04),
     ("two-stage", [call("load_tools", names=[WANTED]), call(WANTED, record_id="LEA-1"), DONE], 0.25),
 ])  # fmt: skip
-def test_a_turn_over_200_tools_costs_a_fraction_of_their_definitions(selector, script, most):
+def test_a_turn_over_200_tools_costs_a_fraction_of_their_definitions(
+    selector, script, most
+):
     """Measured on the wire: 200 definitions are about 26,000 tokens in every turn."""
     sent = {}
-    for each, lines in (("all", [call(WANTED, record_id="LEA-1"), DONE]), (selector, script)):
-        with ScriptedServer(lines) as server, hr.SyncRuntime(two_hundred(), selector=each) as runtime:
+    for each, lines in (
+        ("all", [call(WANTED, record_id="LEA-1"), DONE]),
+        (selector, script),
+    ):
+        with (
+            ScriptedServer(lines) as server,
+            hr.SyncRuntime(two_hundred(), selector=each) as runtime,
+        ):
             run = runtime.run(QUESTION, model=server.model)
             assert (run.text, results_of(run)[-1].value["done"]) == (DONE, WANTED)
             sent[each] = [tokens_of(body) for body in server.requests]

@@ -48,8 +48,23 @@ class World:
 
     def __init__(self, replay, store=None):
         self.tickets, self.store = [], store
-        how = {"verify": self.found} if replay == "verify" else {"replay": "key"} if replay == "key" else {}
-        self.tools = [hr.FunctionTool(self.ticket, effect="write", key="t:{title}", timeout_s=1, blocking=False, **how)]
+        how = (
+            {"verify": self.found}
+            if replay == "verify"
+            else {"replay": "key"}
+            if replay == "key"
+            else {}
+        )
+        self.tools = [
+            hr.FunctionTool(
+                self.ticket,
+                effect="write",
+                key="t:{title}",
+                timeout_s=1,
+                blocking=False,
+                **how,
+            )
+        ]
 
     def ticket(self, title: str) -> str:
         """Open a ticket."""
@@ -59,7 +74,11 @@ class World:
         return f"opened {title}"
 
     def found(self, arguments, context):
-        return hr.Found("verified") if arguments["title"] in self.tickets else hr.NotFound()
+        return (
+            hr.Found("verified")
+            if arguments["title"] in self.tickets
+            else hr.NotFound()
+        )
 
 
 @pytest.fixture
@@ -103,7 +122,10 @@ def test_what_could_not_be_recorded_is_recorded_once_the_store_answers(kind, sto
         driver.call("ticket", {"title": "a"})
         assert result_now(store.list_writes())[0].state == "claimed"
         store.away = False
-        until(lambda: result_now(store.list_writes())[0].state == "done", "it was recorded")
+        until(
+            lambda: result_now(store.list_writes())[0].state == "done",
+            "it was recorded",
+        )
     assert result_now(store.list_writes())[0].value == "opened a"
     assert driver.told(LateResult) == []
 
@@ -118,23 +140,37 @@ def test_a_resumed_run_has_the_result_that_could_not_be_recorded(kind, replay, s
         store.away = False
         run = driver.start("resume", "r_1", model=ScriptedModel(SCRIPT)).result(20)
     assert run.ok
-    [result] = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    [result] = [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
     assert result.value == "opened a"
     assert world.tickets == ["a"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_whose_store_was_away_for_a_moment_is_left_for_anybody_with_all_that_happened(kind, store):
+def test_a_run_whose_store_was_away_for_a_moment_is_left_for_anybody_with_all_that_happened(
+    kind, store
+):
     world = World("none", store)
     with driven(kind, world.tools, store) as driver:
-        assert driver.run("Go.", model=ScriptedModel(SCRIPT), run_id="r_1").status == "failed"
+        assert (
+            driver.run("Go.", model=ScriptedModel(SCRIPT), run_id="r_1").status
+            == "failed"
+        )
         store.away = False
         until(lambda: stands(store, "r_1") == "queued", "the run was left")
-        assert [step.key for step in result_now(store.load_run("r_1")).steps] == ["1.m", "1.0"]
+        assert [step.key for step in result_now(store.load_run("r_1")).steps] == [
+            "1.m",
+            "1.0",
+        ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_end_of_a_run_that_could_not_be_recorded_is_recorded_once_the_store_answers(kind, store):
+def test_the_end_of_a_run_that_could_not_be_recorded_is_recorded_once_the_store_answers(
+    kind, store
+):
     class Away(ScriptedModel):
         async def ask(self, request, listener=None):
             store.away = True
@@ -162,7 +198,9 @@ def test_a_run_whose_task_was_cancelled_is_left_for_anybody(store):
                 return await super().ask(request, listener)
 
         async with hr.Runtime(world.tools, store=store) as runtime:
-            task = asyncio.ensure_future(runtime.run("Go.", model=Slow(SCRIPT), run_id="r_1"))
+            task = asyncio.ensure_future(
+                runtime.run("Go.", model=Slow(SCRIPT), run_id="r_1")
+            )
             await asked.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -176,7 +214,9 @@ def test_a_run_whose_task_was_cancelled_is_left_for_anybody(store):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answers(kind, store):
+def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answers(
+    kind, store
+):
     gate = Gate()
 
     def ticket(title: str) -> str:
@@ -192,7 +232,10 @@ def test_a_late_end_that_could_not_be_recorded_is_recorded_once_the_store_answer
         gate.open()
         until(lambda: len(driver.runtime._engine.unrecorded), "it has ended")
         store.away = False
-        until(lambda: result_now(store.list_writes())[0].state == "done", "it was recorded")
+        until(
+            lambda: result_now(store.list_writes())[0].state == "done",
+            "it was recorded",
+        )
 
 
 # -- what is kept, by itself ------------------------------------------------------------------------------------------
@@ -220,7 +263,8 @@ def kept_in(store, state="done", value="first", refused=lambda: None):
 @pytest.mark.parametrize(("claim", "state", "repeated"), [
     (CLAIM, ClaimState.DONE, False),
     (replace(CLAIM, run_id="another"), ClaimState.DONE, False),
-    (replace(CLAIM, key="another"), ClaimState.DONE, True),            # the same act in one run
+    # the same act in one run
+    (replace(CLAIM, key="another"), ClaimState.DONE, True),
     (replace(CLAIM, key="another", run_id="another"), ClaimState.FRESH, False),
     (replace(CLAIM, key="another", guard=False), ClaimState.FRESH, False),
     (replace(CLAIM, key="another", fingerprint=b"another"), ClaimState.FRESH, False),
@@ -251,13 +295,19 @@ def test_closing_offers_once_more_what_is_kept():
     assert store.claim(CLAIM).value == "first"
 
 
-def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_refused(store):
+def test_of_a_write_that_somebody_has_taken_over_it_is_told_that_its_end_was_refused(
+    store,
+):
     told = []
     store.away = True
     unrecorded = Unrecorded(store, store)
     claim = replace(CLAIM, replay="key", lease_s=-1.0)
     assert result_now(unrecorded.claim(claim)).fence == 1
-    unrecorded.settle(Settle("refund", "refund:881", 1, "done", "first"), claim, lambda: told.append("refused"))
+    unrecorded.settle(
+        Settle("refund", "refund:881", 1, "done", "first"),
+        claim,
+        lambda: told.append("refused"),
+    )
     assert result_now(store.claim(claim)).fence == 2  # another process
     store.away = False
     until(lambda: told, "it was told")
@@ -273,10 +323,14 @@ def test_what_is_kept_of_a_run_that_goes_on_elsewhere_is_dropped(store):
     result_now(store.begin_run(RunRecord("r_1", {})))
     store.away = False
     until(lambda: not unrecorded, "it was dropped")
-    assert (stands(store, "r_1"), result_now(store.load_run("r_1")).steps) == ("running", ())
+    assert (stands(store, "r_1"), result_now(store.load_run("r_1")).steps) == (
+        "running",
+        (),
+    )
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
+# that is what is tested
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_keeps_nothing_of_its_parent():
     unrecorded = kept_in(Silent())
     if (child := os.fork()) == 0:
@@ -290,6 +344,8 @@ def test_only_so_much_is_kept(monkeypatch):
     monkeypatch.setattr("handrail.engine.unsaved_records.MOST_KEPT", 3)
     unrecorded = Unrecorded(Silent(), None)
     for fence in range(5):
-        unrecorded.settle(Settle("refund", "refund:881", fence, "done", fence), CLAIM, lambda: None)
+        unrecorded.settle(
+            Settle("refund", "refund:881", fence, "done", fence), CLAIM, lambda: None
+        )
     assert len(unrecorded) == 3
     unrecorded.close()

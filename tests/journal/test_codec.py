@@ -29,7 +29,9 @@ from handrail.tools.toolset import Toolset
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 objects = st.dictionaries(texts, json_values, max_size=3)
@@ -43,7 +45,14 @@ turns = st.builds(
     st.builds(Usage, counts, counts, counts, counts),
     texts,
 )
-failures = st.builds(Failure, texts, texts, texts, st.booleans(), st.lists(objects, max_size=2).map(tuple))
+failures = st.builds(
+    Failure,
+    texts,
+    texts,
+    texts,
+    st.booleans(),
+    st.lists(objects, max_size=2).map(tuple),
+)
 media = st.builds(Media, texts, st.binary(max_size=8), texts, texts)
 results = st.builds(
     ToolResult,
@@ -76,7 +85,12 @@ def test_a_models_answer_comes_back_as_it_was(turn):
 
 
 def test_signatures_and_what_the_provider_ran_come_back_byte_for_byte():
-    raw = {"content": [{"type": "thinking", "signature": "Eq+/=="}, {"n": 0, "flag": False, "none": None}]}
+    raw = {
+        "content": [
+            {"type": "thinking", "signature": "Eq+/=="},
+            {"n": 0, "flag": False, "none": None},
+        ]
+    }
     turn = Turn("", raw=raw, server_side=[{"type": "web_search_call", "id": "ws_1"}])
     read = codec.turn_from_json(through_json(codec.turn_as_json(turn)))
     assert read.raw == raw
@@ -90,7 +104,9 @@ def test_a_calls_result_comes_back_as_it_was(result):
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0, None])
 def test_a_value_that_counts_as_false_is_a_value(value):
-    read = codec.result_from_json(through_json(codec.result_as_json(ToolResult("c1", "x", value))))
+    read = codec.result_from_json(
+        through_json(codec.result_as_json(ToolResult("c1", "x", value)))
+    )
     assert read.value == value
     assert type(read.value) is type(value)
 
@@ -105,17 +121,39 @@ def test_a_persons_word_comes_back_as_it_was(granted, by, reason, arguments):
 def test_what_a_run_was_asked_comes_back_as_it_was(turn, result, text):
     parts = ({"type": "text", "text": text}, Media("image/png", b"\x89PNG"))
     asked = RunInput(
-        [SystemMessage(text), UserMessage(text, parts), AssistantMessage(turn), ToolMessage(result), UserMessage(text)],
+        [
+            SystemMessage(text),
+            UserMessage(text, parts),
+            AssistantMessage(turn),
+            ToolMessage(result),
+            UserMessage(text),
+        ],
         "openai:NAME",
-        Options(tool_choice="required", temperature=0.0, parallel=False, extra={"seed": 0}, output=Output({"a": 1})),
+        Options(
+            tool_choice="required",
+            temperature=0.0,
+            parallel=False,
+            extra={"seed": 0},
+            output=Output({"a": 1}),
+        ),
         {"time_s": 120.0, "calls": None},
     )
     assert codec.input_from_json(through_json(codec.input_as_json(asked))) == asked
 
 
-@pytest.mark.parametrize("read", [codec.turn_from_json, codec.result_from_json, codec.input_from_json])
 @pytest.mark.parametrize(
-    "body", [None, 7, "text", [], {"calls": 3, "failure": 3, "messages": 3}, {"calls": [[1, 2, 3, 4]]}]
+    "read", [codec.turn_from_json, codec.result_from_json, codec.input_from_json]
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        7,
+        "text",
+        [],
+        {"calls": 3, "failure": 3, "messages": 3},
+        {"calls": [[1, 2, 3, 4]]},
+    ],
 )
 def test_what_cannot_be_read_is_a_mismatch_and_nothing_else(read, body):
     try:
@@ -124,7 +162,10 @@ def test_what_cannot_be_read_is_a_mismatch_and_nothing_else(read, body):
         assert "in the journal" in str(error)
 
 
-@pytest.mark.parametrize("body", [None, [], {"time_s": "soon"}, {"calls": [3]}, {"per_tool": 3}, {"cost": "NaN"}])
+@pytest.mark.parametrize(
+    "body",
+    [None, [], {"time_s": "soon"}, {"calls": [3]}, {"per_tool": 3}, {"cost": "NaN"}],
+)
 def test_nor_does_a_budget_that_is_none_come_back(body):
     with pytest.raises(JournalMismatch, match="a budget in the journal"):
         codec.budget_from_json(body)
@@ -141,10 +182,21 @@ def test_a_digest_tells_schemas_apart_and_texts_not():
         """Look a city up."""
 
     same_schema.__name__ = other_schema.__name__ = "lookup"
-    digests = [codec.toolset_digest(Toolset([each])) for each in (lookup, same_schema, other_schema)]
+    digests = [
+        codec.toolset_digest(Toolset([each]))
+        for each in (lookup, same_schema, other_schema)
+    ]
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_budget_without_end_comes_back_as_it_was():
-    budget = Budget(time_s=float("inf"), per_tool={"find": float("inf")}, cost=1.5, price_per_million=(3.0, 10.0))
-    assert codec.budget_from_json(json.loads(json.dumps(codec.budget_as_json(budget)))) == budget
+    budget = Budget(
+        time_s=float("inf"),
+        per_tool={"find": float("inf")},
+        cost=1.5,
+        price_per_million=(3.0, 10.0),
+    )
+    assert (
+        codec.budget_from_json(json.loads(json.dumps(codec.budget_as_json(budget))))
+        == budget
+    )

@@ -24,12 +24,24 @@ def carried(tools, name, arguments, **how):
 
 @pytest.mark.parametrize(
     "answer",
-    ["no", "n", {"granted": False}, [False], threading.Event(), hr.Approval("no"), hr.Approval(True, arguments=[1])],
+    [
+        "no",
+        "n",
+        {"granted": False},
+        [False],
+        threading.Event(),
+        hr.Approval("no"),
+        hr.Approval(True, arguments=[1]),
+    ],
 )
 def test_an_approver_that_does_not_clearly_agree_has_not_agreed(answer):
     ran = []
     tool = hr.FunctionTool(
-        lambda x: ran.append(x), name="pay", parameters={"type": "object"}, effect="write", approve=True
+        lambda x: ran.append(x),
+        name="pay",
+        parameters={"type": "object"},
+        effect="write",
+        approve=True,
     )
     result = carried([tool], "pay", {"x": 1}, approver=lambda asked: answer)
     assert (result.failure.code, ran) == (hr.Code.NOT_APPROVED, [])
@@ -44,7 +56,9 @@ def test_a_rule_sees_the_path_that_the_tool_gets():
         read.append(path)
         return "secret"
 
-    policy = hr.Policy(rules=[hr.Rule(tool="cat", then="deny", when="path == '/etc/passwd'")])
+    policy = hr.Policy(
+        rules=[hr.Rule(tool="cat", then="deny", when="path == '/etc/passwd'")]
+    )
     result = carried([cat], "cat", {"path": "/etc//passwd"}, policy=policy)
     assert (result.failure.code, read) == (hr.Code.NOT_PERMITTED, [])
 
@@ -60,7 +74,10 @@ def test_two_spellings_of_one_identifier_are_one_act():
 
     async def main():
         async with hr.Runtime([refund]) as runtime:
-            for order in ("0ABCDEF0-0000-4000-8000-00000000000A", "0abcdef0-0000-4000-8000-00000000000a"):
+            for order in (
+                "0ABCDEF0-0000-4000-8000-00000000000A",
+                "0abcdef0-0000-4000-8000-00000000000a",
+            ):
                 assert (await runtime.call("refund", {"order": order})).ok
 
     asyncio.run(main())
@@ -85,8 +102,17 @@ def test_every_attempt_gets_the_arguments_that_were_allowed():
 
 def test_who_looks_on_cannot_change_what_a_tool_gets():
     got = []
-    schema = {"type": "object", "properties": {"to": {"type": "array", "items": {"enum": ["alice", "bob"]}}}}
-    tool = hr.FunctionTool(lambda to: got.append(to), name="send", parameters=schema, effect="write", approve=True)
+    schema = {
+        "type": "object",
+        "properties": {"to": {"type": "array", "items": {"enum": ["alice", "bob"]}}},
+    }
+    tool = hr.FunctionTool(
+        lambda to: got.append(to),
+        name="send",
+        parameters=schema,
+        effect="write",
+        approve=True,
+    )
 
     def meddle(event):
         if hasattr(event, "arguments"):
@@ -96,7 +122,9 @@ def test_who_looks_on_cannot_change_what_a_tool_gets():
         asked.arguments["to"].append("mallory")
         return True
 
-    assert carried([tool], "send", {"to": ["alice"]}, observers=[meddle], approver=approve).ok
+    assert carried(
+        [tool], "send", {"to": ["alice"]}, observers=[meddle], approver=approve
+    ).ok
     assert got == [["alice"]]
 
 
@@ -132,7 +160,9 @@ def test_a_cancelled_task_waits_for_the_tools_last_word():
 def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
     starts, first = [], threading.Event()
 
-    @hr.tool(effect="write", key="w:{x}", replay="key", timeout_s=5, attempt_timeout_s=0.2)
+    @hr.tool(
+        effect="write", key="w:{x}", replay="key", timeout_s=5, attempt_timeout_s=0.2
+    )
     def write(x: int) -> str:
         """Write."""
         starts.append(x)
@@ -156,9 +186,16 @@ def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
 def test_a_tool_that_demands_isolation_does_not_run_without_it():
     ran = []
     tool = hr.FunctionTool(
-        lambda: ran.append(1), name="run_code", parameters={"type": "object"}, effect="write", isolation="container"
+        lambda: ran.append(1),
+        name="run_code",
+        parameters={"type": "object"},
+        effect="write",
+        isolation="container",
     )
-    assert (carried([tool], "run_code", {}).failure.code, ran) == (hr.Code.NOT_ISOLATED, [])
+    assert (carried([tool], "run_code", {}).failure.code, ran) == (
+        hr.Code.NOT_ISOLATED,
+        [],
+    )
 
 
 def test_an_exception_that_raises_when_looked_at_fails_its_own_call_alone():
@@ -181,10 +218,16 @@ def test_an_exception_that_raises_when_looked_at_fails_its_own_call_alone():
 
     async def main():
         async with hr.Runtime([pay, find]) as runtime:
-            return await runtime.run("?", model=ScriptedModel([[call("pay"), call("find")], "done"]))
+            return await runtime.run(
+                "?", model=ScriptedModel([[call("pay"), call("find")], "done"])
+            )
 
     run = asyncio.run(main())
-    results = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    results = [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
     assert [result.ok for result in results] == [True, False]
     assert (run.status, len(paid)) == ("done", 1)
 
@@ -194,7 +237,9 @@ def test_a_rule_that_raises_anything_refuses_its_call(raised):
     def check(**_):
         raise raised
 
-    tool = hr.FunctionTool(lambda: 1, name="f", parameters={"type": "object"}, effect="read", check=check)
+    tool = hr.FunctionTool(
+        lambda: 1, name="f", parameters={"type": "object"}, effect="read", check=check
+    )
     assert carried([tool], "f", {}).failure.code == hr.Code.INTERNAL_ERROR
 
 
@@ -222,7 +267,9 @@ def test_a_failure_of_any_length_is_told_in_a_few_lines():
     @hr.tool(effect="read")
     def find() -> str:
         """Find."""
-        raise hr.ToolError("X", "m" * 10**6, suggestion="s" * 10**6, details=[{"a": "b" * 1000}] * 1000)
+        raise hr.ToolError(
+            "X", "m" * 10**6, suggestion="s" * 10**6, details=[{"a": "b" * 1000}] * 1000
+        )
 
     result = carried([find], "find", {})
     assert len(result.text) <= 4096 + 200
@@ -294,6 +341,10 @@ def test_people_who_are_asked_take_no_time_from_others():
             model = ScriptedModel([[call("ask"), call("take")], "done"])
             run = await runtime.run("?", model=model, budget=hr.Budget(time_s=0.3))
             await other
-        return [message.result.failure for message in run.messages if isinstance(message, hr.ToolMessage)]
+        return [
+            message.result.failure
+            for message in run.messages
+            if isinstance(message, hr.ToolMessage)
+        ]
 
     assert asyncio.run(main()) == [None, None]

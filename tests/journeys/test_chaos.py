@@ -38,7 +38,9 @@ def test_runs_that_are_killed_at_random_repeat_nothing_and_lose_nothing(survived
 
 
 def test_a_second_effect_would_be_found(survived, tmp_path):
-    verdict = judged_again(survived, tmp_path, "effects", lambda lines: [*lines, lines[0]])
+    verdict = judged_again(
+        survived, tmp_path, "effects", lambda lines: [*lines, lines[0]]
+    )
     assert len(verdict.repeated) == 1
     assert not verdict.is_sound
 
@@ -47,12 +49,17 @@ def test_an_effect_that_was_told_and_is_not_there_would_be_found(survived, tmp_p
     titles = [line.split()[-1] for line in Far(survived[1]).lines("effects")]
     keyed = next(title for title in titles if title.endswith("key"))
     verdict = judged_again(
-        survived, tmp_path, "effects", lambda lines: [line for line in lines if not line.endswith(keyed)]
+        survived,
+        tmp_path,
+        "effects",
+        lambda lines: [line for line in lines if not line.endswith(keyed)],
     )
     assert [lost.split(":")[0] for lost in verdict.lost] == [keyed]
 
 
-def test_a_result_that_a_model_had_seen_and_that_changed_would_be_found(survived, tmp_path):
+def test_a_result_that_a_model_had_seen_and_that_changed_would_be_found(
+    survived, tmp_path
+):
     def changed(lines):
         run_id, call_id, _ = json.loads(lines[0])
         return [json.dumps([run_id, call_id, "something else"]), *lines[1:]]

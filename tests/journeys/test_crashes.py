@@ -39,22 +39,38 @@ def far(tmp_path):
 
 
 def one_call(runtime, name, run_id, **_):
-    return told(runtime, run_id, [runtime.call(name, {"title": f"{run_id}-a"}, run=run_id)])
+    return told(
+        runtime, run_id, [runtime.call(name, {"title": f"{run_id}-a"}, run=run_id)]
+    )
 
 
 def one_batch(runtime, name, run_id, **_):
-    message = chat_message(call(name, title=f"{run_id}-a"), call(name, title=f"{run_id}-b"))
+    message = chat_message(
+        call(name, title=f"{run_id}-a"), call(name, title=f"{run_id}-b")
+    )
     answers = runtime.handle(message, run=run_id)
     return told(runtime, run_id, [], [answer["content"] for answer in answers])
 
 
 def one_run(runtime, name, run_id, resume):
     model = ScriptedModel(
-        [[call("look"), call(name, title=f"{run_id}-a")], call(name, title=f"{run_id}-b"), "Two tickets."]
+        [
+            [call("look"), call(name, title=f"{run_id}-a")],
+            call(name, title=f"{run_id}-b"),
+            "Two tickets.",
+        ]
     )
-    run = runtime.resume(run_id, model=model) if resume else runtime.run("Go on.", model=model, run_id=run_id)
+    run = (
+        runtime.resume(run_id, model=model)
+        if resume
+        else runtime.run("Go on.", model=model, run_id=run_id)
+    )
     assert run.ok, run
-    results = [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    results = [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
     return told(runtime, run_id, [result for result in results if result.name == name])
 
 
@@ -89,7 +105,9 @@ WAYS = {
     "run-second": Way(one_run, "ab", nth=2, hits="b", journal=True),
 }
 CELLS = [
-    pytest.param(way, boundary, replay, id=f"{name}-{boundary.value.replace(' ', '-')}-{replay}")
+    pytest.param(
+        way, boundary, replay, id=f"{name}-{boundary.value.replace(' ', '-')}-{replay}"
+    )
     for name, way in WAYS.items()
     for boundary in Boundary
     for replay in CLASSES
@@ -98,16 +116,23 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("way", "boundary", "replay"), CELLS)
-def test_a_write_that_died_happens_once_or_is_in_doubt(store, far, way, boundary, replay):
+def test_a_write_that_died_happens_once_or_is_in_doubt(
+    store, far, way, boundary, replay
+):
     key = {} if way.journal else {"key": "{title}"}
     tools = [
         tool(far, replay, **key),
-        hr.FunctionTool(lambda: "fine", name="look", parameters={"type": "object"}, effect="read"),
+        hr.FunctionTool(
+            lambda: "fine", name="look", parameters={"type": "object"}, effect="read"
+        ),
     ]
     run_id = f"r_{token_hex(6)}"
     deed = partial(way.deed, name=f"open_{replay}", run_id=run_id)
     start_and_kill(
-        partial(deed, resume=False), tools, store=store, moment=Moment(boundary, way.nth)
+        partial(deed, resume=False),
+        tools,
+        store=store,
+        moment=Moment(boundary, way.nth),
     )  # or NotReached is raised
     survived = run_in_child(partial(deed, resume=True), tools, store=store)
 
@@ -117,11 +142,16 @@ def test_a_write_that_died_happens_once_or_is_in_doubt(store, far, way, boundary
         for title, text in zip(way.titles, survived["told"], strict=True)
     }
     wanted = effects_wanted(replay, boundary), ends_in_doubt(replay, boundary)
-    possible = {(1, False), wanted} | ({(0, True), (1, True)} if replay == "none" and way.hits is None else set())
+    possible = {(1, False), wanted} | (
+        {(0, True), (1, True)} if replay == "none" and way.hits is None else set()
+    )
     assert set(outcomes.values()) <= possible
     assert wanted in ([outcomes[way.hits]] if way.hits else outcomes.values())
     in_doubt = sum(doubt for _, doubt in outcomes.values())
-    assert survived["ledger"] == ["done"] * (len(outcomes) - in_doubt) + ["in_doubt"] * in_doubt
+    assert (
+        survived["ledger"]
+        == ["done"] * (len(outcomes) - in_doubt) + ["in_doubt"] * in_doubt
+    )
 
 
 def doubtful(text):
@@ -153,16 +183,23 @@ def test_a_write_in_doubt_stays_so_however_often_it_is_asked_for(store, far):
 
 
 @pytest.mark.parametrize(("boundary", "state", "effects"), [
-    (Boundary.AFTER_CLAIM, "failed", 1),  # it did not happen: the key is free, and it is done now
+    # it did not happen: the key is free, and it is done now
+    (Boundary.AFTER_CLAIM, "failed", 1),
     (Boundary.AFTER_EFFECT, "done", 1),   # it happened: nothing is done again
 ])  # fmt: skip
-def test_a_person_ends_the_doubt_in_another_process(store, far, boundary, state, effects):
+def test_a_person_ends_the_doubt_in_another_process(
+    store, far, boundary, state, effects
+):
     deed, tools = in_doubt(store, far, boundary)
     assert doubtful(run_in_child(deed, tools, store=store)["told"][0])
 
     def resolve(runtime):
-        (write,) = runtime.store.list_writes(state="in_doubt", run_id=deed.keywords["run_id"]).result(10)
-        said = runtime.store.resolve(write.scope, write.key, state=state, by="maria", value="opened by hand")
+        (write,) = runtime.store.list_writes(
+            state="in_doubt", run_id=deed.keywords["run_id"]
+        ).result(10)
+        said = runtime.store.resolve(
+            write.scope, write.key, state=state, by="maria", value="opened by hand"
+        )
         return said.result(10).resolved_by
 
     assert run_in_child(resolve, tools, store=store) == "maria"
@@ -200,52 +237,76 @@ def call_and_hear(runtime, name, run_id):
 
 
 @pytest.mark.parametrize("replay", ["key", "verify"])
-def test_a_worker_that_froze_after_its_effect_and_was_replaced_is_not_heard(store, far, replay):
+def test_a_worker_that_froze_after_its_effect_and_was_replaced_is_not_heard(
+    store, far, replay
+):
     deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_EFFECT)
+    frozen, after = frozen_and_replaced(
+        deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_EFFECT
+    )
     assert after["heard"] == [True]
-    assert frozen["heard"] == [False]  # its fence is the older one: the ledger keeps what the newer owner said
+    # its fence is the older one: the ledger keeps what the newer owner said
+    assert frozen["heard"] == [False]
     assert len(far.lines("effects")) == 1
 
 
 def test_a_late_owner_ends_the_doubt_that_its_freezing_raised(store, far):
     deed = partial(call_and_hear, name="open_none", run_id=f"r_{token_hex(6)}")
-    frozen, after = frozen_and_replaced(deed, deed, [tool(far, "none", key="{title}")], store, Boundary.AFTER_EFFECT)
+    frozen, after = frozen_and_replaced(
+        deed, deed, [tool(far, "none", key="{title}")], store, Boundary.AFTER_EFFECT
+    )
     assert doubtful(after["text"])
-    assert frozen["heard"] == [True]  # nobody else has done it, so its word is the truth
-    assert not doubtful(run_in_child(deed, [tool(far, "none", key="{title}")], store=store)["text"])
+    # nobody else has done it, so its word is the truth
+    assert frozen["heard"] == [True]
+    assert not doubtful(
+        run_in_child(deed, [tool(far, "none", key="{title}")], store=store)["text"]
+    )
     assert len(far.lines("effects")) == 1
 
 
 @pytest.mark.parametrize("replay", ["key", "none"])
 def test_a_worker_that_froze_before_its_effect_adds_none(store, far, replay):
     deed = partial(call_and_hear, name=f"open_{replay}", run_id=f"r_{token_hex(6)}")
-    frozen_and_replaced(deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_CLAIM)
+    frozen_and_replaced(
+        deed, deed, [tool(far, replay, key="{title}")], store, Boundary.AFTER_CLAIM
+    )
     assert len(far.lines("effects")) == 1
 
 
-def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_up(store, far, monkeypatch):
-    monkeypatch.setattr(execution, "LEASE_BEYOND_TIMEOUT_S", 0.0)  # or it would have to freeze for half a minute
+def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_up(
+    store, far, monkeypatch
+):
+    # or it would have to freeze for half a minute
+    monkeypatch.setattr(execution, "LEASE_BEYOND_TIMEOUT_S", 0.0)
     tools = [tool(far, "verify", key="{title}", timeout_s=1.0)]
     deed = partial(call_and_hear, name="open_verify", run_id=f"r_{token_hex(6)}")
     began = monotonic()
 
     def successor(runtime):
-        until(lambda: monotonic() > began + 2.0)  # beyond the lease, by the clock of the one that froze too
+        # beyond the lease, by the clock of the one that froze too
+        until(lambda: monotonic() > began + 2.0)
         return deed(runtime)
 
-    frozen, after = frozen_and_replaced(deed, successor, tools, store, Boundary.AFTER_CLAIM)
+    frozen, after = frozen_and_replaced(
+        deed, successor, tools, store, Boundary.AFTER_CLAIM
+    )
     assert after["heard"] == [True]
     assert frozen["heard"] in ([], [False])
     assert len(far.lines("effects")) == 1
 
 
-def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_quietly(store, far):
+def test_a_run_whose_driver_froze_is_finished_by_another_and_the_first_leaves_quietly(
+    store, far
+):
     run_id = f"r_{token_hex(6)}"
-    model = ScriptedModel([call("open_key", title="a"), call("open_key", title="b"), "Two tickets."])
+    model = ScriptedModel(
+        [call("open_key", title="a"), call("open_key", title="b"), "Two tickets."]
+    )
     begin = partial(run_status, verb="run", on="Go on.", run_id=run_id, model=model)
     go_on = partial(run_status, verb="resume", on=run_id, model=model, anyway=True)
-    frozen, after = frozen_and_replaced(begin, go_on, [tool(far, "key")], store, Boundary.AFTER_EFFECT)
+    frozen, after = frozen_and_replaced(
+        begin, go_on, [tool(far, "key")], store, Boundary.AFTER_EFFECT
+    )
     assert (frozen, after) == ("moved", "done")
     assert (far.happened("a"), far.happened("b")) == (1, 1)
 

@@ -35,10 +35,13 @@ def test_the_story_is_told_in_order_and_ends_well():
     result = run_once()
     assert result.exit_code == 0, result.output
     milestones = [
-        "The model is a script", "no key is needed",           # said before anything else
-        "the demo approves the restart by itself",              # and this too: nobody is asked here
+        # said before anything else
+        "The model is a script", "no key is needed",
+        # and this too: nobody is asked here
+        "the demo approves the restart by itself",
         TEXTS["en"].question,
-        "→ get_pod_logs", "→ get_pod_metrics",                  # two calls of one answer
+        # two calls of one answer
+        "→ get_pod_logs", "→ get_pod_metrics",
         "attempt 1: deadline, stopped; again",
         "✓ get_pod_metrics .* 2 attempts",
         "repaired: single_quotes, trailing_comma",
@@ -60,7 +63,11 @@ def test_the_story_is_told_in_order_and_ends_well():
 def outcome():
     """Run the demo and return what it says of itself, without what differs by nature."""
     document = json.loads(run("--json").stdout)
-    return {name: value for name, value in document.items() if name not in ("run_id", "seconds")}
+    return {
+        name: value
+        for name, value in document.items()
+        if name not in ("run_id", "seconds")
+    }
 
 
 def test_it_ends_alike_every_time_and_the_world_was_changed_once():
@@ -81,7 +88,11 @@ def test_it_ends_alike_every_time_and_the_world_was_changed_once():
 def test_the_two_calls_of_the_first_answer_run_side_by_side():
     told = run_once().stdout
     # Both are shown before either result, and the quick one does not wait for the one that hangs.
-    assert re.search("→ get_pod_logs.*→ get_pod_metrics.*✓ get_pod_logs.*↻ get_pod_metrics", told, re.DOTALL)
+    assert re.search(
+        "→ get_pod_logs.*→ get_pod_metrics.*✓ get_pod_logs.*↻ get_pod_metrics",
+        told,
+        re.DOTALL,
+    )
 
 
 @pytest.mark.parametrize(("typed", "code", "restarts", "says"), [
@@ -100,7 +111,10 @@ def test_in_a_terminal_a_person_decides(typed, code, restarts, says):
 
 
 def test_an_edit_that_restarts_nothing_is_not_said_to_have_restarted_something():
-    with program_in_terminal("demo", "--lang", "en", EDITOR="", VISUAL="") as (person, program):
+    with program_in_terminal("demo", "--lang", "en", EDITOR="", VISUAL="") as (
+        person,
+        program,
+    ):
         person.reads_until(r"\(e\)dit\? ")
         person.types("e\n")
         person.reads_until(r'2\.81 s" }')
@@ -111,7 +125,9 @@ def test_an_edit_that_restarts_nothing_is_not_said_to_have_restarted_something()
         person.types('\x7f, "reason": "a try"}\n')
         person.reads_until(r"\(e\)dit\? ")
         person.types("a\n")
-        person.reads_until(r"The restart did not happen \(SERVICE_NOT_FOUND\).*api-gateway was restarted 0 times\.")
+        person.reads_until(
+            r"The restart did not happen \(SERVICE_NOT_FOUND\).*api-gateway was restarted 0 times\."
+        )
         person.reads_all()
         assert program.wait(PATIENCE_S) == 0
 
@@ -124,9 +140,23 @@ def test_it_is_told_in_english_unless_another_language_is_asked_for():
 def test_in_chinese_everything_that_the_demo_says_is_chinese():
     output = run("--lang", "zh").stdout
     texts = TEXTS["zh"]
-    said = [texts.question, texts.unattended, texts.approver, *texts.captions.values(), texts.to_read]
-    assert [each for each in said if each not in re.sub(r"\s*\n\s*", "", output) and each not in output] == []
-    english = {value for value in (*TEXTS["en"].captions.values(), *TEXTS["en"].files.values()) if value in output}
+    said = [
+        texts.question,
+        texts.unattended,
+        texts.approver,
+        *texts.captions.values(),
+        texts.to_read,
+    ]
+    assert [
+        each
+        for each in said
+        if each not in re.sub(r"\s*\n\s*", "", output) and each not in output
+    ] == []
+    english = {
+        value
+        for value in (*TEXTS["en"].captions.values(), *TEXTS["en"].files.values())
+        if value in output
+    }
     assert english == set()
 
 
@@ -139,14 +169,17 @@ def test_the_wire_is_real_http_on_this_machine():
 
 @pytest.mark.parametrize(
     ("said", "wire"),
-    [*((wire, wire) for wire in WIRES), ("responses", "openai-responses")],  # a word of its name is enough
+    # a word of its name is enough
+    [*((wire, wire) for wire in WIRES), ("responses", "openai-responses")],
 )
 def test_the_whole_story_is_told_over_every_wire(said, wire):
     told = run("--lang", "en", "--wire", said).stdout
     asked = re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)
     assert len(asked) == 7
     if isinstance(spoken := dialect(wire), ServerDialect):
-        assert all(spoken.parse_path(path.partition("?")[0]) is not None for path in asked)
+        assert all(
+            spoken.parse_path(path.partition("?")[0]) is not None for path in asked
+        )
     assert "$KEY" not in told  # no key was sent, so no header is masked
     # Gemini's calls hold an object, so what is wrong with their text cannot be said there.
     assert ("repaired: single_quotes, trailing_comma" in told) == (wire != "gemini")
@@ -159,7 +192,9 @@ def test_the_whole_story_is_told_over_every_wire(said, wire):
 @pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
 def test_the_whole_story_is_told_over_a_raw_completion_endpoint_too(name):
     told = run("--lang", "en", "--wire", name).stdout
-    assert set(re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)) == {"/v1/completions"}
+    assert set(re.findall(r"> POST http://127\.0\.0\.1:\d+(\S+)", told)) == {
+        "/v1/completions"
+    }
     assert "✗ get_pod_metrics  INVALID_ARGUMENTS" in told
     assert "approved by the demo itself" in told
     assert TEXTS["en"].answer.splitlines()[-1] in told
@@ -177,7 +212,10 @@ def test_a_wire_that_cannot_be_spoken_is_told(words, says):
 
 
 def test_another_model_gets_the_same_tools_and_the_same_question():
-    script = [call("get_pod_metrics", pod="api-gateway-7c9d", metric="cpu"), "CPU is fine."]
+    script = [
+        call("get_pod_metrics", pod="api-gateway-7c9d", metric="cpu"),
+        "CPU is fine.",
+    ]
     with ScriptedServer(script) as server:
         result = run("--model", server.model, "--lang", "en")
         request = server.requests[0]
@@ -195,5 +233,8 @@ def test_another_model_gets_the_same_tools_and_the_same_question():
 
 def test_both_languages_tell_the_same_facts():
     numbers = re.compile(r"\d[\d.:/%]*\d|\d")
-    found = {language: sorted(numbers.findall(texts.answer)) for language, texts in TEXTS.items()}
+    found = {
+        language: sorted(numbers.findall(texts.answer))
+        for language, texts in TEXTS.items()
+    }
     assert found["zh"] == found["en"]

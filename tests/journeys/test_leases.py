@@ -59,7 +59,9 @@ def brief(monkeypatch):
 
 
 def writer(work, **declared):
-    return hr.FunctionTool(work, name="pay", effect="write", key="pay:1", timeout_s=600, **declared)
+    return hr.FunctionTool(
+        work, name="pay", effect="write", key="pay:1", timeout_s=600, **declared
+    )
 
 
 @pytest.mark.parametrize("how", ["thread", "async"])
@@ -84,7 +86,9 @@ def test_a_long_write_renews_its_lease_until_it_ends(drive, brief, how):
     assert (row.state, row.fence) == ("done", 1)
 
 
-def test_a_tool_that_blocks_its_loop_keeps_its_lease_by_saying_that_it_gets_on(drive, brief):
+def test_a_tool_that_blocks_its_loop_keeps_its_lease_by_saying_that_it_gets_on(
+    drive, brief
+):
     store = Watched()
 
     def pay(context: hr.Context[None]) -> str:
@@ -103,13 +107,15 @@ def test_a_write_that_somebody_else_has_taken_is_not_tried_again(drive, brief):
     def pay() -> str:
         begun.append(1)
         gate.pass_through()
-        raise ConnectionResetError  # nobody knows whether it happened; with `replay="key"` it would be tried again
+        # nobody knows whether it happened; with `replay="key"` it would be tried again
+        raise ConnectionResetError
 
     driver = drive([writer(pay, replay="key")], store=store, backoff=hr.Backoff(0, 0))
     call = driver.start("call", "pay", run="r_1")
     until(lambda: begun)
     (row,) = store._ledger.rows.values()
-    row.fence += 1  # as a claim of somebody else does, after this process had been frozen
+    # as a claim of somebody else does, after this process had been frozen
+    row.fence += 1
     until(lambda: False in store.renewals)
     gate.open()
     assert call.result(BOUND_S).failure.code == Code.IN_DOUBT
@@ -118,7 +124,9 @@ def test_a_write_that_somebody_else_has_taken_is_not_tried_again(drive, brief):
     assert (told.key, told.fence) == ("pay:1", 1)
 
 
-def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_frozen_is_refused_and_audited(tmp_path):
+def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_frozen_is_refused_and_audited(
+    tmp_path,
+):
     place, go = f"sqlite:{tmp_path}/ledger.db", tmp_path / "go"
     store = SqliteStore(tmp_path / "ledger.db")
     words = [sys.executable, "-m", "tests.journeys.slow_writer", place, str(go)]
@@ -127,14 +135,24 @@ def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_
         assert owner.stdout.readline() == "inside\n"
         (write,) = store.list_writes().result(BOUND_S)
         first = write.lease_until
-        until(lambda: store.list_writes().result(BOUND_S)[0].lease_until > first + 2 * LEASE_S)
+        until(
+            lambda: (
+                store.list_writes().result(BOUND_S)[0].lease_until > first + 2 * LEASE_S
+            )
+        )
         mine = replaced(store, write)
         assert mine().state is ClaimState.BUSY  # two whole leases later
 
         os.kill(owner.pid, signal.SIGSTOP)
-        taken = until(lambda: claimed if (claimed := mine()).state is not ClaimState.BUSY else None)
+        taken = until(
+            lambda: (
+                claimed if (claimed := mine()).state is not ClaimState.BUSY else None
+            )
+        )
         assert (taken.state, taken.fence) == (ClaimState.AGAIN, 2)
-        assert store.settle(Settle(write.scope, write.key, 2, "done", "paid, says the new one")).result(BOUND_S)
+        assert store.settle(
+            Settle(write.scope, write.key, 2, "done", "paid, says the new one")
+        ).result(BOUND_S)
 
         go.touch()
         os.kill(owner.pid, signal.SIGCONT)
@@ -144,8 +162,14 @@ def test_a_process_keeps_its_claim_while_it_lives_and_what_it_says_after_it_was_
         owner.communicate()
     (write,) = store.list_writes().result(BOUND_S)
     assert (write.state, write.value) == ("done", "paid, says the new one")
-    (late,) = [each for each in store.log().result(BOUND_S) if each.event == "LateResult"]
-    assert (late.body["key"], late.body["fence"], late.body["state"]) == ("pay:7", 1, "done")
+    (late,) = [
+        each for each in store.log().result(BOUND_S) if each.event == "LateResult"
+    ]
+    assert (late.body["key"], late.body["fence"], late.body["state"]) == (
+        "pay:7",
+        1,
+        "done",
+    )
     store.close()
 
 
@@ -168,13 +192,21 @@ def transfer(book):
         return "booked"
 
     return hr.FunctionTool(
-        transfer, effect="write", key="t:{order}", verify=lambda arguments, context: hr.NotFound(), timeout_s=600
+        transfer,
+        effect="write",
+        key="t:{order}",
+        verify=lambda arguments, context: hr.NotFound(),
+        timeout_s=600,
     )
 
 
-def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_over(tmp_path):
+def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_over(
+    tmp_path,
+):
     place = tmp_path / "ledger.db"
-    died = subprocess.run([sys.executable, "-c", DIES, f"sqlite:{place}"], cwd=ROOT, timeout=BOUND_S)
+    died = subprocess.run(
+        [sys.executable, "-c", DIES, f"sqlite:{place}"], cwd=ROOT, timeout=BOUND_S
+    )
     assert died.returncode == -signal.SIGKILL
     world, store = World(Verify=hr.NotFound()), SqliteStore(place)
     world.conduct = replace(world.conduct, renews=True, deadline=Deadline())
@@ -189,6 +221,10 @@ def test_what_a_killed_process_has_sent_is_waited_for_until_the_tool_s_time_is_o
 
 def replaced(store, write):
     """Return what claims the same write as its owner did."""
-    [[fingerprint]] = store.use_connection(lambda base: base.run("SELECT fingerprint FROM effects"))
-    claim = Claim(write.scope, write.key, bytes.fromhex(fingerprint), "r_other", "key", 600.0)
+    [[fingerprint]] = store.use_connection(
+        lambda base: base.run("SELECT fingerprint FROM effects")
+    )
+    claim = Claim(
+        write.scope, write.key, bytes.fromhex(fingerprint), "r_other", "key", 600.0
+    )
     return lambda: store.claim(claim).result(BOUND_S)

@@ -41,26 +41,38 @@ def transfer(amount: int) -> str:
 
 
 def results(run):
-    return [message.result for message in run.messages if isinstance(message, hr.ToolMessage)]
+    return [
+        message.result
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
 
 
 def ran(drive, tools, *script, **how):
     """A run of a script; return it with the results of its calls."""
-    run = drive(tools, **how.pop("made", {})).run("Go.", model=ScriptedModel(script), **how)
+    run = drive(tools, **how.pop("made", {})).run(
+        "Go.", model=ScriptedModel(script), **how
+    )
     return run, results(run)
 
 
 # ---------------------------------------------------------------------- time
 
 
-def test_a_sync_tool_that_hangs_is_stopped_at_its_deadline_and_does_nothing_later(drive, tmp_path, monkeypatch):
+def test_a_sync_tool_that_hangs_is_stopped_at_its_deadline_and_does_nothing_later(
+    drive, tmp_path, monkeypatch
+):
     monkeypatch.setenv(WORLD, str(tmp_path))
     driver = drive([warm, transfer])
     pid = driver.call("warm").value  # a process takes longer to begin than the deadline
     result = driver.call("transfer", {"amount": 5})
-    assert result.failure.code == hr.Code.IN_DOUBT  # what it did until then nobody knows
+    # what it did until then nobody knows
+    assert result.failure.code == hr.Code.IN_DOUBT
     assert (tmp_path / "begun").exists()
-    until(lambda: not Path(f"/proc/{pid}").exists() if sys.platform == "linux" else True, "it still runs")
+    until(
+        lambda: not Path(f"/proc/{pid}").exists() if sys.platform == "linux" else True,
+        "it still runs",
+    )
     (tmp_path / "go").touch()
     driver.close()  # whatever is left of it has ended now
     assert not (tmp_path / "transferred").exists()
@@ -89,7 +101,9 @@ def test_two_updates_of_one_account_in_one_turn_lose_nothing(drive, how):
 
     fn = deposit_async if how == "async" else deposit_sync
     deposit = hr.FunctionTool(fn, name="deposit", effect="write", resource="account:7")
-    ran(drive, [deposit], [call("deposit", amount=1), call("deposit", amount=2)], "done")
+    ran(
+        drive, [deposit], [call("deposit", amount=1), call("deposit", amount=2)], "done"
+    )
     assert account["balance"] == 3
 
 
@@ -103,9 +117,19 @@ def test_the_same_write_twice_in_a_turn_and_once_in_the_next_happens_once(drive)
         return len(tickets)
 
     again = call("create_ticket", title="slow")
-    _, told = ran(drive, [create_ticket], [again, hr.ToolCall("call_2", again.name, again.arguments)], again, "done")
+    _, told = ran(
+        drive,
+        [create_ticket],
+        [again, hr.ToolCall("call_2", again.name, again.arguments)],
+        again,
+        "done",
+    )
     assert tickets == ["slow"]
-    assert [(result.value, result.replayed) for result in told] == [(1, False), (1, True), (1, True)]
+    assert [(result.value, result.replayed) for result in told] == [
+        (1, False),
+        (1, True),
+        (1, True),
+    ]
 
 
 def test_two_calls_of_one_id_in_one_turn_both_get_their_own_result(drive):
@@ -114,7 +138,10 @@ def test_two_calls_of_one_id_in_one_turn_both_get_their_own_result(drive):
         """Double a number."""
         return 2 * number
 
-    calls = [hr.ToolCall("call_1", "double", json.dumps({"number": number})) for number in (1, 2)]
+    calls = [
+        hr.ToolCall("call_1", "double", json.dumps({"number": number}))
+        for number in (1, 2)
+    ]
     _, told = ran(drive, [double], calls, "done")
     assert [result.value for result in told] == [2, 4]
 
@@ -137,7 +164,9 @@ def test_a_write_in_flight_ends_and_is_recorded_while_its_sibling_fails(drive):
 
     failed = asyncio.Event()
     driver = drive([pay, fail])
-    run = driver.run("Go.", model=ScriptedModel([[call("pay", order="7"), call("fail")], "done"]))
+    run = driver.run(
+        "Go.", model=ScriptedModel([[call("pay", order="7"), call("fail")], "done"])
+    )
     assert [result.ok for result in results(run)] == [True, False]
     assert driver.call("pay", {"order": "7"}).replayed
     assert paid == ["7"]
@@ -157,9 +186,13 @@ def deposits(store, file, _):
         return balance + 1
 
     async def main():
-        tool = hr.FunctionTool(deposit, effect="write", resource="account:7", timeout_s=120)
+        tool = hr.FunctionTool(
+            deposit, effect="write", resource="account:7", timeout_s=120
+        )
         async with hr.Runtime([tool], store=store) as runtime:
-            told = await asyncio.gather(*(runtime.call("deposit", {"number": n}) for n in range(CALLERS)))
+            told = await asyncio.gather(
+                *(runtime.call("deposit", {"number": n}) for n in range(CALLERS))
+            )
         return [result.value for result in told]
 
     return asyncio.run(main())
@@ -193,7 +226,13 @@ def weather(seen):
 
 def test_an_unknown_tool_is_told_with_the_nearest_name_and_the_run_goes_on(drive):
     seen = []
-    run, told = ran(drive, [weather(seen)], call("get_wether", city="Bern"), call("get_weather", city="Bern"), "Fine.")
+    run, told = ran(
+        drive,
+        [weather(seen)],
+        call("get_wether", city="Bern"),
+        call("get_weather", city="Bern"),
+        "Fine.",
+    )
     assert told[0].failure.code == hr.Code.UNKNOWN_TOOL
     assert "get_weather" in told[0].text
     assert (run.text, seen) == ("Fine.", [("Bern", 1)])
@@ -225,13 +264,15 @@ def test_three_million_characters_become_sixteen_kibibytes_and_a_handle(drive):
 
     _, (cut, rest) = ran(drive, [dump], call("dump"), read_on, "done")
     assert len(cut.value) > 3_000_000 - 10_000
-    assert len(cut.text.encode()) <= 16 * 1024 + 300  # and the sentence that names the handle
+    # and the sentence that names the handle
+    assert len(cut.text.encode()) <= 16 * 1024 + 300
     assert "row 00230999" in rest.text
 
 
 def test_the_same_call_for_ever_is_told_once_and_then_ends_the_run(drive):
     seen = []
-    run, told = ran(drive, [weather(seen)], call("get_weather", city="Bern"))  # the last line is said for ever
+    # the last line is said for ever
+    run, told = ran(drive, [weather(seen)], call("get_weather", city="Bern"))
     assert run.status != "done"
     assert len(seen) <= 4
     assert told[-1].failure.code == hr.Code.REPEATED_CALL
@@ -244,7 +285,9 @@ def test_the_same_call_for_ever_is_told_once_and_then_ends_the_run(drive):
 ])  # fmt: skip
 def test_malformed_arguments_are_mended_to_what_was_meant(drive, text):
     seen = []
-    _, (told,) = ran(drive, [weather(seen)], hr.ToolCall("c", "get_weather", text), "done")
+    _, (told,) = ran(
+        drive, [weather(seen)], hr.ToolCall("c", "get_weather", text), "done"
+    )
     assert seen == [("Bern", 2)]
     assert told.repairs
 
@@ -257,7 +300,9 @@ def test_truncated_arguments_never_run(drive, effect, finish):
         lambda **arguments: ran_with.append(arguments), name="delete_files", effect=effect,
         parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
     )  # fmt: skip
-    cut = hr.Turn(calls=[hr.ToolCall("c", "delete_files", '{"path": "/home/us')], finish=finish)
+    cut = hr.Turn(
+        calls=[hr.ToolCall("c", "delete_files", '{"path": "/home/us')], finish=finish
+    )
     _, told = ran(drive, [tool], cut, "done")
     assert ran_with == []
     assert told[0].failure.code in (hr.Code.TRUNCATED_CALL, hr.Code.BAD_JSON)
@@ -268,7 +313,9 @@ def test_truncated_arguments_never_run(drive, effect, finish):
     ({"city": "Bern", "days": "two"}, ["`days`"]),   # another type: which field
     ({}, ["`city`", "required"]),                    # nothing at all: what is missing
 ])  # fmt: skip
-def test_wrong_arguments_are_told_field_by_field_and_run_nothing(drive, arguments, words):
+def test_wrong_arguments_are_told_field_by_field_and_run_nothing(
+    drive, arguments, words
+):
     seen = []
     _, (told,) = ran(drive, [weather(seen)], call("get_weather", **arguments), "done")
     assert told.failure.code == hr.Code.INVALID_ARGUMENTS

@@ -8,14 +8,17 @@ from benchmarks.storm import ENDS, Verdict, storms, weigh
 import handrail as hr
 
 
-def test_processes_that_carry_the_same_runs_and_die_in_every_way_break_no_promise(tmp_path):
+def test_processes_that_carry_the_same_runs_and_die_in_every_way_break_no_promise(
+    tmp_path,
+):
     ends = Counter()
     for seed in range(6):  # until each end has come; mostly two are enough
         store, folder = f"sqlite:///{tmp_path}/{seed}.db", tmp_path / f"{seed}"
         folder.mkdir()
         verdict = storms(8, store=store, folder=folder, seconds=120, seed=seed, runs=6)
         assert verdict.broken == {}
-        assert verdict.writes and verdict.writes % (6 * 3 + 2) == 0  # of a batch, two runs write four times
+        # of a batch, two runs write four times
+        assert verdict.writes and verdict.writes % (6 * 3 + 2) == 0
         ends += verdict.ends
         if ends.keys() == {*ENDS}:
             break
@@ -23,7 +26,9 @@ def test_processes_that_carry_the_same_runs_and_die_in_every_way_break_no_promis
 
 
 def failed(code):
-    return hr.ToolResult("c", "open_none", failure=hr.Failure(code, "It failed.", suggestion="Go on."))
+    return hr.ToolResult(
+        "c", "open_none", failure=hr.Failure(code, "It failed.", suggestion="Go on.")
+    )
 
 
 @pytest.mark.parametrize(("result", "happened", "kind"), [

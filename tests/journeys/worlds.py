@@ -13,7 +13,8 @@ class Far:
         folder.mkdir(exist_ok=True)
 
     def add(self, name, line):
-        with (self.folder / name).open("a") as file:  # one write below a page, at the end: whole, whoever writes too
+        # one write below a page, at the end: whole, whoever writes too
+        with (self.folder / name).open("a") as file:
             file.write(f"{line}\n")
 
     def lines(self, name):
@@ -35,7 +36,9 @@ def tool(far, replay, **declared):
     def key(title: str, context: hr.Context[None]) -> str:
         """Open a ticket, once for each key: the far side knows them."""
         far.add("asked", title)
-        if context.idempotency_key not in [line.split()[0] for line in far.lines("effects")]:
+        if context.idempotency_key not in [
+            line.split()[0] for line in far.lines("effects")
+        ]:
             far.add("effects", f"{context.idempotency_key} {title}")
         return f"opened {title}"
 
@@ -46,7 +49,11 @@ def tool(far, replay, **declared):
         return f"opened {title}"
 
     def found(arguments, context):
-        return hr.Found(f"opened {arguments['title']}") if far.happened(arguments["title"]) else hr.NotFound()
+        return (
+            hr.Found(f"opened {arguments['title']}")
+            if far.happened(arguments["title"])
+            else hr.NotFound()
+        )
 
     how = {
         "key": (key, {"replay": "key"}),
@@ -54,4 +61,6 @@ def tool(far, replay, **declared):
         "none": (plain, {}),
     }
     fn, of_class = how[replay]
-    return hr.FunctionTool(fn, name=f"open_{replay}", effect="write", **of_class, **declared)
+    return hr.FunctionTool(
+        fn, name=f"open_{replay}", effect="write", **of_class, **declared
+    )

@@ -24,7 +24,10 @@ def shown_together(rule, examples):
 
 
 def told_of(tools, **settings):
-    return {finding.rule: finding for finding in hr.lint(tools, Settings(**settings)).findings}
+    return {
+        finding.rule: finding
+        for finding in hr.lint(tools, Settings(**settings)).findings
+    }
 
 
 # ---------------------------------------------------------------------- the table of rules
@@ -50,11 +53,16 @@ def test_a_finding_says_what_to_write_instead(rule):
     for tools in shown_together(rule, rule.bad):
         finding = told_of(tools, **rule.needs)[rule.id]
         assert finding.message and finding.rewrite
-        assert not finding.message.endswith(".") or rule.id in ("schema-not-portable", "definition-broken")
+        assert not finding.message.endswith(".") or rule.id in (
+            "schema-not-portable",
+            "definition-broken",
+        )
 
 
 def test_the_page_on_lint_shows_every_rule_with_its_examples():
-    assert lint_page.shown() == lint_page.wanted(), "run: python -m tests.support.lint_page --write"
+    assert lint_page.shown() == lint_page.wanted(), (
+        "run: python -m tests.support.lint_page --write"
+    )
 
 
 # ---------------------------------------------------------------------- tools of Python
@@ -96,10 +104,17 @@ def test_what_the_docstring_says_of_the_result_is_known():
 
 
 def test_the_tool_itself_can_ignore_a_rule_with_a_reason():
-    tool = hr.FunctionTool(pay.fn, name="pay", effect="write", lint_ignore={"write-without-key": "The bank asks."})
+    tool = hr.FunctionTool(
+        pay.fn,
+        name="pay",
+        effect="write",
+        lint_ignore={"write-without-key": "The bank asks."},
+    )
     report = hr.lint([tool])
     assert "write-without-key" not in {finding.rule for finding in report.findings}
-    assert [(each.rule, each.reason) for each in report.ignored] == [("write-without-key", "The bank asks.")]
+    assert [(each.rule, each.reason) for each in report.ignored] == [
+        ("write-without-key", "The bank asks.")
+    ]
 
 
 @pytest.mark.parametrize(("users", "aliases", "differs"), [
@@ -124,17 +139,28 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required":
 
 
 @pytest.mark.parametrize("document", [
-    [{"type": "function", "function": {"name": "find", "description": "", "parameters": SCHEMA}}],  # OpenAI, chat
-    [{"type": "function", "name": "find", "description": "", "parameters": SCHEMA}],                # OpenAI, Responses
-    {"model": "m", "tools": [{"name": "find", "description": "", "input_schema": SCHEMA}]},  # Anthropic
-    [{"functionDeclarations": [{"name": "find", "description": "", "parametersJsonSchema": SCHEMA}]}],  # Gemini
-    {"tools": [{"name": "find", "inputSchema": SCHEMA}]},                                           # MCP
-    {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "find", "inputSchema": SCHEMA}]}},    # MCP, on the wire
-    {"name": "find", "description": None, "parameters": SCHEMA},                                    # one alone
+    # OpenAI, chat
+    [{"type": "function", "function": {"name": "find", "description": "", "parameters": SCHEMA}}],
+    # OpenAI, Responses
+    [{"type": "function", "name": "find", "description": "", "parameters": SCHEMA}],
+    # Anthropic
+    {"model": "m", "tools": [{"name": "find", "description": "", "input_schema": SCHEMA}]},
+    # Gemini
+    [{"functionDeclarations": [{"name": "find", "description": "", "parametersJsonSchema": SCHEMA}]}],
+    # MCP
+    {"tools": [{"name": "find", "inputSchema": SCHEMA}]},
+    # MCP, on the wire
+    {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "find", "inputSchema": SCHEMA}]}},
+    # one alone
+    {"name": "find", "description": None, "parameters": SCHEMA},
 ], ids=["chat", "responses", "anthropic", "gemini", "mcp", "json-rpc", "one"])  # fmt: skip
 def test_every_form_of_definition_is_read(document):
     told = told_of(document)
-    assert {"description-missing", "parameter-undocumented", "parameter-name-empty"} <= told.keys()
+    assert {
+        "description-missing",
+        "parameter-undocumented",
+        "parameter-name-empty",
+    } <= told.keys()
     assert told["description-missing"].tool == "find"
 
 
@@ -143,20 +169,38 @@ OPENAPI = {
     "paths": {
         "/orders/{order_id}": {
             "parameters": [{"$ref": "#/components/parameters/OrderId"}],
-            "delete": {"operationId": "readOrder", "summary": "Delete an order for good."},
+            "delete": {
+                "operationId": "readOrder",
+                "summary": "Delete an order for good.",
+            },
             "put": {
                 "summary": "Change an order.",
-                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}}},
+                "requestBody": {
+                    "content": {
+                        "application/json": {
+                            "schema": {"$ref": "#/components/schemas/Order"}
+                        }
+                    }
+                },
             },
         }
     },
     "components": {
-        "parameters": {"OrderId": {"name": "order_id", "in": "path", "required": True, "schema": {"type": "string"}}},
+        "parameters": {
+            "OrderId": {
+                "name": "order_id",
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string"},
+            }
+        },
         "schemas": {
             "Order": {
                 "type": "object",
                 "required": ["due_date"],
-                "properties": {"due_date": {"type": "string", "description": "When it is due."}},
+                "properties": {
+                    "due_date": {"type": "string", "description": "When it is due."}
+                },
             }
         },
     },
@@ -165,21 +209,37 @@ OPENAPI = {
 
 def test_the_operations_of_an_openapi_document_are_tools():
     report = hr.lint(OPENAPI)
-    said = {(finding.tool, finding.rule): finding.message for finding in report.findings}
+    said = {
+        (finding.tool, finding.rule): finding.message for finding in report.findings
+    }
     assert report.tools == 2
-    assert said["readOrder", "parameter-undocumented"] == "`order_id` has no description"
-    assert said["put_orders_order_id", "format-missing"].startswith("`due_date`")  # from the body, by a reference
+    assert (
+        said["readOrder", "parameter-undocumented"] == "`order_id` has no description"
+    )
+    # from the body, by a reference
+    assert said["put_orders_order_id", "format-missing"].startswith("`due_date`")
 
 
 def test_an_operation_that_becomes_no_tool_is_not_looked_at():
-    picture = {"post": {"operationId": "addPicture", "requestBody": {"content": {"multipart/form-data": {}}}}}
+    picture = {
+        "post": {
+            "operationId": "addPicture",
+            "requestBody": {"content": {"multipart/form-data": {}}},
+        }
+    }
     report = hr.lint({**OPENAPI, "paths": {**OPENAPI["paths"], "/pictures": picture}})
     assert (report.tools, report.of("error")) == (2, hr.lint(OPENAPI).of("error"))
 
 
 def test_a_tool_by_schema_without_an_effect_is_told_that_a_person_is_asked():
-    by_schema = hr.FunctionTool(str, name="sync", description="Sync.", parameters={"type": "object"})
-    (told,) = [each.message for each in hr.lint([by_schema]).findings if each.rule == "effect-undeclared"]
+    by_schema = hr.FunctionTool(
+        str, name="sync", description="Sync.", parameters={"type": "object"}
+    )
+    (told,) = [
+        each.message
+        for each in hr.lint([by_schema]).findings
+        if each.rule == "effect-undeclared"
+    ]
     assert "of high risk" in told
 
 
@@ -189,13 +249,23 @@ def test_what_holds_no_tools_is_refused():
 
 
 def test_a_form_without_a_place_for_effects_is_not_asked_for_them():
-    assert "effect-undeclared" not in told_of([{"name": "find", "description": "", "input_schema": SCHEMA}])
-    assert "effect-undeclared" in told_of([{"name": "find", "description": "", "inputSchema": SCHEMA}])
+    assert "effect-undeclared" not in told_of(
+        [{"name": "find", "description": "", "input_schema": SCHEMA}]
+    )
+    assert "effect-undeclared" in told_of(
+        [{"name": "find", "description": "", "inputSchema": SCHEMA}]
+    )
 
 
 def test_a_definition_that_nobody_can_use_hides_none_of_the_others():
-    broken = {"name": "broken", "description": "Look an order up.", "parameters": {"type": "wish"}}
-    report = hr.lint([broken, {"name": "find", "description": "", "parameters": SCHEMA}])
+    broken = {
+        "name": "broken",
+        "description": "Look an order up.",
+        "parameters": {"type": "wish"},
+    }
+    report = hr.lint(
+        [broken, {"name": "find", "description": "", "parameters": SCHEMA}]
+    )
     assert {finding.tool for finding in report.of("error")} == {"broken", "find"}
 
 
@@ -209,14 +279,18 @@ junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(KEYWORDS) | st.text(max_size=4), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(KEYWORDS) | st.text(max_size=4), inner, max_size=4
+        )
     ),
     max_leaves=12,
 )
 
 
 @given(name=junk, description=junk, schema=junk, annotations=junk, ignore=junk)
-def test_whatever_a_definition_holds_lint_only_speaks(name, description, schema, annotations, ignore):
+def test_whatever_a_definition_holds_lint_only_speaks(
+    name, description, schema, annotations, ignore
+):
     definition = {
         "function": {
             "name": name, "description": description, "inputSchema": schema, "annotations": annotations,
@@ -229,7 +303,16 @@ def test_whatever_a_definition_holds_lint_only_speaks(name, description, schema,
 @given(path=junk, components=junk)
 def test_whatever_an_openapi_document_holds_lint_only_speaks(path, components):
     document = {
-        "paths": {"/orders": {"post": path, "get": {"parameters": path, "requestBody": components, "responses": path}}}
+        "paths": {
+            "/orders": {
+                "post": path,
+                "get": {
+                    "parameters": path,
+                    "requestBody": components,
+                    "responses": path,
+                },
+            }
+        }
     }
     assert hr.lint({**document, "components": components}).tools >= 0
 
@@ -244,7 +327,10 @@ def test_whatever_an_openapi_document_holds_lint_only_speaks(path, components):
     ({"find": {"parameter-name-empty": "  "}}, None),
 ])  # fmt: skip
 def test_a_rule_is_ignored_by_name_or_pattern_and_only_with_a_reason(ignore, reason):
-    report = hr.lint([{"name": "find", "description": "", "parameters": SCHEMA}], Settings(ignore=ignore))
+    report = hr.lint(
+        [{"name": "find", "description": "", "parameters": SCHEMA}],
+        Settings(ignore=ignore),
+    )
     assert [each.reason for each in report.ignored] == ([reason] if reason else [])
     assert ("ignore-unexplained" in {each.rule for each in report.findings}) == (
         ignore == {"find": {"parameter-name-empty": "  "}}
@@ -271,7 +357,9 @@ UNTIDY = {
     "description": "Find an order.\n\n        Use it for orders.  ",
     "inputSchema": {
         "type": "dict",
-        "properties": {"n": {"type": "int", "description": " How many.", "required": True}},
+        "properties": {
+            "n": {"type": "int", "description": " How many.", "required": True}
+        },
     },
 }
 
@@ -279,7 +367,9 @@ UNTIDY = {
 def test_what_is_set_right_takes_the_same_arguments_and_says_the_same_words():
     changed, done = fixes.fix_document({"tools": [UNTIDY]})
     tool = changed["tools"][0]
-    assert [(each.tool, each.rules) for each in done] == [("find", ["schema-foreign", "text-untidy"])]
+    assert [(each.tool, each.rules) for each in done] == [
+        ("find", ["schema-foreign", "text-untidy"])
+    ]
     assert tool["inputSchema"] == {
         "type": "object",
         "properties": {"n": {"type": "integer", "description": "How many."}},
@@ -334,7 +424,10 @@ def test_sarif_names_rule_level_place_and_reason():
         "artifactLocation": {"uri": "tools.json"},
         "region": {"startLine": 7},
     }
-    assert by_rule["parameter-name-empty"]["suppressions"][0]["justification"] == "Everybody says q."
+    assert (
+        by_rule["parameter-name-empty"]["suppressions"][0]["justification"]
+        == "Everybody says q."
+    )
 
 
 # ---------------------------------------------------------------------- tokens and providers
@@ -351,7 +444,8 @@ def test_a_definition_costs_more_the_more_it_says():
 
 @pytest.mark.parametrize(("text", "least", "most"), [
     ("Get the current weather of a city.", 8, 8),  # seven words and a full stop
-    ("internationalisation 12345", 5, 5),          # 20 letters are three, five digits two
+    # 20 letters are three, five digits two
+    ("internationalisation 12345", 5, 5),
     ("查询城市的当前天气", 6, 6),                  # nine characters at two thirds
     ("", 0, 0),
 ])  # fmt: skip
@@ -359,13 +453,18 @@ def test_tokens_are_estimated_by_the_classes_of_characters(text, least, most):
     assert least <= count_tokens(text) <= most
 
 
-@pytest.mark.parametrize("name", ["get_order", "orders.get", "查询", "a" * 65, "9lives"])
+@pytest.mark.parametrize(
+    "name", ["get_order", "orders.get", "查询", "a" * 65, "9lives"]
+)
 def test_a_name_is_refused_where_the_wire_spells_it_otherwise(name):
-    tool = hr.FunctionTool(pay.fn, name=name, description="Look an order up by its number.", effect="read")
+    tool = hr.FunctionTool(
+        pay.fn, name=name, description="Look an order up by its number.", effect="read"
+    )
     changed = [
         wire
         for wire in WIRES.values()
-        if f'"{name}"' not in json.dumps(dialect(wire).definitions([tool]), ensure_ascii=False)
+        if f'"{name}"'
+        not in json.dumps(dialect(wire).definitions([tool]), ensure_ascii=False)
     ]
     assert ("name-refused" in told_of([tool])) == bool(changed)
 

@@ -26,14 +26,26 @@ def get_weather(city: str) -> str:
     return f"21 °C in {city}"
 
 
-def run_with(server, *, tools=(get_weather,), model=None, streamed=False, question="How warm is it?", **how):
+def run_with(
+    server,
+    *,
+    tools=(get_weather,),
+    model=None,
+    streamed=False,
+    question="How warm is it?",
+    **how,
+):
     """One run on a scripted server; with `streamed` somebody listens."""
     events = []
 
     async def main():
-        async with hr.Runtime(list(tools), observers=[events.append] if streamed else ()) as runtime:
+        async with hr.Runtime(
+            list(tools), observers=[events.append] if streamed else ()
+        ) as runtime:
             try:
-                return await asyncio.wait_for(runtime.run(question, model=model or server.model, **how), BOUND_S)
+                return await asyncio.wait_for(
+                    runtime.run(question, model=model or server.model, **how), BOUND_S
+                )
             finally:
                 if model is not None:
                     await model.aclose()
@@ -51,15 +63,23 @@ def raw(server, family="hermes", *, ollama=False, **how):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("ollama", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_conversation_of_ten_turns_with_tools_runs_on_prompts_alone(family, ollama, streamed):
+def test_a_conversation_of_ten_turns_with_tools_runs_on_prompts_alone(
+    family, ollama, streamed
+):
     cities = [f"City {number} 北京" for number in range(10)]
     script = [*(call("get_weather", city=city) for city in cities), "All warm."]
     with ScriptedServer(script, wire=family) as server:
-        run, _ = run_with(server, model=raw(server, family, ollama=ollama), streamed=streamed)
-    assert (run.status, run.text, len(server.requests)) == ("done", "All warm.", 11), run
+        run, _ = run_with(
+            server, model=raw(server, family, ollama=ollama), streamed=streamed
+        )
+    assert (run.status, run.text, len(server.requests)) == ("done", "All warm.", 11), (
+        run
+    )
     last = server.requests[-1]["prompt"]
     assert all(last.count(f"21 °C in {city}") == 1 for city in cities)
-    assert {path.rpartition("/")[2] for path in server.paths} == {"generate" if ollama else "completions"}
+    assert {path.rpartition("/")[2] for path in server.paths} == {
+        "generate" if ollama else "completions"
+    }
 
 
 # ---------------------------------------------------------------------- what is sent
@@ -70,28 +90,40 @@ def asked(server):
 
 
 def test_a_model_is_named_by_its_family_and_its_server():
-    with ScriptedServer([call("get_weather", city="Paris"), "It is warm."], wire="hermes") as server:
+    with ScriptedServer(
+        [call("get_weather", city="Paris"), "It is warm."], wire="hermes"
+    ) as server:
         run, _ = run_with(server)
         assert server.model == f"hermes:scripted@{server.base_url}"
     assert run.text == "It is warm."
     assert server.paths == ["/v1/completions"] * 2
-    assert asked(server)["prompt"].endswith("</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    assert asked(server)["prompt"].endswith(
+        "</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
-@pytest.mark.parametrize("address", ["http://localhost:8000", "http://localhost:8000/v1", "http://localhost:8000/v1/"])
+@pytest.mark.parametrize(
+    "address",
+    ["http://localhost:8000", "http://localhost:8000/v1", "http://localhost:8000/v1/"],
+)
 def test_the_address_is_taken_with_or_without_its_version(address):
     model = COMPLETIONS["hermes"](f"qwen3@{address}", environment={})
     assert model.url(False) == "http://localhost:8000/v1/completions"
 
 
-@pytest.mark.parametrize("address", ["http://localhost:11434/api", "http://localhost:11434/api/generate"])
+@pytest.mark.parametrize(
+    "address", ["http://localhost:11434/api", "http://localhost:11434/api/generate"]
+)
 def test_an_address_that_ends_in_api_is_ollama_s(address):
     model = COMPLETIONS["llama3"](f"llama3.2@{address}", environment={})
     assert model.url(True) == "http://localhost:11434/api/generate"
 
 
 def test_without_an_address_the_server_is_the_one_on_this_machine():
-    assert COMPLETIONS["hermes"]("qwen3", environment={}).url(False) == "http://localhost:8000/v1/completions"
+    assert (
+        COMPLETIONS["hermes"]("qwen3", environment={}).url(False)
+        == "http://localhost:8000/v1/completions"
+    )
 
 
 def test_a_key_goes_to_the_server_if_there_is_one():
@@ -99,7 +131,9 @@ def test_a_key_goes_to_the_server_if_there_is_one():
     assert model._headers["authorization"] == "Bearer k"
 
 
-@pytest.mark.parametrize(("family", "first"), [("llama3", "<|begin_of_text|>"), ("mistral", "<s>")])
+@pytest.mark.parametrize(
+    ("family", "first"), [("llama3", "<|begin_of_text|>"), ("mistral", "<s>")]
+)
 def test_the_first_token_is_left_to_the_server(family, first):
     with ScriptedServer(["Warm."], wire=family) as server:
         run_with(server, model=raw(server, family))
@@ -120,7 +154,11 @@ def test_ollama_gets_the_prompt_raw_and_what_else_it_knows_by_its_own_words():
     with ScriptedServer(["Warm."], wire="hermes") as server:
         run_with(server, model=raw(server, ollama=True))
     body = asked(server)
-    assert (body["raw"], body["stream"], body["options"]["stop"]) == (True, False, ["<|im_end|>", "<|endoftext|>"])
+    assert (body["raw"], body["stream"], body["options"]["stop"]) == (
+        True,
+        False,
+        ["<|im_end|>", "<|endoftext|>"],
+    )
     assert "max_tokens" not in body
 
 
@@ -130,7 +168,9 @@ def test_a_prompt_tells_today_s_date():
         model = raw(server, "llama3", today=lambda: next(days))
         ask(model, Request([UserMessage("Hi")], []))
         ask(model, Request([UserMessage("Hi")], []))
-    assert [re.findall(r"Today Date: (.*)", body["prompt"]) for body in server.requests] == [
+    assert [
+        re.findall(r"Today Date: (.*)", body["prompt"]) for body in server.requests
+    ] == [
         ["20 Nov 2026"],
         ["21 Nov 2026"],
     ]
@@ -156,35 +196,59 @@ def test_a_server_holds_the_answer_to_its_form_where_no_call_may_come(ollama):
     with ScriptedServer(['{"degrees": 21}'], wire="hermes") as server:
         model = raw(server, ollama=ollama)
         ask(model, Request([UserMessage("Hi")], [], Options(output=Output(SCHEMA))))
-        ask(model, Request([UserMessage("Hi")], [get_weather], Options(output=Output(SCHEMA))))
-    held, free = ({*body} & {"format", "response_format", "json_schema"} for body in server.requests)
+        ask(
+            model,
+            Request([UserMessage("Hi")], [get_weather], Options(output=Output(SCHEMA))),
+        )
+    held, free = (
+        {*body} & {"format", "response_format", "json_schema"}
+        for body in server.requests
+    )
     assert held == ({"format"} if ollama else {"response_format", "json_schema"})
     assert free == set()  # the grammar of the answer would forbid every call
     assert all(json.dumps(SCHEMA) in body["prompt"] for body in server.requests)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_the_server_s_words(streamed):
+def test_a_call_that_is_demanded_is_opened_in_the_prompt_and_read_with_the_server_s_words(
+    streamed,
+):
     rest = ' {"city": "Paris"}}\n</tool_call>'
-    body = text_completion(rest) if not streamed else f"data: {text_completion(rest)}\n\ndata: [DONE]\n\n"
+    body = (
+        text_completion(rest)
+        if not streamed
+        else f"data: {text_completion(rest)}\n\ndata: [DONE]\n\n"
+    )
     kind = {"content-type": "text/event-stream" if streamed else "application/json"}
-    with ScriptedServer([""], wire="hermes", faults=[Fault(200, body, headers=kind)]) as server:
+    with ScriptedServer(
+        [""], wire="hermes", faults=[Fault(200, body, headers=kind)]
+    ) as server:
         heard = Heard()
         turn = ask(
             raw(server),
-            Request([UserMessage("Hi")], [get_weather], Options(tool_choice="get_weather")),
+            Request(
+                [UserMessage("Hi")], [get_weather], Options(tool_choice="get_weather")
+            ),
             heard if streamed else None,
         )
-    assert asked(server)["prompt"].endswith('<tool_call>\n{"name": "get_weather", "arguments":')
-    assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [("get_weather", {"city": "Paris"})]
+    assert asked(server)["prompt"].endswith(
+        '<tool_call>\n{"name": "get_weather", "arguments":'
+    )
+    assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [
+        ("get_weather", {"city": "Paris"})
+    ]
 
 
 @pytest.mark.parametrize("family", list(plugins.PROMPTS))
 def test_a_scripted_server_goes_on_with_a_call_that_the_prompt_has_opened(family):
     with ScriptedServer([call("get_weather", city="Paris")], wire=family) as server:
-        request = Request([UserMessage("Hi")], [get_weather], Options(tool_choice="get_weather"))
+        request = Request(
+            [UserMessage("Hi")], [get_weather], Options(tool_choice="get_weather")
+        )
         turn = ask(raw(server, family), request)
-    assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [("get_weather", {"city": "Paris"})]
+    assert [(each.name, json.loads(each.arguments)) for each in turn.calls] == [
+        ("get_weather", {"city": "Paris"})
+    ]
 
 
 @pytest.mark.parametrize("family", ["llama3", "harmony", "react", "hermes"])
@@ -192,7 +256,9 @@ def test_calls_side_by_side_run_on_a_family_that_knows_one_call_an_answer(family
     calls = [call("get_weather", city="Paris"), call("get_weather", city="Lyon")]
     with ScriptedServer([calls, calls, "Both warm."], wire=family) as server:
         run, _ = run_with(server, model=raw(server, family))
-    assert (run.status, run.text, len(server.requests)) == ("done", "Both warm.", 3), run
+    assert (run.status, run.text, len(server.requests)) == ("done", "Both warm.", 3), (
+        run
+    )
 
 
 class Heard:
@@ -209,18 +275,27 @@ class Heard:
 
 
 def text_completion(text, finish="stop"):
-    return json.dumps({"choices": [{"index": 0, "text": text, "finish_reason": finish}]})
+    return json.dumps(
+        {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
+    )
 
 
 # ---------------------------------------------------------------------- what comes back
 
 
 def test_text_and_arguments_are_heard_while_they_arrive():
-    script = [call("get_weather", city="a city with a long name"), "It is warm in there."]
+    script = [
+        call("get_weather", city="a city with a long name"),
+        "It is warm in there.",
+    ]
     with ScriptedServer(script, wire="hermes") as server:
         run, events = run_with(server, streamed=True)
     pieces = [event.delta.text for event in events if isinstance(event, Streamed)]
-    arguments = [event for event in events if isinstance(event, Streamed) and isinstance(event.delta, ArgumentsDelta)]
+    arguments = [
+        event
+        for event in events
+        if isinstance(event, Streamed) and isinstance(event.delta, ArgumentsDelta)
+    ]
     assert run.status == "done"
     assert len(arguments) > 2
     assert "".join(pieces).endswith("It is warm in there.")
@@ -237,10 +312,16 @@ def test_text_and_arguments_are_heard_while_they_arrive():
     (Fault(200, '{"error": {"message": "busy", "type": "overloaded_error"}}'), "done", "", 2),
     (Fault(body=None), "done", "", 2),
 ])  # fmt: skip
-def test_what_a_server_may_do_ends_in_an_answer_or_in_one_reason(fault, status, words, requests, ollama, streamed):
+def test_what_a_server_may_do_ends_in_an_answer_or_in_one_reason(
+    fault, status, words, requests, ollama, streamed
+):
     with ScriptedServer(["Warm."], wire="hermes", faults=[fault]) as server:
         run, _ = run_with(server, model=raw(server, ollama=ollama), streamed=streamed)
-    assert (run.status, words in run.reason, len(server.requests)) == (status, True, requests), run
+    assert (run.status, words in run.reason, len(server.requests)) == (
+        status,
+        True,
+        requests,
+    ), run
 
 
 @pytest.mark.parametrize(("body", "kind", "ollama"), [
@@ -248,7 +329,9 @@ def test_what_a_server_may_do_ends_in_an_answer_or_in_one_reason(fault, status, 
     ('{"response": "Hel", "done": false}\n', "application/x-ndjson", True),
 ])  # fmt: skip
 def test_a_stream_that_ends_without_a_reason_broke_off(body, kind, ollama):
-    with ScriptedServer([""], wire="hermes", faults=[Fault(200, body, headers={"content-type": kind})]) as server:
+    with ScriptedServer(
+        [""], wire="hermes", faults=[Fault(200, body, headers={"content-type": kind})]
+    ) as server:
         run, _ = run_with(server, model=raw(server, ollama=ollama), streamed=True)
     assert (run.status, "broke off" in run.reason) == ("failed", True), run
 
@@ -256,7 +339,10 @@ def test_a_stream_that_ends_without_a_reason_broke_off(body, kind, ollama):
 @pytest.mark.parametrize("ollama", [False, True])
 def test_an_error_in_mid_stream_is_told(ollama):
     lines = ['{"response": "Hel", "done": false}\n', '{"error": "out of memory"}\n']
-    events = ['data: {"choices": [{"text": "Hel"}]}\n\n', 'data: {"error": {"message": "out of memory"}}\n\n']
+    events = [
+        'data: {"choices": [{"text": "Hel"}]}\n\n',
+        'data: {"error": {"message": "out of memory"}}\n\n',
+    ]
     kind = {"content-type": "application/x-ndjson" if ollama else "text/event-stream"}
     fault = Fault(200, "".join(lines if ollama else events), headers=kind)
     with ScriptedServer([""], wire="hermes", faults=[fault]) as server:
@@ -277,7 +363,9 @@ def test_a_call_that_was_cut_never_runs_and_the_model_is_told():
 
 
 def test_a_mark_that_a_server_leaves_at_the_end_is_no_text():
-    with ScriptedServer([""], wire="hermes", faults=[Fault(200, text_completion("Warm.<|im_end|>"))]) as server:
+    with ScriptedServer(
+        [""], wire="hermes", faults=[Fault(200, text_completion("Warm.<|im_end|>"))]
+    ) as server:
         assert ask(raw(server), Request([UserMessage("Hi")], [])).text == "Warm."
 
 
@@ -285,13 +373,21 @@ def test_a_mark_that_a_server_leaves_at_the_end_is_no_text():
 @pytest.mark.parametrize("streamed", [False, True])
 def test_tokens_are_counted_as_the_server_tells_them(streamed, ollama):
     with ScriptedServer([Turn("Warm.", usage=Usage(120, 7))], wire="hermes") as server:
-        turn = ask(raw(server, ollama=ollama), Request([UserMessage("Hi")], []), Heard() if streamed else None)
+        turn = ask(
+            raw(server, ollama=ollama),
+            Request([UserMessage("Hi")], []),
+            Heard() if streamed else None,
+        )
     assert (turn.usage.input_tokens, turn.usage.output_tokens) == (120, 7)
 
 
-@pytest.mark.parametrize("family", [name for name in plugins.PROMPTS if name not in FAMILIES])
+@pytest.mark.parametrize(
+    "family", [name for name in plugins.PROMPTS if name not in FAMILIES]
+)
 def test_every_other_family_calls_a_tool_and_answers(family):
-    with ScriptedServer([call("get_weather", city="北京"), "Warm."], wire=family) as server:
+    with ScriptedServer(
+        [call("get_weather", city="北京"), "Warm."], wire=family
+    ) as server:
         run, _ = run_with(server, streamed=True)
     assert (run.status, run.text) == ("done", "Warm."), run
     assert "21 °C in 北京" in asked(server)["prompt"]

@@ -29,7 +29,13 @@ QUICK = Backoff(0.001, 0.001)
 
 def model_at(base_url, **how):
     how = {"backoff": QUICK, **how}
-    return HttpModel("scripted", hr.dialect("openai-compatible"), base_url, how.pop("headers", {}), **how)
+    return HttpModel(
+        "scripted",
+        hr.dialect("openai-compatible"),
+        base_url,
+        how.pop("headers", {}),
+        **how,
+    )
 
 
 def run_once(model, *, streamed=False, **how):
@@ -37,9 +43,13 @@ def run_once(model, *, streamed=False, **how):
     events = []
 
     async def main():
-        async with hr.Runtime([], observers=[events.append] if streamed else ()) as runtime:
+        async with hr.Runtime(
+            [], observers=[events.append] if streamed else ()
+        ) as runtime:
             try:
-                return await asyncio.wait_for(runtime.run("How warm?", model=model, **how), BOUND_S)
+                return await asyncio.wait_for(
+                    runtime.run("How warm?", model=model, **how), BOUND_S
+                )
             finally:
                 await model.aclose()
 
@@ -68,37 +78,60 @@ OVERLOADED = f"data: {error('too many', type='overloaded_error')}\n\n"
     ([Fault(200, "[]")], "failed", "cannot be read", 1),
     ([Fault(200, "{}")], "failed", "cannot be read", 1),
     ([Fault(200, '{"choices":[]}')], "failed", "empty", 1),
-    ([Fault(200, error("busy", type="overloaded_error"))], "done", "", 2),       # an error under a 200
+    # an error under a 200
+    ([Fault(200, error("busy", type="overloaded_error"))], "done", "", 2),
     ([Fault(200, "no gzip at all", headers={"content-encoding": "gzip"})] * 3, "failed", "cannot be unpacked", 3),
-    ([Fault(body=None)], "done", "", 2),                                         # the connection is dropped
+    # the connection is dropped
+    ([Fault(body=None)], "done", "", 2),
     ([Fault(body=None)] * 3, "failed", "cannot be reached", 3),
-    ([Fault(200, OVERLOADED, headers=STREAM)], "done", "", 2),                   # a stream that begins with an error
-    ([Fault(200, "", headers=STREAM)], "done", "", 2),                           # a stream of nothing
-    ([Fault(200, PIECE, headers=STREAM)], "failed", "broke off", 1),             # a stream without an end
+    # a stream that begins with an error
+    ([Fault(200, OVERLOADED, headers=STREAM)], "done", "", 2),
+    # a stream of nothing
+    ([Fault(200, "", headers=STREAM)], "done", "", 2),
+    # a stream without an end
+    ([Fault(200, PIECE, headers=STREAM)], "failed", "broke off", 1),
 ])  # fmt: skip
-def test_what_a_server_may_do_ends_in_an_answer_or_in_one_reason(faults, status, words, requests, streamed):
+def test_what_a_server_may_do_ends_in_an_answer_or_in_one_reason(
+    faults, status, words, requests, streamed
+):
     with ScriptedServer(["21 °C"], faults=faults) as server:
         run, _ = run_once(model_at(server.base_url), streamed=streamed)
-    assert (run.status, words in run.reason, len(server.requests)) == (status, True, requests), run
-    assert run.reason.count("scripted at http://") == (status == "failed" and words != "broke off"), run.reason
+    assert (run.status, words in run.reason, len(server.requests)) == (
+        status,
+        True,
+        requests,
+    ), run
+    assert run.reason.count("scripted at http://") == (
+        status == "failed" and words != "broke off"
+    ), run.reason
     assert "\n" not in run.reason
 
 
 def test_an_error_in_mid_stream_ends_the_run_because_what_was_told_cannot_be_taken_back():
-    with ScriptedServer(["21"], faults=[Fault(200, PIECE + OVERLOADED, headers=STREAM)]) as server:
+    with ScriptedServer(
+        ["21"], faults=[Fault(200, PIECE + OVERLOADED, headers=STREAM)]
+    ) as server:
         run, events = run_once(model_at(server.base_url), streamed=True)
-    assert (run.status, "too many" in run.reason, len(server.requests)) == ("failed", True, 1)
+    assert (run.status, "too many" in run.reason, len(server.requests)) == (
+        "failed",
+        True,
+        1,
+    )
     assert Streamed(TextDelta("Hel")) in events
 
 
 def test_a_wait_beyond_the_run_s_time_is_not_begun_and_the_provider_s_reason_told():
-    with ScriptedServer(["21"], faults=[Fault(429, error("slow down"), headers={"retry-after": "30"})]) as server:
+    with ScriptedServer(
+        ["21"], faults=[Fault(429, error("slow down"), headers={"retry-after": "30"})]
+    ) as server:
         run, _ = run_once(model_at(server.base_url), budget=hr.Budget(time_s=20))
     assert (run.status, "slow down" in run.reason) == ("failed", True)
 
 
 def test_a_wait_that_is_not_begun_is_told_with_its_length():
-    with ScriptedServer(["21"], faults=[Fault(429, error("slow down"), headers={"retry-after": "120"})]) as server:
+    with ScriptedServer(
+        ["21"], faults=[Fault(429, error("slow down"), headers={"retry-after": "120"})]
+    ) as server:
         run, _ = run_once(model_at(server.base_url))
     assert (run.status, "it asks to wait 120 s" in run.reason) == ("failed", True)
 
@@ -109,9 +142,13 @@ def test_a_wait_that_is_not_begun_is_told_with_its_length():
     ("gemini", {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": "sk-secret"}, "the key is that of GOOGLE_API_KEY"),
     ("anthropic", {}, "no key was sent: set ANTHROPIC_API_KEY"),
 ])  # fmt: skip
-def test_a_refused_key_is_named_by_the_variable_that_it_came_from(provider, known, advice):
+def test_a_refused_key_is_named_by_the_variable_that_it_came_from(
+    provider, known, advice
+):
     with ScriptedServer(["21"], faults=[Fault(401, error("bad key"))]) as server:
-        run, _ = run_once(PROVIDERS[provider](f"scripted@{server.base_url}", environment=known))
+        run, _ = run_once(
+            PROVIDERS[provider](f"scripted@{server.base_url}", environment=known)
+        )
     assert run.reason.endswith(f"; {advice}")
 
 
@@ -121,7 +158,9 @@ def test_a_server_that_is_down_is_named():
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     run, _ = run_once(model_at(url))
     assert run.status == "failed"
-    assert run.reason.startswith(f"scripted at {url}/chat/completions: it cannot be reached")
+    assert run.reason.startswith(
+        f"scripted at {url}/chat/completions: it cannot be reached"
+    )
     assert run.reason.endswith("; is the server running?")
 
 
@@ -160,7 +199,9 @@ def read_request(connection):
         received += connection.recv(65536)
     head, _, body = received.partition(b"\r\n\r\n")
     length = next(
-        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+        int(line.split(b":")[1])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length")
     )
     while len(body) < length:
         body += connection.recv(65536)
@@ -212,7 +253,10 @@ def test_an_answer_that_drips_is_read_to_its_end():
     with raw_server(drip) as (url, _):
         run, events = run_once(model_at(url), streamed=True)
     assert run.text == "Hello"
-    assert [event.delta.text for event in events if isinstance(event, Streamed)] == ["Hel", "lo"]
+    assert [event.delta.text for event in events if isinstance(event, Streamed)] == [
+        "Hel",
+        "lo",
+    ]
 
 
 @pytest.mark.parametrize("said", [b"", chunked(PIECE.encode())])
@@ -227,7 +271,10 @@ def test_a_server_that_falls_silent_is_left_when_the_run_s_time_is_over(said):
 
     with raw_server(fall_silent) as (url, _):
         run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=1.0))
-        assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
+        assert (run.status, run.reason) == (
+            "budget",
+            "the model did not answer within the run's time",
+        )
         assert closed.wait(BOUND_S)
 
 
@@ -243,13 +290,18 @@ def test_a_stream_that_never_ends_and_never_says_anything_is_left_when_the_run_s
 
     with raw_server(until_it_is_left) as (url, _):
         run, _ = run_once(model_at(url), streamed=True, budget=hr.Budget(time_s=1.0))
-    assert (run.status, run.reason) == ("budget", "the model did not answer within the run's time")
+    assert (run.status, run.reason) == (
+        "budget",
+        "the model did not answer within the run's time",
+    )
 
 
 def test_a_stream_may_be_no_longer_than_any_answer_and_is_shown_in_part(monkeypatch):
     monkeypatch.setattr(http_model, "_MOST_ANSWER_BYTES", 3 << 20)
     monkeypatch.setattr(http_model, "_MOST_SHOWN_BYTES", 10)
-    with ScriptedServer(["21"], faults=[Fault(200, ": x\n" * (1 << 20), headers=STREAM)]) as server:
+    with ScriptedServer(
+        ["21"], faults=[Fault(200, ": x\n" * (1 << 20), headers=STREAM)]
+    ) as server:
         run, events = run_once(model_at(server.base_url), streamed=True)
     (exchange,) = [event for event in events if isinstance(event, HttpExchange)]
     assert (run.status, "longer than 3 MB" in run.reason) == ("failed", True)
@@ -257,13 +309,21 @@ def test_a_stream_may_be_no_longer_than_any_answer_and_is_shown_in_part(monkeypa
 
 
 def test_the_type_of_an_answer_is_read_in_any_case():
-    done = PIECE + 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
-    with ScriptedServer([], faults=[Fault(200, done, headers={"content-type": "Text/Event-Stream"})]) as server:
+    done = (
+        PIECE + 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    )
+    with ScriptedServer(
+        [], faults=[Fault(200, done, headers={"content-type": "Text/Event-Stream"})]
+    ) as server:
         run, _ = run_once(model_at(server.base_url), streamed=True)
     assert run.text == "Hel"
 
 
-ODD = {"content": "\ud800", "reasoning": "\udfff", "reasoning_details": [{"type": "\ud800", "x": float("nan")}]}
+ODD = {
+    "content": "\ud800",
+    "reasoning": "\udfff",
+    "reasoning_details": [{"type": "\ud800", "x": float("nan")}],
+}
 ODD_CALL = {
     "id": "\ud800", "function": {"name": "f\udc00", "arguments": '{"a": "\ud800"}'},
     "extra_content": {"deep": json.loads("[" * 400 + "]" * 400)},
@@ -275,20 +335,37 @@ ODD_USAGE = {"prompt_tokens": 10**400, "completion_tokens": -1}
 def test_no_answer_of_a_model_makes_a_run_raise(form):
     message = {"role": "assistant", **ODD, "tool_calls": [ODD_CALL]}
     key = "delta" if form == "streamed" else "message"
-    body = json.dumps({"choices": [{"index": 0, key: message, "finish_reason": "tool_calls"}], "usage": ODD_USAGE})
-    fault = Fault(200, f"data: {body}\n\n", headers=STREAM) if form == "streamed" else Fault(200, body)
+    body = json.dumps(
+        {
+            "choices": [{"index": 0, key: message, "finish_reason": "tool_calls"}],
+            "usage": ODD_USAGE,
+        }
+    )
+    fault = (
+        Fault(200, f"data: {body}\n\n", headers=STREAM)
+        if form == "streamed"
+        else Fault(200, body)
+    )
     with ScriptedServer(["done"], faults=[fault]) as server:
         budget = hr.Budget(cost=1e30, price_per_million=(1, 1))
-        run, _ = run_once(model_at(server.base_url), streamed=form == "streamed", budget=budget)
+        run, _ = run_once(
+            model_at(server.base_url), streamed=form == "streamed", budget=budget
+        )
     assert (run.status, run.text) == ("done", "done")
 
 
 def test_a_conversation_that_cannot_be_written_ends_the_run_and_an_option_is_a_mistake():
     with ScriptedServer(["21"]) as server:
         model = model_at(server.base_url)
-        for question, extra, raised in (("\ud800", {}, ModelError), ("?", {"x": "\ud800"}, ConfigError)):
+        for question, extra, raised in (
+            ("\ud800", {}, ModelError),
+            ("?", {"x": "\ud800"}, ConfigError),
+        ):
             with pytest.raises(raised, match="cannot be written as JSON"):
-                model.body(Request([UserMessage(question)], (), Options(extra=extra), 1.0), False)
+                model.body(
+                    Request([UserMessage(question)], (), Options(extra=extra), 1.0),
+                    False,
+                )
 
 
 def test_a_cancelled_run_closes_its_connection():
@@ -301,7 +378,9 @@ def test_a_cancelled_run_closes_its_connection():
             closed.set()
 
     with raw_server(hold) as (url, _), hr.SyncRuntime([]) as runtime:
-        threading.Thread(target=lambda: (gate.wait_for(), runtime.cancel("r")), daemon=True).start()
+        threading.Thread(
+            target=lambda: (gate.wait_for(), runtime.cancel("r")), daemon=True
+        ).start()
         run = runtime.run("?", model=model_at(url), run_id="r")
         assert run.status == "cancelled"
         assert closed.wait(BOUND_S)
@@ -318,7 +397,9 @@ async def get_weather(city: str) -> dict:
 
 def test_keys_are_masked_wherever_an_exchange_is_shown():
     with ScriptedServer(["21"]) as server:
-        model = openai("scripted", base_url=server.base_url, api_key="sk-secret\n", environment={})
+        model = openai(
+            "scripted", base_url=server.base_url, api_key="sk-secret\n", environment={}
+        )
         run, events = run_once(model, streamed=True)
     (exchange,) = [event for event in events if isinstance(event, HttpExchange)]
     assert run.text == "21"
@@ -351,28 +432,51 @@ QUOTING = error("the key sk-secret-1 of sk-secret-2 at sk-secret-3 is bad")
     Fault(500, "sk-secret-1 sk-secret-2 sk-secret-3"),
 ])  # fmt: skip
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_key_that_the_server_quotes_is_masked_in_the_reason_and_in_what_is_shown(fault, streamed):
+def test_a_key_that_the_server_quotes_is_masked_in_the_reason_and_in_what_is_shown(
+    fault, streamed
+):
     with ScriptedServer(["21"], faults=[fault] * 3) as server:
-        url = server.base_url.replace("://", "://me:sk-secret-2@") + "?key=sk-secret-3&api-version=2024-06-01"
-        run, events = run_once(model_at(url, headers={"authorization": "Bearer sk-secret-1"}), streamed=streamed)
-    assert (run.status, "sk-secret" in repr(events) + repr(run) + run.reason) == ("failed", False)
+        url = (
+            server.base_url.replace("://", "://me:sk-secret-2@")
+            + "?key=sk-secret-3&api-version=2024-06-01"
+        )
+        run, events = run_once(
+            model_at(url, headers={"authorization": "Bearer sk-secret-1"}),
+            streamed=streamed,
+        )
+    assert (run.status, "sk-secret" in repr(events) + repr(run) + run.reason) == (
+        "failed",
+        False,
+    )
     assert "***" in run.reason
 
 
 def test_an_address_with_a_key_is_asked_whole_and_logged_without_it(caplog):
     refused = b"HTTP/1.1 400 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
     with raw_server(saying(refused)) as (url, heads), caplog.at_level("INFO"):
-        run_once(model_at(url.replace("://", "://me:sk-secret-2@") + "/a%2Fb?key=sk-secret-3"))
+        run_once(
+            model_at(
+                url.replace("://", "://me:sk-secret-2@") + "/a%2Fb?key=sk-secret-3"
+            )
+        )
     assert "/v1/a%2Fb/chat/completions" in caplog.text
     assert "sk-secret" not in caplog.text
-    assert heads[0].startswith(b"POST /v1/a%2Fb/chat/completions?key=sk-secret-3 HTTP/1.1")
+    assert heads[0].startswith(
+        b"POST /v1/a%2Fb/chat/completions?key=sk-secret-3 HTTP/1.1"
+    )
     assert b64encode(b"me:sk-secret-2") in heads[0]
 
 
 def test_a_header_that_cannot_be_written_is_told_without_its_text():
     with ScriptedServer(["21"]) as server:
-        run, _ = run_once(model_at(server.base_url, headers={"authorization": "Bearer sk-secret\nx"}))
-    assert (run.status, "cannot be written" in run.reason, "sk-secret" in run.reason) == ("failed", True, False)
+        run, _ = run_once(
+            model_at(server.base_url, headers={"authorization": "Bearer sk-secret\nx"})
+        )
+    assert (
+        run.status,
+        "cannot be written" in run.reason,
+        "sk-secret" in run.reason,
+    ) == ("failed", True, False)
 
 
 @pytest.mark.parametrize(("name", "environment", "words"), [
@@ -409,7 +513,9 @@ def test_many_questions_at_once_over_one_model():
 
         async def main():
             async with hr.Runtime([]) as runtime:
-                return await asyncio.gather(*(runtime.run(str(n), model=server.model) for n in range(12)))
+                return await asyncio.gather(
+                    *(runtime.run(str(n), model=server.model) for n in range(12))
+                )
 
         runs = asyncio.run(main())
     assert [run.text for run in runs] == [str(n) for n in range(12)]
@@ -424,7 +530,9 @@ def test_two_event_loops_share_a_model():
                 async with hr.Runtime([]) as runtime:
                     for n in range(5):
                         both.wait(BOUND_S)
-                        answers[who, n] = (await runtime.run(f"{who}{n}", model=model)).text
+                        answers[who, n] = (
+                            await runtime.run(f"{who}{n}", model=model)
+                        ).text
                     both.wait(BOUND_S)
                     await model.aclose()
 

@@ -25,7 +25,9 @@ def test_every_row_is_found_by_its_name_and_every_name_has_a_row():
 @pytest.mark.parametrize("row", PROVIDERS.values(), ids=PROVIDERS.keys())
 def test_a_row_says_where_a_provider_is_what_it_speaks_and_where_its_key_is(row):
     assert row.address == row.address.rstrip("/")
-    assert row.address.startswith(("https://", "http://localhost:")) or row.name == "azure"
+    assert (
+        row.address.startswith(("https://", "http://localhost:")) or row.name == "azure"
+    )
     assert row.key_variable.endswith("_API_KEY")
     assert row.address_variable.endswith("_URL")
     header, colon, form = row.key_header.partition(": ")
@@ -49,9 +51,17 @@ def test_a_key_is_demanded_of_everyone_but_a_server_on_this_machine(row):
     if row.address.startswith("http://localhost"):
         assert row("m", environment={}).address == row.address
     else:
-        with pytest.raises(ConfigError, match=row.key_variable if row.address else row.address_variable):
+        with pytest.raises(
+            ConfigError, match=row.key_variable if row.address else row.address_variable
+        ):
             row("m", environment={})
-        assert row("m", environment={row.key_variable: "k", row.address_variable: row.address or ELSEWHERE})
+        assert row(
+            "m",
+            environment={
+                row.key_variable: "k",
+                row.address_variable: row.address or ELSEWHERE,
+            },
+        )
 
 
 def run_once(model: object) -> tuple[str, list]:
@@ -72,7 +82,11 @@ def run_once(model: object) -> tuple[str, list]:
 ])  # fmt: skip
 def test_a_key_is_sent_in_the_header_of_its_provider(provider, header, shown):
     with ScriptedServer(["hi"]) as server:
-        text, events = run_once(PROVIDERS[provider]("m", base_url=server.base_url, api_key="secret", environment={}))
+        text, events = run_once(
+            PROVIDERS[provider](
+                "m", base_url=server.base_url, api_key="secret", environment={}
+            )
+        )
     (exchange,) = [event for event in events if isinstance(event, HttpExchange)]
     assert (text, exchange.headers[header]) == ("hi", shown)
 

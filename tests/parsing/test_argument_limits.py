@@ -17,7 +17,11 @@ ANYTHING = {"type": "object", "properties": {"values": {}}}
 
 def keeping(**declared):
     return hr.FunctionTool(
-        lambda **given: "kept", name="keep", description="Keep.", parameters=ANYTHING, **{"effect": "read", **declared}
+        lambda **given: "kept",
+        name="keep",
+        description="Keep.",
+        parameters=ANYTHING,
+        **{"effect": "read", **declared},
     )
 
 
@@ -27,19 +31,26 @@ def keeping(**declared):
         ("x" * 1024 * 1024, "take 1,048,590 bytes; at most 1,048,576 are taken"),
         ("界" * 400_000, "take 1,200,014 bytes; at most 1,048,576 are taken"),
         ([1] * 10_000, "hold more than 10,000 keys and items"),
-        ({str(number): 1 for number in range(10_000)}, "hold more than 10,000 keys and items"),
+        (
+            {str(number): 1 for number in range(10_000)},
+            "hold more than 10,000 keys and items",
+        ),
         ([[1, 2]] * 4000, "hold more than 10,000 keys and items"),
     ],
     ids=["bytes", "wide", "items", "keys", "inside"],
 )
-def test_arguments_beyond_the_limits_of_their_tool_are_refused_in_one_sentence(drive, values, said):
+def test_arguments_beyond_the_limits_of_their_tool_are_refused_in_one_sentence(
+    drive, values, said
+):
     result = drive([keeping()]).call("keep", {"values": values})
     assert (result.failure.code, result.attempts) == ("INVALID_ARGUMENTS", 0)
     assert said in result.failure.message
     assert len(result.text) < 400
 
 
-@pytest.mark.parametrize("values", ["x" * 1_048_560, "界" * 300_000, [1] * 9_999, [[1]] * 4_999])
+@pytest.mark.parametrize(
+    "values", ["x" * 1_048_560, "界" * 300_000, [1] * 9_999, [[1]] * 4_999]
+)
 def test_arguments_up_to_the_limits_are_taken(drive, values):
     assert drive([keeping()]).call("keep", {"values": values}).text == "kept"
 
@@ -53,7 +64,10 @@ def test_a_tool_may_take_more_or_less(drive):
     assert not driver.call("keep", {"values": [1] * 500}).ok
 
 
-@pytest.mark.parametrize("declared", [{"argument_bytes": 100}, {"argument_values": 0}, {"argument_bytes": None}])
+@pytest.mark.parametrize(
+    "declared",
+    [{"argument_bytes": 100}, {"argument_values": 0}, {"argument_bytes": None}],
+)
 def test_a_limit_that_no_call_would_keep_to_is_refused(declared):
     with pytest.raises(ToolDefinitionError, match=next(iter(declared))):
         keeping(**declared)
@@ -73,7 +87,9 @@ def test_a_list_written_as_text_counts_as_what_it_is_read_as(drive):
 
 @pytest.mark.parametrize("text", ["null", "", "{}"])
 def test_null_stands_for_no_arguments_where_none_are_required(text):
-    found = parse_call(hr.ToolCall("c", "keep", text), Toolset([keeping(effect="write")]), "calls")
+    found = parse_call(
+        hr.ToolCall("c", "keep", text), Toolset([keeping(effect="write")]), "calls"
+    )
     assert isinstance(found, ParsedCall) and found.arguments == {}
 
 
@@ -82,7 +98,11 @@ def test_null_is_refused_where_an_argument_is_required():
         """Find a city."""
         return city
 
-    found = parse_call(hr.ToolCall("c", "find", "null"), Toolset([hr.FunctionTool(find, effect="read")]), "calls")
+    found = parse_call(
+        hr.ToolCall("c", "find", "null"),
+        Toolset([hr.FunctionTool(find, effect="read")]),
+        "calls",
+    )
     assert found.code == "BAD_JSON"
 
 
@@ -109,7 +129,9 @@ def test_following_references_grows_with_the_number_of_calls_and_no_faster():
         def follow():
             places = planning.positions(ids)
             for number in range(1, size):
-                planning.filled({"text": f"$var{number}$"}, places, values[number], number)
+                planning.filled(
+                    {"text": f"$var{number}$"}, places, values[number], number
+                )
 
         return follow
 

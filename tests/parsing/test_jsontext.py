@@ -32,12 +32,15 @@ def refused(text: str, **options) -> Failure:
 @pytest.mark.parametrize(("text", "value"), [
     ("{}", {}),
     ('{"a": 1}', {"a": 1}),
-    (' \t\r\n{"a": 1}\n', {"a": 1}),                       # white space of JSON itself is no deviation
+    # white space of JSON itself is no deviation
+    (' \t\r\n{"a": 1}\n', {"a": 1}),
     ('{"": [1, -2.5e3, true, null]}', {"": [1, -2500.0, True, None]}),
     ('{"a": "it\'s // no /* comment */ {,}"}', {"a": "it's // no /* comment */ {,}"}),
-    ('{"a": "[1, 2]"}', {"a": "[1, 2]"}),                   # text that spells JSON stays text: the schema decides
+    # text that spells JSON stays text: the schema decides
+    ('{"a": "[1, 2]"}', {"a": "[1, 2]"}),
     ('{"城市": "\\u5317\\u4eac 😀"}', {"城市": "北京 😀"}),
-    ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),                # a surrogate pair is one character
+    # a surrogate pair is one character
+    ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
     ('{"a": "“quoted” and ：，"}', {"a": "“quoted” and ：，"}),
     ('{"a": 12345678901234567890}', {"a": 12345678901234567890}),
 ])  # fmt: skip
@@ -66,7 +69,8 @@ LOSSLESS = [
     ('{"a": True, "b": None, "c": [False]}', {"a": True, "b": None, "c": [False]}, ("python_literal",)),
     ('{a: 1, $b_2: 2, c-d.e: 3, 名: 4}', {"a": 1, "$b_2": 2, "c-d.e": 3, "名": 4}, ("unquoted_key",)),
     ('{"a": "x\ty\nz"}', {"a": "x\ty\nz"}, ("control_character",)),
-    ('{"a": "x\ty // \\n\\t"}', {"a": "x\ty // \n\t"}, ("control_character",)),  # raw and escaped in one string
+    # raw and escaped in one string
+    ('{"a": "x\ty // \\n\\t"}', {"a": "x\ty // \n\t"}, ("control_character",)),
 ]  # fmt: skip
 
 LOSSY = [
@@ -91,7 +95,8 @@ LOSSY = [
     ('{"a": [1}}', {"a": [1]}, ("wrong_bracket",)),
     ('{\\"a\\": \\"b \\\\\\"c\\\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),
     ('{\\n  \\"a\\": \\"b\\",\\n  \\"c\\": 1\\n}', {"a": "b", "c": 1}, ("escaped_text",)),
-    ('{\\"a\\": \\"b \\\\"c\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),  # only the quotes were escaped
+    # only the quotes were escaped
+    ('{\\"a\\": \\"b \\\\"c\\\\"\\"}', {"a": 'b "c"'}, ("escaped_text",)),
     ('{"a": "b",\\n "c": \\n[1]\\n\\n}', {"a": "b", "c": [1]}, ("escaped_space",)),
     ('{"a": "b"\\n}\\n', {"a": "b"}, ("escaped_space",)),
     ('{"a": \\"b c\\", "d": [\\"\\"]}', {"a": "b c", "d": [""]}, ("escaped_quotes",)),
@@ -129,12 +134,17 @@ def test_without_repair_nothing_but_json_is_read(text):
 
 
 def test_every_repair_of_the_table_is_shown_above():
-    assert {name for _, _, repairs in [*LOSSLESS, *LOSSY] for name in repairs} == set(REPAIRS)
+    assert {name for _, _, repairs in [*LOSSLESS, *LOSSY] for name in repairs} == set(
+        REPAIRS
+    )
 
 
 def test_the_name_of_a_refused_guess_and_its_place_are_told():
     failure = refused('{"a": 1,\n "b": Paris}', lossy=False)
-    assert "a text value without quotes, at line 2, column 7 (offset 15), where 'Paris}' stands" in failure.message
+    assert (
+        "a text value without quotes, at line 2, column 7 (offset 15), where 'Paris}' stands"
+        in failure.message
+    )
     assert "double quotes" in failure.suggestion
 
 
@@ -157,7 +167,8 @@ def test_a_call_counts_only_after_a_clean_end(text, finish):
     '{"a": 1, ',
     '{"a": "b}',                    # the brace belongs to the string
     '{"a": "b\\"}',
-    '{\n"a": [],\n"\\',               # cut within an escape, at the beginning of a name on its own line
+    # cut within an escape, at the beginning of a name on its own line
+    '{\n"a": [],\n"\\',
     '{"a": {"b": 1}',
     '{"a": 1, "b": [}',             # one bracket short, whichever it was
     '{"a": 1 // c }',               # the comment swallows the brace
@@ -196,16 +207,22 @@ def test_what_is_open_at_the_end_is_never_closed(text):
     '{"a": TRUE}', '{"a": undefined}', '{"a": nil}',
     '{"a":}', '{"a": , "b": 1}', '{"a"}', '{: 1}', '{,}', '{...}', '{"a": ...}',
     '{"a": (1, 2)}', '{"a": f("b")}', '{"a": b{c}}', '{"a": x b: 1}', '{"a": 1; "b": 2}', '{"a" = 1}',
-    '{"a": "C:\\dir"}', '{"a": "\\u12g4"}',  # what a wrong escape means is anybody's guess
-    '{"a\n": 1}',                    # some readers drop the line break from a name, some keep it
-    '{"a": [1}, "b": [2]}',          # earlier than at the end, a bracket may as well be missing
+    # what a wrong escape means is anybody's guess
+    '{"a": "C:\\dir"}', '{"a": "\\u12g4"}',
+    # some readers drop the line break from a name, some keep it
+    '{"a\n": 1}',
+    # earlier than at the end, a bracket may as well be missing
+    '{"a": [1}, "b": [2]}',
     '{"a": {]}',                     # an empty list, or an empty object
     '{"a": {"b": 1}, "c": 2}}',      # `c` may belong to the inner object
     '{"a": [北京，上海]}',            # one value or two
-    '{"a": 1,\n // b": 2\n}',        # the tail of `"// b"`, whose first quote was lost, is no comment
-    '{"a": 1,\n "b": {\n  //": "x\\"y"\n }\n}',  # the same, with a quote escaped in its value
+    # the tail of `"// b"`, whose first quote was lost, is no comment
+    '{"a": 1,\n // b": 2\n}',
+    # the same, with a quote escaped in its value
+    '{"a": 1,\n "b": {\n  //": "x\\"y"\n }\n}',
     "{'a': 1,\n // b': 2\n}",
-    '{"a": {"b": "one,\n      "//": "\\""}}',     # the string may have lost its quote before the line break
+    # the string may have lost its quote before the line break
+    '{"a": {"b": "one,\n      "//": "\\""}}',
     "{'a': 'one,\n \"b\": 2',\n 'c': 3}",
     '{"a": [12，345]}',              # one number or two
     '{"a": 1, "b": 2: "c": 3}',
@@ -219,7 +236,10 @@ def test_what_has_no_single_reading_is_refused(text):
     assert refused(text).code == Code.BAD_JSON
 
 
-@pytest.mark.parametrize("text", ["[]", '[{"a": 1}]', '"a"', '"{a: 1}"', "5", "true", "None", "words", "}", "1,2"])
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '[{"a": 1}]', '"a"', '"{a: 1}"', "5", "true", "None", "words", "}", "1,2"],
+)
 def test_arguments_are_one_object(text):
     failure = refused(text)
     assert failure.code == Code.BAD_JSON
@@ -293,9 +313,11 @@ def test_brackets_are_counted_by_depth_and_not_by_number():
 @pytest.mark.parametrize(("text", "texts"), [
     ('{"a": 1}{"b": 2}', ['{"a": 1}', '{"b": 2}']),
     (' {"a": 1}\n\n{"b": 2} ', ['{"a": 1}', '{"b": 2}']),
-    ('{"a": 1}{"b": 2}{ "a":1 }', ['{"a": 1}', '{"b": 2}']),    # a repeat counts once, however it is spaced
+    # a repeat counts once, however it is spaced
+    ('{"a": 1}{"b": 2}{ "a":1 }', ['{"a": 1}', '{"b": 2}']),
     ('{"a": 1}{"a": 1}', ['{"a": 1}']),
-    ('{"a": 1}{"a": 1.0}', ['{"a": 1}', '{"a": 1.0}']),          # equal to Python, not to JSON
+    # equal to Python, not to JSON
+    ('{"a": 1}{"a": 1.0}', ['{"a": 1}', '{"a": 1.0}']),
     ("{}{}", ["{}"]),
     ('{}{"a": 1}', None),                # what streams begin with, or a call of its own
     ('{"a": 1}', None),                  # one object is nothing to split
@@ -314,16 +336,33 @@ def test_glued_objects_become_one_text_each(text, texts):
 # ---------------------------------------------------------------------- laws
 
 TEXT = st.text(max_size=12)
-NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.integers(-(10**20), 10**20) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3)
+    ),
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(TEXT, VALUES, max_size=4)
 # Mostly the characters that mean something to the reader: plain random text almost never looks like an object.
-PIECES = [*"{}[]\":,'`\\/*#.-+()ax0 5\n\t…“”‘’：，", '{"', '":', '", "', '"}', "true", "None", "NaN", "```", "\\u"]
-LOOKALIKES = st.lists(st.sampled_from(PIECES) | st.characters(), max_size=25).map("".join)
+PIECES = [
+    *"{}[]\":,'`\\/*#.-+()ax0 5\n\t…“”‘’：，",
+    '{"',
+    '":',
+    '", "',
+    '"}',
+    "true",
+    "None",
+    "NaN",
+    "```",
+    "\\u",
+]
+LOOKALIKES = st.lists(st.sampled_from(PIECES) | st.characters(), max_size=25).map(
+    "".join
+)
 
 
 def same(one, other) -> bool:
@@ -339,13 +378,19 @@ def test_a_strict_object_comes_back_equal(value, ascii_only, indent):
 
 
 @given(OBJECTS, st.booleans(), st.sampled_from([None, 1]), st.data())
-def test_no_beginning_of_an_object_is_taken_for_the_whole(value, ascii_only, indent, data):
+def test_no_beginning_of_an_object_is_taken_for_the_whole(
+    value, ascii_only, indent, data
+):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     cut = data.draw(st.integers(1, len(text) - 1))
     assert refused(text[:cut]).code == Code.TRUNCATED_CALL
 
 
-@given(LOOKALIKES | st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape")))
+@given(
+    LOOKALIKES
+    | st.text()
+    | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+)
 @example("{" * 50_000 + "}" * 50_000)
 @example('{"a":[' + "1 " * 5_000 + "]}")
 def test_no_text_raises_and_no_value_is_silent(text):
@@ -353,7 +398,8 @@ def test_no_text_raises_and_no_value_is_silent(text):
     split(text)
     if isinstance(outcome, Failure):
         assert outcome.code in (Code.BAD_JSON, Code.TRUNCATED_CALL)
-        json.dumps(outcome.as_json(), ensure_ascii=False).encode()  # the message itself can be sent
+        # the message itself can be sent
+        json.dumps(outcome.as_json(), ensure_ascii=False).encode()
         return
     assert set(outcome.repairs) <= set(REPAIRS)
     again = read(json.dumps(outcome.value, ensure_ascii=False))
@@ -368,10 +414,20 @@ def test_no_text_raises_and_no_value_is_silent(text):
 WORDS = st.text(string.ascii_letters + " ", min_size=1, max_size=6)
 
 
-@given(st.dictionaries(WORDS, WORDS | st.integers() | st.lists(WORDS, max_size=2), min_size=1, max_size=3), st.data())
+@given(
+    st.dictionaries(
+        WORDS,
+        WORDS | st.integers() | st.lists(WORDS, max_size=2),
+        min_size=1,
+        max_size=3,
+    ),
+    st.data(),
+)
 def test_an_object_that_lost_a_quote_is_refused(value, data):
     text = json.dumps(value)
-    at = data.draw(st.sampled_from([place for place, char in enumerate(text) if char == '"']))
+    at = data.draw(
+        st.sampled_from([place for place, char in enumerate(text) if char == '"'])
+    )
     refused(text[:at] + text[at + 1 :])
 
 
@@ -383,20 +439,37 @@ class Style:
     quotes: str = '""'
     comma: str = ","
     colon: str = ":"
-    end: str = ""  # what stands before each closing bracket of a container that is not empty
+    # what stands before each closing bracket of a container that is not empty
+    end: str = ""
     words: tuple[str, str, str] = ("true", "false", "null")
 
     def write(self, value) -> str:
         """Spell `value`; every quote inside a string is escaped by number, so that only the outer ones are seen."""
         if isinstance(value, str):
-            body = json.dumps(value)[1:-1].replace('\\"', "\\u0022").replace("'", "\\u0027")
+            body = (
+                json.dumps(value)[1:-1]
+                .replace('\\"', "\\u0022")
+                .replace("'", "\\u0027")
+            )
             return self.quotes[0] + body + self.quotes[1]
         if isinstance(value, dict):
-            inner = self.comma.join(f"{self.write(name)}{self.colon}{self.write(item)}" for name, item in value.items())
+            inner = self.comma.join(
+                f"{self.write(name)}{self.colon}{self.write(item)}"
+                for name, item in value.items()
+            )
             return "{" + inner + (self.end if value else "") + "}"
         if isinstance(value, list):
-            return "[" + self.comma.join(map(self.write, value)) + (self.end if value else "") + "]"
-        named = [word for known, word in zip((True, False, None), self.words, strict=True) if known is value]
+            return (
+                "["
+                + self.comma.join(map(self.write, value))
+                + (self.end if value else "")
+                + "]"
+            )
+        named = [
+            word
+            for known, word in zip((True, False, None), self.words, strict=True)
+            if known is value
+        ]
         return named[0] if named else json.dumps(value)
 
 
@@ -419,7 +492,10 @@ def test_every_lossless_style_has_the_value_that_was_written(value, style):
     assert set(outcome.repairs) <= {style.repair}
 
 
-@given(OBJECTS, st.sampled_from(["\ufeff{}", "```json\n{}\n```", "```{}```", " // x\n{}/* y */"]))
+@given(
+    OBJECTS,
+    st.sampled_from(["\ufeff{}", "```json\n{}\n```", "```{}```", " // x\n{}/* y */"]),
+)
 def test_every_lossless_wrapping_has_the_value_that_was_wrapped(value, wrapping):
     outcome = read(wrapping.replace("{}", json.dumps(value)), lossy=False)
     assert same(outcome.value, value)
@@ -431,13 +507,27 @@ def test_a_doubly_encoded_object_has_its_value(value):
     assert same(read(json.dumps(json.dumps(value)), lossy=False).value, value)
 
 
-flat_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+flat_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "a:b", "北"]), flat_values), max_size=4), st.booleans())
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "a:b", "北"]), flat_values), max_size=4
+    ),
+    st.booleans(),
+)
 def test_a_short_flat_object_is_read_as_carefully_as_any_other(members, ascii_only):
-    written = ", ".join(f"{json.dumps(n, ensure_ascii=ascii_only)}: {json.dumps(v)}" for n, v in members)
-    short, long = f"{{{written}}}", f"{{{written}}}{' ' * 1000}"  # white space around it changes nothing but the reader
+    written = ", ".join(
+        f"{json.dumps(n, ensure_ascii=ascii_only)}: {json.dumps(v)}" for n, v in members
+    )
+    # white space around it changes nothing but the reader
+    short, long = f"{{{written}}}", f"{{{written}}}{' ' * 1000}"
     assert _read(short) == _read(long)
 
 

@@ -33,7 +33,16 @@ def test_known_wrappings_are_taken_off(raw, meant):
 
 @pytest.mark.parametrize(
     "raw",
-    ["functions", "", "tool:execute_terminal", "write_file", "Get_Weather", "getweather", "x get_weather", "info.get"],
+    [
+        "functions",
+        "",
+        "tool:execute_terminal",
+        "write_file",
+        "Get_Weather",
+        "getweather",
+        "x get_weather",
+        "info.get",
+    ],
 )
 def test_a_name_that_is_merely_like_a_known_one_is_not_resolved(raw):
     assert resolve_name(raw, KNOWN) is None
@@ -71,8 +80,11 @@ def test_of_very_many_names_few_are_compared_and_the_nearest_is_among_them(monke
 
     monkeypatch.setattr(nearness, "SequenceMatcher", Counting)
     many = [f"orders/2026/report-{number:05}.md" for number in range(20_000)]
-    assert nearest("orders/2026/reprot-17043.md", many)[0] == "orders/2026/report-17043.md"
-    assert 0 < len(compared) <= nearness.MOST_SCORED + 1  # difflib itself sets an empty text first
+    assert (
+        nearest("orders/2026/reprot-17043.md", many)[0] == "orders/2026/report-17043.md"
+    )
+    # difflib itself sets an empty text first
+    assert 0 < len(compared) <= nearness.MOST_SCORED + 1
 
 
 def test_a_name_of_a_megabyte_is_compared_by_its_beginning():
@@ -85,7 +97,9 @@ def test_what_is_resolved_is_known_and_what_is_near_too(raw, names):
     assert set(nearest(raw, names)) <= set(names)
 
 
-@pytest.mark.skipif(not (CORPUS / "malformed/tool_names.jsonl").exists(), reason="the corpus is absent")
+@pytest.mark.skipif(
+    not (CORPUS / "malformed/tool_names.jsonl").exists(), reason="the corpus is absent"
+)
 def test_the_damaged_names_of_the_corpus_are_resolved_or_refused():
     for row in rows("malformed/tool_names.jsonl"):
         assert resolve_name(row["raw_name"], row["tools"]) == row["intended"], row["id"]

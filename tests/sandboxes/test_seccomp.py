@@ -10,12 +10,15 @@ import pytest
 from handrail.sandboxes.seccomp import MACHINES, filter_for
 
 ALLOW, ERROR = 0x7FFF_0000, 0x0005_0000
-ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}  # AUDIT_ARCH_* of linux/audit.h
+# AUDIT_ARCH_* of linux/audit.h
+ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 both = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 
 
-def judged(machine: str, number: int, *arguments: int, architecture: int | None = None) -> str | int:
+def judged(
+    machine: str, number: int, *arguments: int, architecture: int | None = None
+) -> str | int:
     """Return "allowed", or the error number with which the filter refuses a call."""
     architecture = ARCHITECTURES[machine] if architecture is None else architecture
     six = [*arguments, 0, 0, 0, 0, 0, 0][:6]
@@ -40,7 +43,9 @@ def judged(machine: str, number: int, *arguments: int, architecture: int | None 
     ("x86_64", 101), ("x86_64", 250), ("x86_64", 323), ("x86_64", 321), ("x86_64", 165), ("x86_64", 310),
     ("aarch64", 117), ("aarch64", 219), ("aarch64", 282), ("aarch64", 280), ("aarch64", 40), ("aarch64", 270),
 ])  # fmt: skip
-def test_ptrace_keyctl_userfaultfd_bpf_mount_and_process_vm_readv_are_refused(machine, number):
+def test_ptrace_keyctl_userfaultfd_bpf_mount_and_process_vm_readv_are_refused(
+    machine, number
+):
     assert judged(machine, number) == EPERM
 
 
@@ -52,8 +57,10 @@ def test_io_uring_and_clone3_are_as_if_the_kernel_had_none(machine, number):
 
 @both
 @pytest.mark.parametrize(("family", "verdict"), [
-    (1, "allowed"), (2, "allowed"), (10, "allowed"), (16, "allowed"),   # local, IP, IPv6, netlink
-    (17, EAFNOSUPPORT), (38, EAFNOSUPPORT), (40, EAFNOSUPPORT), (44, EAFNOSUPPORT),  # packet, ciphers, vsock, XDP
+    # local, IP, IPv6, netlink
+    (1, "allowed"), (2, "allowed"), (10, "allowed"), (16, "allowed"),
+    # packet, ciphers, vsock, XDP
+    (17, EAFNOSUPPORT), (38, EAFNOSUPPORT), (40, EAFNOSUPPORT), (44, EAFNOSUPPORT),
 ])  # fmt: skip
 def test_sockets_are_local_ip_or_netlink(machine, family, verdict):
     assert judged(machine, MACHINES[machine].socket, family) == verdict
@@ -73,17 +80,23 @@ def test_a_process_begins_others_and_no_namespace(machine, flags, verdict):
 
 
 @both
-@pytest.mark.parametrize(("flags", "verdict"), [(0x400, "allowed"), (0x1000_0000, EPERM), (0x80, EPERM)])
+@pytest.mark.parametrize(
+    ("flags", "verdict"), [(0x400, "allowed"), (0x1000_0000, EPERM), (0x80, EPERM)]
+)
 def test_unshare_makes_no_namespace(machine, flags, verdict):
     assert judged(machine, MACHINES[machine].unshare, flags) == verdict
 
 
 @both
 @pytest.mark.parametrize(("level", "option", "verdict"), [
-    (1, 7, 0), (1, 8, 0), (1, 33, 0),                    # the size of a buffer: "done", and nothing was
-    (1, 2, "allowed"), (6, 1, "allowed"), (6, 8, "allowed"),  # SO_REUSEADDR, TCP_NODELAY; 8 of TCP is another one
+    # the size of a buffer: "done", and nothing was
+    (1, 7, 0), (1, 8, 0), (1, 33, 0),
+    # SO_REUSEADDR, TCP_NODELAY; 8 of TCP is another one
+    (1, 2, "allowed"), (6, 1, "allowed"), (6, 8, "allowed"),
 ])  # fmt: skip
-def test_the_size_of_a_socket_s_buffer_passes_for_set_and_stays(machine, level, option, verdict):
+def test_the_size_of_a_socket_s_buffer_passes_for_set_and_stays(
+    machine, level, option, verdict
+):
     assert judged(machine, MACHINES[machine].setsockopt, 3, level, option) == verdict
 
 
@@ -98,7 +111,8 @@ def test_calls_of_x32_are_refused_whatever_they_are():
 
 @both
 def test_reading_and_writing_pass(machine):
-    numbers = {"x86_64": (0, 1, 257, 59), "aarch64": (63, 64, 56, 221)}[machine]  # read, write, openat, execve
+    # read, write, openat, execve
+    numbers = {"x86_64": (0, 1, 257, 59), "aarch64": (63, 64, 56, 221)}[machine]
     assert {judged(machine, number) for number in numbers} == {"allowed"}
 
 

@@ -91,7 +91,9 @@ def test_a_google_docstring_is_taken_apart():
 
 def test_prose_below_a_section_joins_the_description():
     description = read_docstring(GOOGLE).description
-    assert description.startswith("Get the current weather of a city. Use it for today only.")
+    assert description.startswith(
+        "Get the current weather of a city. Use it for today only."
+    )
     assert "nearest station" in description
     assert description.endswith("Note:\n    Not for forecasts.")
 
@@ -115,7 +117,10 @@ def test_chinese_headings_and_full_width_colons_are_read():
     docs = read_docstring(CHINESE)
     assert docs.summary == "查询城市的当前天气。"
     assert docs.description == "查询城市的当前天气。只用于今天。"
-    assert docs.parameters == {"city": "城市名，例如“北京”", "unit": "温度单位，默认：celsius"}
+    assert docs.parameters == {
+        "city": "城市名，例如“北京”",
+        "unit": "温度单位，默认：celsius",
+    }
     assert docs.returns == "温度和天气"
     assert docs.raises == {"LookupError": "没有这个城市"}
     assert docs.examples == ('get_weather("北京")',)
@@ -123,16 +128,33 @@ def test_chinese_headings_and_full_width_colons_are_read():
 
 def test_chinese_headings_are_read_in_numpy_style():
     docs = read_docstring(CHINESE_NUMPY)
-    assert (docs.description, docs.parameters, docs.returns) == ("两数相加。", {"a": "第一个数"}, "和")
+    assert (docs.description, docs.parameters, docs.returns) == (
+        "两数相加。",
+        {"a": "第一个数"},
+        "和",
+    )
 
 
-@pytest.mark.parametrize("heading", ["参数：", "参数:", "参数", "输入参数：", "参数说明："])
 @pytest.mark.parametrize(
-    "item", ["city：城市名", "city: 城市名", "- city：城市名", "`city`：城市名", "  city（str）：城市名"]
+    "heading", ["参数：", "参数:", "参数", "输入参数：", "参数说明："]
+)
+@pytest.mark.parametrize(
+    "item",
+    [
+        "city：城市名",
+        "city: 城市名",
+        "- city：城市名",
+        "`city`：城市名",
+        "  city（str）：城市名",
+    ],
 )
 def test_items_are_read_however_they_are_marked(heading, item):
     colon = heading.endswith((":", "："))
-    docs = read_docstring(f"查询。\n\n{heading}\n{item}\n" if colon else f"查询。\n\n{heading}：\n{item}\n")
+    docs = read_docstring(
+        f"查询。\n\n{heading}\n{item}\n"
+        if colon
+        else f"查询。\n\n{heading}：\n{item}\n"
+    )
     assert docs.parameters == {"city": "城市名"}
     assert docs.description == "查询。"
 
@@ -146,7 +168,8 @@ def test_what_is_returned_may_stand_on_the_line_of_its_heading(said):
     ("text", "summary"),
     [
         ("Get it. Then go.", "Get it."),
-        ("Cut at 0.5 seconds. Then go.", "Cut at 0.5 seconds."),  # a point within a number ends nothing
+        # a point within a number ends nothing
+        ("Cut at 0.5 seconds. Then go.", "Cut at 0.5 seconds."),
         ("Takes a city, e.g. Paris. Then goes.", "Takes a city, e.g. Paris."),
         ("取得天气。然后返回。", "取得天气。"),
         ("No full stop\n\nMore.", "No full stop"),
@@ -158,30 +181,64 @@ def test_the_summary_is_the_first_sentence(text, summary):
     assert read_docstring(text).summary == summary
 
 
-@pytest.mark.parametrize("text", ["Just text.", "Ends with :rocket: here", "See https://example.org/a:b", "a: b\nc: d"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Just text.",
+        "Ends with :rocket: here",
+        "See https://example.org/a:b",
+        "a: b\nc: d",
+    ],
+)
 def test_a_docstring_without_sections_is_all_description(text):
-    assert read_docstring(text) == Docs(summary=read_docstring(text).summary, description=text)
+    assert read_docstring(text) == Docs(
+        summary=read_docstring(text).summary, description=text
+    )
 
 
 def test_a_line_after_a_blank_one_ends_a_section_that_is_not_indented():
     docs = read_docstring("查询。\n\n参数：\ncity：城市名\n\n注意：只用于今天。")
-    assert (docs.parameters, docs.description) == ({"city": "城市名"}, "查询。\n\n注意：只用于今天。")
+    assert (docs.parameters, docs.description) == (
+        {"city": "城市名"},
+        "查询。\n\n注意：只用于今天。",
+    )
 
 
 def test_a_broken_section_is_kept_as_description():
-    assert read_docstring("Do it.\n\nArgs:\nthis is no item").description == "Do it.\n\nthis is no item"
+    assert (
+        read_docstring("Do it.\n\nArgs:\nthis is no item").description
+        == "Do it.\n\nthis is no item"
+    )
 
 
 @given(
     st.lists(
-        st.sampled_from(["Args:", "参数：", "x: y", "  x：y", "  more", "", "Returns:", "text.", "Note:"]),
+        st.sampled_from(
+            [
+                "Args:",
+                "参数：",
+                "x: y",
+                "  x：y",
+                "  more",
+                "",
+                "Returns:",
+                "text.",
+                "Note:",
+            ]
+        ),
         unique=True,
     )
 )
 def test_no_prose_is_lost_among_sections(lines):
     docs = read_docstring("\n".join(lines))
     everything = " ".join(
-        [docs.description, docs.returns, *docs.parameters.values(), *docs.raises.values(), *docs.examples]
+        [
+            docs.description,
+            docs.returns,
+            *docs.parameters.values(),
+            *docs.raises.values(),
+            *docs.examples,
+        ]
     )
     assert "text." in everything or "text." not in lines
 

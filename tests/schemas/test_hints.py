@@ -109,9 +109,23 @@ def test_the_schema_is_what_a_person_would_write():
         "type": "object",
         "properties": {
             "city": {"type": "string", "description": 'City name such as "Paris".'},
-            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"},
-            "days": {"type": "integer", "description": "How many days.", "maximum": 14, "minimum": 1, "default": 3},
-            "since": {"type": ["string", "null"], "format": "date-time", "default": None},
+            "unit": {
+                "type": "string",
+                "enum": ["celsius", "fahrenheit"],
+                "default": "celsius",
+            },
+            "days": {
+                "type": "integer",
+                "description": "How many days.",
+                "maximum": 14,
+                "minimum": 1,
+                "default": 3,
+            },
+            "since": {
+                "type": ["string", "null"],
+                "format": "date-time",
+                "default": None,
+            },
         },
         "required": ["city"],
         "additionalProperties": False,
@@ -127,21 +141,34 @@ def test_the_schema_is_what_a_person_would_write():
         (Literal["a"], {"type": "string", "const": "a"}),
         (Colour, {"type": "string", "enum": ["red", "blue"]}),
         (Optional[int], {"type": ["integer", "null"]}),  # noqa: UP045 - the older spelling is in use
-        (Literal["a", "b"] | None, {"type": ["string", "null"], "enum": ["a", "b", None]}),
+        (
+            Literal["a", "b"] | None,
+            {"type": ["string", "null"], "enum": ["a", "b", None]},
+        ),
         (Union[int, str], {"type": ["integer", "string"]}),  # noqa: UP007
-        (int | float, {"anyOf": [{"type": "integer"}, {"type": "number"}]}),  # two types of one value stay apart
+        # two types of one value stay apart
+        (int | float, {"anyOf": [{"type": "integer"}, {"type": "number"}]}),
         (list[int], {"type": "array", "items": {"type": "integer"}}),
         (set[str], {"type": "array", "uniqueItems": True, "items": {"type": "string"}}),
-        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (
+            dict[str, int],
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+        ),
         (
             tuple[int, str],
-            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
         ),
         (dt.datetime, {"type": "string", "format": "date-time"}),
         (dt.date, {"type": "string", "format": "date"}),
         (dt.timedelta, {"type": "string", "format": "duration"}),
         (uuid.UUID, {"type": "string", "format": "uuid"}),
-        (decimal.Decimal, {"type": ["number", "string"]}),  # as text it keeps its digits
+        # as text it keeps its digits
+        (decimal.Decimal, {"type": ["number", "string"]}),
         (bytes, {"type": "string", "format": "binary"}),
         (Path, {"type": "string", "format": "path"}),
         (
@@ -160,7 +187,10 @@ def test_the_schema_is_what_a_person_would_write():
             Point,
             {
                 "type": "object",
-                "properties": {"x": {"type": "number"}, "y": {"type": "number", "default": 0.0}},
+                "properties": {
+                    "x": {"type": "number"},
+                    "y": {"type": "number", "default": 0.0},
+                },
                 "required": ["x"],
                 "additionalProperties": False,
             },
@@ -169,7 +199,10 @@ def test_the_schema_is_what_a_person_would_write():
             Options,
             {
                 "type": "object",
-                "properties": {"depth": {"type": "integer"}, "title": {"type": "string"}},
+                "properties": {
+                    "depth": {"type": "integer"},
+                    "title": {"type": "string"},
+                },
                 "required": ["depth"],
                 "additionalProperties": False,
             },
@@ -209,18 +242,26 @@ def test_a_text_of_field_comes_before_the_docstring():
         """
 
     properties = schema_of(fn, read_docstring(fn.__doc__))["properties"]
-    assert [properties[name]["description"] for name in "ab"] == ["By Field.", "By docstring."]
+    assert [properties[name]["description"] for name in "ab"] == [
+        "By Field.",
+        "By docstring.",
+    ]
 
 
 def test_a_null_default_is_not_told_where_null_is_not_allowed():
     assert property_of(int, None) == {"type": "integer"}
-    assert property_of(int | None, None) == {"type": ["integer", "null"], "default": None}
+    assert property_of(int | None, None) == {
+        "type": ["integer", "null"],
+        "default": None,
+    }
 
 
 def test_hidden_parameters_are_in_no_schema():
     def fn(tenant: Annotated[str, "hidden"], city: str) -> None: ...
 
-    signature = describe_function(fn, NO_DOCS, lambda hint: "hidden" in getattr(hint, "__metadata__", ()))
+    signature = describe_function(
+        fn, NO_DOCS, lambda hint: "hidden" in getattr(hint, "__metadata__", ())
+    )
     assert list(signature.schema["properties"]) == ["city"]
     assert (signature.names, list(signature.hidden)) == (("city",), ["tenant"])
 
@@ -228,7 +269,11 @@ def test_hidden_parameters_are_in_no_schema():
 def test_a_function_without_parameters_takes_an_empty_object():
     def fn() -> None: ...
 
-    assert schema_of(fn) == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert schema_of(fn) == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
     assert describe_function(fn, NO_DOCS).bind({}) == {}
 
 
@@ -249,13 +294,20 @@ def test_a_model_that_names_itself_is_an_object_at_the_top():
 
     signature = describe_function(fn, NO_DOCS)
     assert signature.schema["type"] == "object"
-    assert signature.bind({"title": "a", "children": [{"title": "b"}]})["root"].children[0].title == "b"
+    assert (
+        signature.bind({"title": "a", "children": [{"title": "b"}]})["root"]
+        .children[0]
+        .title
+        == "b"
+    )
 
 
 def test_an_error_within_a_model_names_its_path():
     def fn(root: Node) -> None: ...
 
-    failure = describe_function(fn, NO_DOCS).bind({"title": "a", "children": [{"title": "b"}, {}]})
+    failure = describe_function(fn, NO_DOCS).bind(
+        {"title": "a", "children": [{"title": "b"}, {}]}
+    )
     assert isinstance(failure, Failure)
     assert failure.message == "`children[1].title` is required."
 
@@ -264,7 +316,14 @@ def test_an_error_within_a_model_names_its_path():
 
 
 def test_json_becomes_the_types_of_the_hints():
-    def fn(day: dt.date, colour: Colour, point: Point, where: Path, price: decimal.Decimal, data: bytes) -> None: ...
+    def fn(
+        day: dt.date,
+        colour: Colour,
+        point: Point,
+        where: Path,
+        price: decimal.Decimal,
+        data: bytes,
+    ) -> None: ...
 
     bound = describe_function(fn, NO_DOCS).bind(
         {
@@ -287,7 +346,10 @@ def test_json_becomes_the_types_of_the_hints():
 
 
 def test_defaults_are_filled_in_and_not_shared():
-    def fn(names: list[str] = [], limit: Annotated[int, Field(ge=1)] = Field(5, description="Most.")) -> None: ...  # noqa: B006
+    def fn(
+        names: list[str] = [],
+        limit: Annotated[int, Field(ge=1)] = Field(5, description="Most."),
+    ) -> None: ...  # noqa: B006
 
     signature = describe_function(fn, NO_DOCS)
     first = signature.bind({})
@@ -304,27 +366,44 @@ def test_an_alias_is_what_the_model_sees_and_the_name_what_the_function_gets():
         """
 
     signature = describe_function(fn, read_docstring(fn.__doc__))
-    assert signature.schema["properties"]["from"] == {"type": "string", "description": "The sender."}
+    assert signature.schema["properties"]["from"] == {
+        "type": "string",
+        "description": "The sender.",
+    }
     assert signature.bind({"from": "a", "to": "b"}) == {"from_": "a", "to": "b"}
 
 
 def test_a_model_in_strict_mode_reads_dates_from_text():
     def fn(stock: Stock, note: str = "") -> None: ...
 
-    bound = describe_function(fn, NO_DOCS).bind({"stock": {"amount": 1, "day": "2026-11-21"}})
+    bound = describe_function(fn, NO_DOCS).bind(
+        {"stock": {"amount": 1, "day": "2026-11-21"}}
+    )
     assert bound["stock"].day == dt.date(2026, 11, 21)
 
 
 def test_what_only_python_knows_is_told_with_its_path():
-    def fn(stock: Stock, when: dt.datetime, shape: Annotated[Circle | Square, Field(discriminator="kind")]) -> None: ...
+    def fn(
+        stock: Stock,
+        when: dt.datetime,
+        shape: Annotated[Circle | Square, Field(discriminator="kind")],
+    ) -> None: ...
 
     failure = describe_function(fn, NO_DOCS).bind(
-        {"stock": {"amount": 9, "day": "2026-11-21"}, "when": "2026-13-01", "shape": {"kind": "circle", "radius": "x"}}
+        {
+            "stock": {"amount": 9, "day": "2026-11-21"},
+            "when": "2026-13-01",
+            "shape": {"kind": "circle", "radius": "x"},
+        }
     )
     assert isinstance(failure, Failure)
     assert "`stock.amount` was refused: there are only 5 in stock." in failure.message
     assert "`when` must be a valid datetime" in failure.message
-    assert [fault["field"] for fault in failure.details] == ["stock.amount", "when", "shape.radius"]
+    assert [fault["field"] for fault in failure.details] == [
+        "stock.amount",
+        "when",
+        "shape.radius",
+    ]
 
 
 def test_an_explicit_null_is_taken_only_where_it_is_allowed():
@@ -338,7 +417,20 @@ def test_an_explicit_null_is_taken_only_where_it_is_allowed():
 HINTS = st.recursive(
     st.sampled_from([type(None), Literal["a", 1], Circle | Square])
     | st.sampled_from(
-        [int, str, bool, float, dt.date, dt.timedelta, uuid.UUID, decimal.Decimal, Colour, Point, Range, Node]
+        [
+            int,
+            str,
+            bool,
+            float,
+            dt.date,
+            dt.timedelta,
+            uuid.UUID,
+            decimal.Decimal,
+            Colour,
+            Point,
+            Range,
+            Node,
+        ]
     ),
     lambda inner: st.one_of(
         inner.map(lambda hint: list[hint]),
@@ -355,7 +447,10 @@ st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(Point, st.builds(Point, NUMBERS, NUMBERS))
 st.register_type_strategy(decimal.Decimal, st.decimals(-1000, 1000, places=2))
 st.register_type_strategy(
-    Node, st.builds(Node, title=TEXTS, children=st.lists(st.builds(Node, title=TEXTS), max_size=2))
+    Node,
+    st.builds(
+        Node, title=TEXTS, children=st.lists(st.builds(Node, title=TEXTS), max_size=2)
+    ),
 )
 
 
@@ -392,13 +487,19 @@ def no_model(city: str, item: Item): ...
 @pytest.mark.parametrize(
     ("fn", "said"),
     [
-        (without_hint, "parameter `when` has no type hint. Add one (`when: str`), or mark it as injected"),
+        (
+            without_hint,
+            "parameter `when` has no type hint. Add one (`when: str`), or mark it as injected",
+        ),
         (any_number, "`*names`"),
         (any_names, "`**names`"),
         (by_position, "`city` is positional-only"),
         (unresolved, "`when`, 'Tomorrow', cannot be resolved"),
         (no_json, "`then` has no JSON form"),
-        (no_model, "Item'>). Use a dataclass, a pydantic model or another type that JSON can hold"),
+        (
+            no_model,
+            "Item'>). Use a dataclass, a pydantic model or another type that JSON can hold",
+        ),
     ],
 )
 def test_a_parameter_that_cannot_be_described_is_named(fn, said):
@@ -411,7 +512,10 @@ def test_a_parameter_that_cannot_be_described_is_named(fn, said):
 def test_a_missing_hint_is_found_without_resolving_any():
     with pytest.raises(ToolDefinitionError, match="`when` has no type hint"):
         check_parameters(without_hint)
-    assert [parameter.name for parameter in check_parameters(unresolved)] == ["city", "when"]
+    assert [parameter.name for parameter in check_parameters(unresolved)] == [
+        "city",
+        "when",
+    ]
 
 
 def test_methods_instances_partials_and_wrappers_are_functions():
@@ -455,44 +559,85 @@ def test_a_type_of_another_language_is_translated(foreign, own):
 
 @pytest.mark.parametrize("name", ["any", "", "unknown"])
 def test_any_type_is_none(name):
-    assert import_schema({"properties": {"a": {"type": name}}}) == {"type": "object", "properties": {"a": {}}}
+    assert import_schema({"properties": {"a": {"type": name}}}) == {
+        "type": "object",
+        "properties": {"a": {}},
+    }
 
 
 def test_a_property_called_like_a_keyword_survives():
-    properties = {"type": {"type": "string"}, "properties": {"type": "number"}, "$ref": {"type": "string"}}
-    assert import_schema({"type": "object", "properties": properties})["properties"] == properties
+    properties = {
+        "type": {"type": "string"},
+        "properties": {"type": "number"},
+        "$ref": {"type": "string"},
+    }
+    assert (
+        import_schema({"type": "object", "properties": properties})["properties"]
+        == properties
+    )
 
 
 def test_data_is_not_looked_into():
-    schema = {"type": "object", "properties": {"a": {"default": {"type": "dict"}, "enum": [{"type": "float"}, None]}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"default": {"type": "dict"}, "enum": [{"type": "float"}, None]}
+        },
+    }
     assert import_schema(schema) == schema
 
 
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
-        ({"type": "string", "enum": None, "examples": None, "items": None}, {"type": "string"}),
+        (
+            {"type": "string", "enum": None, "examples": None, "items": None},
+            {"type": "string"},
+        ),
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
-        ({"type": "string", "enum": ["a"], "nullable": True}, {"type": ["string", "null"], "enum": ["a", None]}),
-        ({"type": "integer", "minimum": 0, "exclusiveMinimum": True}, {"type": "integer", "exclusiveMinimum": 0}),
-        ({"type": "integer", "minimum": 0, "exclusiveMinimum": False}, {"type": "integer", "minimum": 0}),
+        (
+            {"type": "string", "enum": ["a"], "nullable": True},
+            {"type": ["string", "null"], "enum": ["a", None]},
+        ),
+        (
+            {"type": "integer", "minimum": 0, "exclusiveMinimum": True},
+            {"type": "integer", "exclusiveMinimum": 0},
+        ),
+        (
+            {"type": "integer", "minimum": 0, "exclusiveMinimum": False},
+            {"type": "integer", "minimum": 0},
+        ),
         (
             {"type": "array", "items": [{"type": "int"}], "additionalItems": False},
             {"type": "array", "prefixItems": [{"type": "integer"}], "items": False},
         ),
         (
             {"type": "object", "dependencies": {"a": ["b"], "c": {"required": ["d"]}}},
-            {"type": "object", "dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"required": ["d"]}}},
+            {
+                "type": "object",
+                "dependentRequired": {"a": ["b"]},
+                "dependentSchemas": {"c": {"required": ["d"]}},
+            },
         ),
         (
-            {"type": "object", "properties": {"x": {"type": "string", "required": True}}},
-            {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]},
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string", "required": True}},
+            },
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "required": ["x"],
+            },
         ),
         ({"type": "string", "description": None, "items": None}, {"type": "string"}),
     ],
 )
 def test_an_older_form_is_written_in_the_newer(older, newer):
-    assert import_schema({"type": "object", "properties": {"p": older}})["properties"]["p"] == newer
+    assert (
+        import_schema({"type": "object", "properties": {"p": older}})["properties"]["p"]
+        == newer
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
@@ -519,10 +664,17 @@ def nested(depth):
 def laughing(times, by="#/$defs/{}", name="$anchor"):
     """Thirty definitions that each ask twice for the next: 2^30 schemas for one value."""
     definitions = {
-        f"d{i}": {name: f"d{i}", "allOf": [{"$ref": by.format(f"d{i + 1}")}] * 2 if i < times else [{}]}
+        f"d{i}": {
+            name: f"d{i}",
+            "allOf": [{"$ref": by.format(f"d{i + 1}")}] * 2 if i < times else [{}],
+        }
         for i in range(times + 1)
     }
-    return {"type": "object", "allOf": [{"$ref": by.format("d0")}], "$defs": definitions}
+    return {
+        "type": "object",
+        "allOf": [{"$ref": by.format("d0")}],
+        "$defs": definitions,
+    }
 
 
 @pytest.mark.parametrize(
@@ -530,14 +682,23 @@ def laughing(times, by="#/$defs/{}", name="$anchor"):
     [
         (nested(MOST_DEPTH), "nested deeper than 64 levels"),
         (nested(5000), "nested deeper than 64 levels"),
-        ({"properties": {str(i): {} for i in range(MOST_SUBSCHEMAS)}}, "more than 10,000 subschemas"),
+        (
+            {"properties": {str(i): {} for i in range(MOST_SUBSCHEMAS)}},
+            "more than 10,000 subschemas",
+        ),
         ({"description": "x" * MOST_BYTES}, "bytes, and at most 262,144"),
         (laughing(30), "expand to more than 1,000"),
         (laughing(30, by="#/%24defs/{}"), "expand to more than 1,000"),
         (laughing(30, by="#{}"), "expand to more than 1,000"),
         (laughing(30, by="{}", name="$id"), "expand to more than 1,000"),
-        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "leads back to itself"),
-        ({"properties": {"a": {"$ref": "https://example.org/a.json"}}}, "nothing is fetched"),
+        (
+            {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}},
+            "leads back to itself",
+        ),
+        (
+            {"properties": {"a": {"$ref": "https://example.org/a.json"}}},
+            "nothing is fetched",
+        ),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "nothing is fetched"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "leads out of it"),
         ({"properties": {"a": {"type": "wizard"}}}, 'its type "wizard" is not known'),
@@ -545,7 +706,10 @@ def laughing(times, by="#/$defs/{}", name="$anchor"):
         ({"properties": {"a": "string"}}, '"string" stands where a schema is expected'),
         ({"properties": {"a": {"pattern": "("}}}, "at properties/a/pattern"),
         ({"properties": {"a": {"maximum": "3"}}}, "at properties/a/maximum"),
-        ({"type": "array"}, "a tool takes an object of named arguments, and this describes array"),
+        (
+            {"type": "array"},
+            "a tool takes an object of named arguments, and this describes array",
+        ),
         ({"default": object()}, "it is no JSON"),
     ],
 )
@@ -558,7 +722,10 @@ def test_a_schema_that_cannot_be_used_is_refused_with_its_reason(schema, reason)
 
 
 def test_recursion_into_the_value_is_no_endless_expansion():
-    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}}
+    tree = {
+        "type": "object",
+        "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},
+    }
     assert import_schema(tree) == tree
 
 
@@ -591,6 +758,8 @@ def test_recursion_into_the_value_is_no_endless_expansion():
 )
 def test_whatever_comes_from_outside_is_imported_or_refused(schema):
     try:
-        import_schema({"properties": schema} if not isinstance(schema, dict) else schema)
+        import_schema(
+            {"properties": schema} if not isinstance(schema, dict) else schema
+        )
     except ToolDefinitionError as error:
         assert str(error)

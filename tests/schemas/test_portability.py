@@ -50,7 +50,11 @@ def test_openai_wants_every_property_and_null_for_the_optional_ones():
         "type": "object",
         "properties": {
             "city": {"type": "string"},
-            "unit": {"type": ["string", "null"], "enum": ["c", "f", None], "description": 'Default "c".'},
+            "unit": {
+                "type": ["string", "null"],
+                "enum": ["c", "f", None],
+                "description": 'Default "c".',
+            },
             "at": {
                 "type": ["object", "null"],
                 "properties": {"x": {"type": ["number", "null"]}},
@@ -65,18 +69,28 @@ def test_openai_wants_every_property_and_null_for_the_optional_ones():
 
 def test_the_nulls_of_openai_mean_absent():
     schema = optional(
-        a={"type": "integer"}, b={"type": ["integer", "null"], "default": None}, c=optional(d={"type": "string"})
+        a={"type": "integer"},
+        b={"type": ["integer", "null"], "default": None},
+        c=optional(d={"type": "string"}),
     )
-    assert from_openai_strict(schema, {"a": None, "b": None, "c": {"d": None}}) == {"b": None, "c": {}}
+    assert from_openai_strict(schema, {"a": None, "b": None, "c": {"d": None}}) == {
+        "b": None,
+        "c": {},
+    }
 
 
 def test_the_nulls_of_openai_are_taken_out_of_the_branch_that_was_meant():
     branches = [
-        {**tool(kind={"const": kind}), "properties": {"kind": {"const": kind}, name: {"type": "integer"}}}
+        {
+            **tool(kind={"const": kind}),
+            "properties": {"kind": {"const": kind}, name: {"type": "integer"}},
+        }
         for kind, name in ("ax", "by")
     ]
     schema = tool(a={"oneOf": branches})
-    assert from_openai_strict(schema, {"a": {"kind": "b", "y": None}}) == {"a": {"kind": "b"}}
+    assert from_openai_strict(schema, {"a": {"kind": "b", "y": None}}) == {
+        "a": {"kind": "b"}
+    }
 
 
 def test_absent_and_null_that_differ_are_not_portable_to_openai():
@@ -84,9 +98,9 @@ def test_absent_and_null_that_differ_are_not_portable_to_openai():
     assert cleared == NotPortable(
         "OpenAI's strict mode cannot hold `a`: it may be absent or null, and strict mode has only null."
     )
-    assert parameter(for_openai_strict, {"type": ["string", "null"], "default": None}, required=False) == {
-        "type": ["string", "null"]
-    }
+    assert parameter(
+        for_openai_strict, {"type": ["string", "null"], "default": None}, required=False
+    ) == {"type": ["string", "null"]}
 
 
 def test_a_description_beside_a_reference_goes_around_it():
@@ -95,12 +109,18 @@ def test_a_description_beside_a_reference_goes_around_it():
         "definitions": {"P": tool(x={"type": "number"})},
     }
     strict = for_openai_strict(schema)
-    assert strict["properties"]["a"] == {"anyOf": [{"$ref": "#/$defs/P"}], "description": "Where."}
+    assert strict["properties"]["a"] == {
+        "anyOf": [{"$ref": "#/$defs/P"}],
+        "description": "Where.",
+    }
     assert list(strict["$defs"]) == ["P"]
 
 
 def test_recursion_is_portable_to_openai_only():
-    tree = {**tool(root={"$ref": "#/$defs/N"}), "$defs": {"N": optional(left={"$ref": "#/$defs/N"})}}
+    tree = {
+        **tool(root={"$ref": "#/$defs/N"}),
+        "$defs": {"N": optional(left={"$ref": "#/$defs/N"})},
+    }
     assert for_openai_strict(tree)["$defs"]["N"]["properties"]["left"] == {
         "anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]
     }
@@ -111,9 +131,20 @@ def test_recursion_is_portable_to_openai_only():
 @pytest.mark.parametrize(
     ("schema", "what"),
     [
-        (tool(**{f"p{i}": {"type": "string"} for i in range(5001)}), "5,001 properties"),
-        (tool(a={"type": "string", "enum": [str(i) for i in range(1001)]}), "1,001 values in enums"),
-        (tool(a={"type": "string", "enum": ["x" * 100 + str(i) for i in range(251)]}), "characters in one enum"),
+        (
+            tool(**{f"p{i}": {"type": "string"} for i in range(5001)}),
+            "5,001 properties",
+        ),
+        (
+            tool(a={"type": "string", "enum": [str(i) for i in range(1001)]}),
+            "1,001 values in enums",
+        ),
+        (
+            tool(
+                a={"type": "string", "enum": ["x" * 100 + str(i) for i in range(251)]}
+            ),
+            "characters in one enum",
+        ),
     ],
 )
 def test_the_limits_of_openai_are_told(schema, what):
@@ -127,8 +158,18 @@ def test_anthropic_keeps_optional_properties_and_tells_bounds():
     schema = {
         "type": "object",
         "properties": {
-            "n": {"type": "integer", "minimum": 1, "maximum": 9, "description": "How many."},
-            "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 3},
+            "n": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 9,
+                "description": "How many.",
+            },
+            "tags": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 3,
+            },
             "note": {"type": ["string", "null"], "default": None},
         },
         "required": ["n"],
@@ -136,8 +177,16 @@ def test_anthropic_keeps_optional_properties_and_tells_bounds():
     assert for_anthropic_strict(schema) == {
         "type": "object",
         "properties": {
-            "n": {"type": "integer", "description": "How many. (at least 1; at most 9)"},
-            "tags": {"type": "array", "minItems": 1, "items": {"type": "string"}, "description": "At most 3 items."},
+            "n": {
+                "type": "integer",
+                "description": "How many. (at least 1; at most 9)",
+            },
+            "tags": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "string"},
+                "description": "At most 3 items.",
+            },
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
         },
         "required": ["n"],
@@ -155,13 +204,30 @@ def test_anthropic_keeps_optional_properties_and_tells_bounds():
         ({"const": "x"}, {"type": "string", "enum": ["x"]}),
         ({"type": "integer", "enum": [1, 2]}, {"type": "string", "enum": ["1", "2"]}),
         ({"enum": ["a", None]}, {"type": "string", "enum": ["a"], "nullable": True}),
-        ({"type": ["integer", "string"]}, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
-        ({"type": "integer", "exclusiveMinimum": 0}, {"type": "integer", "minimum": 1}),
-        ({"type": "number", "exclusiveMinimum": 0}, {"type": "number", "description": "More than 0."}),
-        ({"type": "string", "format": "uuid"}, {"type": "string", "description": 'Format "uuid".'}),
         (
-            {"anyOf": [optional(x={"type": "string"}), {"type": "null"}], "description": "D."},
-            {"type": "object", "properties": {"x": {"type": "string"}}, "nullable": True, "description": "D."},
+            {"type": ["integer", "string"]},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        ),
+        ({"type": "integer", "exclusiveMinimum": 0}, {"type": "integer", "minimum": 1}),
+        (
+            {"type": "number", "exclusiveMinimum": 0},
+            {"type": "number", "description": "More than 0."},
+        ),
+        (
+            {"type": "string", "format": "uuid"},
+            {"type": "string", "description": 'Format "uuid".'},
+        ),
+        (
+            {
+                "anyOf": [optional(x={"type": "string"}), {"type": "null"}],
+                "description": "D.",
+            },
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "nullable": True,
+                "description": "D.",
+            },
         ),
     ],
 )
@@ -174,16 +240,30 @@ def test_references_are_put_in_place_for_gemini():
         **tool(a={"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]}),
         "$defs": {"P": tool(x={"type": "number"})},
     }
-    assert for_gemini(schema)["properties"]["a"] == {**tool(x={"type": "number"}), "nullable": True}
+    assert for_gemini(schema)["properties"]["a"] == {
+        **tool(x={"type": "number"}),
+        "nullable": True,
+    }
     assert "$defs" not in for_gemini(schema)
 
 
 def test_values_of_enums_come_back_from_gemini_with_their_types():
-    schema = tool(a={"enum": [1, 2]}, b={"type": "array", "items": {"enum": [True, "x"]}}, c={"type": "string"})
-    assert from_gemini(schema, {"a": "2", "b": ["true", "x"], "c": "1"}) == {"a": 2, "b": [True, "x"], "c": "1"}
+    schema = tool(
+        a={"enum": [1, 2]},
+        b={"type": "array", "items": {"enum": [True, "x"]}},
+        c={"type": "string"},
+    )
+    assert from_gemini(schema, {"a": "2", "b": ["true", "x"], "c": "1"}) == {
+        "a": 2,
+        "b": [True, "x"],
+        "c": "1",
+    }
 
 
-@pytest.mark.parametrize("schema", [{"enum": [1, "1"]}, {"enum": [""]}, {"anyOf": [{"const": 1}, {"type": "string"}]}])
+@pytest.mark.parametrize(
+    "schema",
+    [{"enum": [1, "1"]}, {"enum": [""]}, {"anyOf": [{"const": 1}, {"type": "string"}]}],
+)
 def test_values_that_would_be_confused_as_text_are_not_portable_to_gemini(schema):
     assert "told apart" in parameter(for_gemini, schema).reason
 
@@ -198,20 +278,45 @@ def test_values_that_would_be_confused_as_text_are_not_portable_to_gemini(schema
         ({}, "any value is allowed"),
         (True, "any value is allowed"),
         ({"type": "object"}, "names of any kind"),
-        ({"type": "object", "additionalProperties": {"type": "string"}}, "names of any kind"),
         (
-            {"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": True},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            "names of any kind",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "additionalProperties": True,
+            },
             "names of any kind",
         ),
         ({"type": "array"}, "any value is allowed"),
-        ({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}}, "it uses `prefixItems`"),
+        (
+            {
+                "type": "array",
+                "prefixItems": [{"type": "string"}],
+                "items": {"type": "string"},
+            },
+            "it uses `prefixItems`",
+        ),
         ({"type": "string", "not": {"const": "a"}}, "it uses `not`"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "not clearly apart"),
         (
-            {"type": "object", "properties": {"x": {"type": "string"}}, "anyOf": [{"required": ["x"]}]},
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "anyOf": [{"required": ["x"]}],
+            },
             "conditions beside",
         ),
-        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["y"]}, "not described"),
+        (
+            {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "required": ["y"],
+            },
+            "not described",
+        ),
     ],
 )
 def test_what_would_be_lost_is_named(convert, schema, reason):
@@ -223,7 +328,9 @@ def test_what_would_be_lost_is_named(convert, schema, reason):
 
 @pytest.mark.parametrize("convert", ALL)
 def test_alternatives_that_are_apart_are_any_of(convert):
-    branches = [tool(kind={"type": "string", "const": kind}) for kind in ("circle", "square")]
+    branches = [
+        tool(kind={"type": "string", "const": kind}) for kind in ("circle", "square")
+    ]
     assert len(parameter(convert, {"oneOf": branches})["anyOf"]) == 2
 
 
@@ -238,7 +345,9 @@ def test_a_reference_wrapped_in_all_of_is_a_reference(convert):
 
 @pytest.mark.parametrize("convert", ALL)
 def test_a_property_called_like_a_keyword_survives(convert):
-    schema = tool(title={"type": "string"}, default={"type": "string"}, oneOf={"type": "string"})
+    schema = tool(
+        title={"type": "string"}, default={"type": "string"}, oneOf={"type": "string"}
+    )
     assert list(convert(schema)["properties"]) == ["title", "default", "oneOf"]
 
 
@@ -261,15 +370,24 @@ SCHEMAS = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
         inner.map(lambda items: {"type": "array", "items": items}),
-        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(lambda p: optional(**p)),
-        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(lambda p: tool(**p)),
+        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(
+            lambda p: optional(**p)
+        ),
+        st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(
+            lambda p: tool(**p)
+        ),
         inner.map(lambda one: {"anyOf": [one, {"type": "null"}], "default": None}),
     ),
     max_leaves=4,
 )
 VALUES = st.recursive(
-    st.sampled_from([None, True, 0, 1, 2, 9, 1.5, "", "a", "b", "k", "1", "true", "long"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    st.sampled_from(
+        [None, True, 0, 1, 2, 9, 1.5, "", "a", "b", "k", "1", "true", "long"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
+    ),
     max_leaves=4,
 )
 
@@ -283,9 +401,15 @@ def instances(schema):
         return st.lists(instances(schema["items"]), max_size=2)
     if schema.get("type") == "object":
         needed = {
-            name: instances(part) for name, part in schema["properties"].items() if name in schema.get("required", ())
+            name: instances(part)
+            for name, part in schema["properties"].items()
+            if name in schema.get("required", ())
         }
-        others = {name: instances(part) for name, part in schema["properties"].items() if name not in needed}
+        others = {
+            name: instances(part)
+            for name, part in schema["properties"].items()
+            if name not in needed
+        }
         return st.fixed_dictionaries(needed, optional=others)
     return VALUES.filter(lambda value: not isinstance(value, dict | list))
 
@@ -303,8 +427,15 @@ def with_nulls(schema, value):
     body = meant(schema)
     if isinstance(value, dict):
         parts = body["properties"].items()
-        return {name: with_nulls(part, value[name]) if name in value else None for name, part in parts}
-    return [with_nulls(body["items"], part) for part in value] if isinstance(value, list) else value
+        return {
+            name: with_nulls(part, value[name]) if name in value else None
+            for name, part in parts
+        }
+    return (
+        [with_nulls(body["items"], part) for part in value]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def with_absent_nulls(schema, value):
@@ -313,15 +444,29 @@ def with_absent_nulls(schema, value):
     if isinstance(value, dict):
         parts = body["properties"].items()
         nulls = {name: None for name, part in parts if part.get("default", 0) is None}
-        return {**nulls, **{name: with_absent_nulls(part, value[name]) for name, part in parts if name in value}}
-    return [with_absent_nulls(body["items"], part) for part in value] if isinstance(value, list) else value
+        return {
+            **nulls,
+            **{
+                name: with_absent_nulls(part, value[name])
+                for name, part in parts
+                if name in value
+            },
+        }
+    return (
+        [with_absent_nulls(body["items"], part) for part in value]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def spelled(schema, value):
     """Write a value as Gemini has it: the values of enums as text."""
     body = meant(schema)
     if isinstance(value, dict):
-        return {name: spelled(body["properties"][name], part) for name, part in value.items()}
+        return {
+            name: spelled(body["properties"][name], part)
+            for name, part in value.items()
+        }
     if isinstance(value, list):
         return [spelled(body["items"], part) for part in value]
     return str(value) if "enum" in body and value is not None else value
@@ -339,7 +484,12 @@ def is_taken_by_gemini(schema, value):
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
-@given(data=st.data(), schema=st.dictionaries(st.sampled_from("abc"), SCHEMAS, min_size=1).map(lambda p: optional(**p)))
+@given(
+    data=st.data(),
+    schema=st.dictionaries(st.sampled_from("abc"), SCHEMAS, min_size=1).map(
+        lambda p: optional(**p)
+    ),
+)
 def test_what_a_model_may_send_it_can_still_say_and_it_comes_back(data, schema):
     value = data.draw(instances(schema))
     assume(compile_schema(schema).is_valid(value))
@@ -347,7 +497,9 @@ def test_what_a_model_may_send_it_can_still_say_and_it_comes_back(data, schema):
     openai, anthropic, gemini = (convert(schema) for convert in ALL)
     if not isinstance(openai, NotPortable):
         assert compile_schema(openai).is_valid(with_nulls(schema, value))
-        assert from_openai_strict(schema, with_nulls(schema, value)) == with_absent_nulls(schema, value)
+        assert from_openai_strict(
+            schema, with_nulls(schema, value)
+        ) == with_absent_nulls(schema, value)
     if not isinstance(anthropic, NotPortable):
         assert compile_schema(anthropic).is_valid(value)
     if not isinstance(gemini, NotPortable):

@@ -35,7 +35,11 @@ def cases():
             for test in group["tests"]:
                 schema, arguments = group["schema"], test["data"]
                 if not (isinstance(schema, dict) and isinstance(arguments, dict)):
-                    schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+                    schema = {
+                        "type": "object",
+                        "properties": {"value": schema},
+                        "required": ["value"],
+                    }
                     arguments = {"value": arguments}
                 yield path.stem, schema, arguments, test["valid"]
 
@@ -47,7 +51,8 @@ def verdicts(coerce):
         checker = Checker(schema, coerce=coerce)
         try:
             checker.compile()
-        except ToolDefinitionError:  # a reference to another document or dialect, or one that leads back to itself
+        except ToolDefinitionError:
+            # a reference to another document or dialect, or one that leads back to itself
             continue
         accepted = isinstance(checker.check(arguments), Checked)
         found.append(Case(file, schema, arguments, valid, accepted))
@@ -55,7 +60,9 @@ def verdicts(coerce):
 
 
 def test_no_invalid_instance_is_accepted():
-    assert [case for case in verdicts(coerce=False) if case.accepted and not case.valid] == []
+    assert [
+        case for case in verdicts(coerce=False) if case.accepted and not case.valid
+    ] == []
 
 
 def test_nearly_every_valid_instance_is_accepted():

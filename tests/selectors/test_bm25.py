@@ -27,7 +27,9 @@ def test_a_question_finds_its_tool(question, wanted):
 
 
 def test_hits_are_the_tools_themselves_best_first():
-    hits = hr.selectors.bm25(hr.Toolset(FEW)).top("the weather of a city, or an order", k=5)
+    hits = hr.selectors.bm25(hr.Toolset(FEW)).top(
+        "the weather of a city, or an order", k=5
+    )
     assert hits[0] is FEW[0]
     assert isinstance(hr.selectors.bm25(FEW), Ranking)
 
@@ -57,30 +59,49 @@ def test_words_deep_in_the_parameters_are_found(schema):
 
 def test_a_word_of_the_name_counts_more_than_one_of_a_parameter():
     by_parameter = described("send", "Send something.", weather="How it is sent.")
-    assert names(hr.selectors.bm25([by_parameter, *FEW]).top("weather"))[0] == "get_weather"
+    assert (
+        names(hr.selectors.bm25([by_parameter, *FEW]).top("weather"))[0]
+        == "get_weather"
+    )
 
 
 def test_a_tag_in_the_users_language_finds_a_tool_in_another():
     plain = hr.selectors.bm25(FEW)
-    tagged = [described("get_weather", "Get the current weather of a city.", tags=["天气", "气温"]), *FEW[1:]]
+    tagged = [
+        described(
+            "get_weather", "Get the current weather of a city.", tags=["天气", "气温"]
+        ),
+        *FEW[1:],
+    ]
     assert names(plain.top("北京今天天气怎么样")) == []
-    assert names(hr.selectors.bm25(tagged).top("北京今天天气怎么样", k=1)) == ["get_weather"]
+    assert names(hr.selectors.bm25(tagged).top("北京今天天气怎么样", k=1)) == [
+        "get_weather"
+    ]
 
 
 def test_every_sentence_of_a_question_brings_its_own_tool():
     """As a whole it is about plants; three of the four tools for these fit it better than the refund does."""
     plants = [
-        described("plant_whole", "Report on turbines, boilers, emissions, maintenance, staffing and fuel."),
+        described(
+            "plant_whole",
+            "Report on turbines, boilers, emissions, maintenance, staffing and fuel.",
+        ),
         described("plant_machines", "Report on turbines, boilers, maintenance."),
         described("plant_costs", "Report on maintenance, staffing and fuel."),
         described("plant_air", "Report on boilers, emissions and fuel."),
     ]
     question = "A report on turbines, boilers, emissions, maintenance, staffing and fuel. Then refund a customer."
-    assert names(hr.selectors.bm25([*plants, *FEW]).top(question, k=2)) == ["plant_whole", "refund_order"]
+    assert names(hr.selectors.bm25([*plants, *FEW]).top(question, k=2)) == [
+        "plant_whole",
+        "refund_order",
+    ]
 
 
 def test_of_several_tools_of_one_name_the_best_is_found_once():
-    twins = [Described("note", text, {"type": "object"}) for text in ("Write a note.", "Read a note from the archive.")]
+    twins = [
+        Described("note", text, {"type": "object"})
+        for text in ("Write a note.", "Read a note from the archive.")
+    ]
     assert hr.selectors.bm25([*twins, *FEW]).top("note in the archive") == [twins[1]]
 
 
@@ -88,13 +109,28 @@ def test_of_several_tools_of_one_name_the_best_is_found_once():
 
 TWO_HUNDRED = two_hundred()
 INDEX = hr.selectors.bm25(TWO_HUNDRED)
-_WORDS = ("approve", "the", "lease", "of", "vehicles", "Hanoi", "list.", "Then", "survey,", "and", "budget", "合同")
+_WORDS = (
+    "approve",
+    "the",
+    "lease",
+    "of",
+    "vehicles",
+    "Hanoi",
+    "list.",
+    "Then",
+    "survey,",
+    "and",
+    "budget",
+    "合同",
+)
 _questions = st.lists(st.sampled_from(_WORDS), max_size=12).map(" ".join)
 
 
 @given(_questions, st.permutations(TWO_HUNDRED[:40]))
 def test_the_order_of_the_catalogue_does_not_matter(question, shuffled):
-    assert hr.selectors.bm25(shuffled).top(question, 9) == hr.selectors.bm25(TWO_HUNDRED[:40]).top(question, 9)
+    assert hr.selectors.bm25(shuffled).top(question, 9) == hr.selectors.bm25(
+        TWO_HUNDRED[:40]
+    ).top(question, 9)
 
 
 @given(_questions, st.integers(0, 30))
@@ -105,7 +141,9 @@ def test_more_hits_begin_with_the_fewer(question, k):
 @given(_questions)
 def test_scores_never_rise_and_names_never_repeat(question):
     scored = INDEX.top_with_scores(question, 50)
-    assert [score for _, score in scored] == sorted((score for _, score in scored), reverse=True)
+    assert [score for _, score in scored] == sorted(
+        (score for _, score in scored), reverse=True
+    )
     assert len({tool.name for tool, _ in scored}) == len(scored) <= 50
 
 
@@ -123,5 +161,7 @@ def test_tools_that_are_alike_leave_room_for_what_else_was_asked_for():
     alike = [described(f"find_museum_{n}", "Find a museum.") for n in range(6)]
     table = described("reserve", "Reserve a table in a restaurant.")
     many = [described(f"tool_{n}", "Something else.") for n in range(20)]
-    hits = hr.selectors.bm25([*alike, table, *many]).top("find a museum with a table", k=6)
+    hits = hr.selectors.bm25([*alike, table, *many]).top(
+        "find a museum with a table", k=6
+    )
     assert table in hits

@@ -15,12 +15,18 @@ from handrail.selectors.vector_file import VectorFile
 from handrail.testing import ScriptedModel
 from tests.selectors.tools import FEW
 
-CONCEPTS = (("weather", "rain", "umbrella"), ("refund", "money", "reimburse"), ("power", "electricity", "meter"))
+CONCEPTS = (
+    ("weather", "rain", "umbrella"),
+    ("refund", "money", "reimburse"),
+    ("power", "electricity", "meter"),
+)
 
 
 def concepts(text):
     """Return a vector that a small model might: which of three subjects a text is about."""
-    return [float(sum(word in text.lower() for word in concept)) for concept in CONCEPTS]
+    return [
+        float(sum(word in text.lower() for word in concept)) for concept in CONCEPTS
+    ]
 
 
 class Counting:
@@ -86,7 +92,9 @@ def test_a_question_in_a_script_that_the_model_cannot_read_is_ranked_by_words_al
 
 def test_a_model_that_fails_costs_the_fusion_and_not_the_answer():
     embed = Counting()
-    fused = hr.selectors.hybrid(FEW, lambda texts: embed(texts) if len(texts) > 1 else [])
+    fused = hr.selectors.hybrid(
+        FEW, lambda texts: embed(texts) if len(texts) > 1 else []
+    )
     assert names(fused.top("the weather", 1)) == ["get_weather"]
 
 
@@ -100,8 +108,12 @@ class _Embeddings(BaseHTTPRequestHandler):
     def do_POST(self):  # noqa: N802
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append((self.path, self.headers.get("authorization"), asked))
-        rows = [{"index": n, "embedding": concepts(text)} for n, text in enumerate(asked["input"])]
-        body = self.server.answer or json.dumps({"object": "list", "data": rows[::-1]})  # any order is permitted
+        rows = [
+            {"index": n, "embedding": concepts(text)}
+            for n, text in enumerate(asked["input"])
+        ]
+        # any order is permitted
+        body = self.server.answer or json.dumps({"object": "list", "data": rows[::-1]})
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -123,22 +135,32 @@ def server():
 @pytest.fixture
 def endpoint(server, monkeypatch):
     monkeypatch.setenv("EMBEDDINGS_KEY", "k-1\n")
-    made = Endpoint("small", f"http://127.0.0.1:{server.server_address[1]}/v1", "EMBEDDINGS_KEY")
+    made = Endpoint(
+        "small", f"http://127.0.0.1:{server.server_address[1]}/v1", "EMBEDDINGS_KEY"
+    )
     yield made
     made.client.close()
 
 
 def test_an_endpoint_is_asked_in_its_own_form(server, endpoint):
-    assert names(hr.selectors.embeddings(FEW, endpoint).top("umbrella", 1)) == ["get_weather"]
+    assert names(hr.selectors.embeddings(FEW, endpoint).top("umbrella", 1)) == [
+        "get_weather"
+    ]
     path, key, asked = server.asked[-1]
     assert (path, key) == ("/v1/embeddings", "Bearer k-1")
-    assert asked == {"model": "small", "input": ["umbrella"], "encoding_format": "float"}
+    assert asked == {
+        "model": "small",
+        "input": ["umbrella"],
+        "encoding_format": "float",
+    }
 
 
 @pytest.mark.parametrize(("status", "answer", "said"), [
     (500, "no", "answered 500"), (200, "no JSON", "no embeddings"), (200, '{"data": [{"index": 0}]}', "no embeddings"),
 ])  # fmt: skip
-def test_what_an_endpoint_says_otherwise_is_an_error_without_the_key(server, endpoint, status, answer, said):
+def test_what_an_endpoint_says_otherwise_is_an_error_without_the_key(
+    server, endpoint, status, answer, said
+):
     server.status, server.answer = status, answer
     with pytest.raises(ModelError, match=said) as raised:
         endpoint(["text"])
@@ -152,7 +174,12 @@ def test_an_endpoint_that_is_away_is_an_error(server, endpoint):
 
 
 def test_a_run_can_choose_its_tools_by_meaning(drive):
-    selector = Searching(lambda tools: hr.selectors.hybrid(tools, Counting()), most=1, waits=True)
+    selector = Searching(
+        lambda tools: hr.selectors.hybrid(tools, Counting()), most=1, waits=True
+    )
     model = ScriptedModel(["Take one."])
     run = drive(FEW, selector=selector).run("Do I need an umbrella?", model=model)
-    assert (run.text, names(model.requests[0].tools)) == ("Take one.", ["get_weather", "search_tools"])
+    assert (run.text, names(model.requests[0].tools)) == (
+        "Take one.",
+        ["get_weather", "search_tools"],
+    )

@@ -38,7 +38,9 @@ def test_forms_of_one_word_are_one(forms):
     assert len({words(form)[0] for form in forms}) == 1
 
 
-@pytest.mark.parametrize(("one", "other"), [("news", "new"), ("string", "stre"), ("bus", "bu"), ("red", "r")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("news", "new"), ("string", "stre"), ("bus", "bu"), ("red", "r")]
+)
 def test_short_words_are_not_cut_to_others(one, other):
     assert words(one) != [other]
 
@@ -63,7 +65,10 @@ def test_the_scripts_of_a_text_are_told(text, found):
 
 @given(st.text())
 def test_any_text_has_words_without_capitals_or_spaces(text):
-    assert all(word and word == word.lower() and not any(map(str.isspace, word)) for word in words(text))
+    assert all(
+        word and word == word.lower() and not any(map(str.isspace, word))
+        for word in words(text)
+    )
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

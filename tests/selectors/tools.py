@@ -5,7 +5,10 @@ import handrail as hr
 
 def described(name, description, *, tags=(), **parameters):
     """Return a tool that is nothing but its texts; each parameter is given by its description."""
-    properties = {each: {"type": "string", "description": text} for each, text in parameters.items()}
+    properties = {
+        each: {"type": "string", "description": text}
+        for each, text in parameters.items()
+    }
     schema = {"type": "object", "properties": properties}
     return hr.FunctionTool(
         lambda **given: {"done": name, **given}, name=name, description=description, parameters=schema, effect="read",
@@ -13,14 +16,40 @@ def described(name, description, *, tags=(), **parameters):
     )  # fmt: skip
 
 
-WEATHER = described("get_weather", "Get the current weather of a city.", city="Name of the city.")
-OUTPUT = described("getPowerOutput", "Read the meter of a plant.", plant_id="Which plant.")
-REFUND = described("refund_order", "Give the customer their money back.", order_id="Which order.")
-ZH = described("query_train_ticket", "查询火车票的余票和价格", 出发站="出发的车站", 日期="出发日期，例如2024-05-01")
-INVOICE = described("user_info.export", "Export invoices of an account.", account="Account number, such as A-17.")
+WEATHER = described(
+    "get_weather", "Get the current weather of a city.", city="Name of the city."
+)
+OUTPUT = described(
+    "getPowerOutput", "Read the meter of a plant.", plant_id="Which plant."
+)
+REFUND = described(
+    "refund_order", "Give the customer their money back.", order_id="Which order."
+)
+ZH = described(
+    "query_train_ticket",
+    "查询火车票的余票和价格",
+    出发站="出发的车站",
+    日期="出发日期，例如2024-05-01",
+)
+INVOICE = described(
+    "user_info.export",
+    "Export invoices of an account.",
+    account="Account number, such as A-17.",
+)
 FEW = [WEATHER, OUTPUT, REFUND, ZH, INVOICE]
 
-_THINGS = ("server", "ticket", "invoice", "contract", "lease", "vehicle", "employee", "shipment", "budget", "survey")
+_THINGS = (
+    "server",
+    "ticket",
+    "invoice",
+    "contract",
+    "lease",
+    "vehicle",
+    "employee",
+    "shipment",
+    "budget",
+    "survey",
+)
 _ACTS = ("create", "list", "archive", "approve", "merge")
 _PLACES = ("berlin", "lagos", "quito", "hanoi")
 

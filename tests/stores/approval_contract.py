@@ -8,7 +8,9 @@ from handrail.ports import ApprovedClaimStore
 from handrail.records import ApprovalRequest
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, closed, now
 
-A_QUESTION = ApprovalRequest("q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large")
+A_QUESTION = ApprovalRequest(
+    "q_1", "r1", "c_1", "refund", "d1", {"order": "7"}, "high", "it is large"
+)
 APPROVED = replace(A_REFUND, approval="q_1")
 ALIKE = replace(APPROVED, key="refund:882", fingerprint=b"fp-882", guard=False)
 """Another write that comes with the same approval."""
@@ -44,20 +46,32 @@ class ApprovedClaimContract:
         assert isinstance(office, ApprovedClaimStore)
         assert office.claims_use_approvals
 
-    def test_a_claim_uses_its_approval_and_the_approval_tells_which_claim_that_was(self, office):
+    def test_a_claim_uses_its_approval_and_the_approval_tells_which_claim_that_was(
+        self, office
+    ):
         self.agreed(office)
         assert self.answers(office, APPROVED) == [ClaimState.FRESH]
-        assert (self.question(office).state, self.question(office).used_by) == ("used", '["refund", "refund:881", 1]')
+        assert (self.question(office).state, self.question(office).used_by) == (
+            "used",
+            '["refund", "refund:881", 1]',
+        )
 
     def test_a_used_approval_starts_no_other_write_and_claims_nothing(self, office):
         self.agreed(office)
         answers = self.answers(office, APPROVED, ALIKE, replace(ALIKE, approval=""))
         assert answers == [ClaimState.FRESH, ClaimState.UNAPPROVED, ClaimState.FRESH]
 
-    @pytest.mark.parametrize("state", ["open", "denied", "expired", "used before", "none"])
+    @pytest.mark.parametrize(
+        "state", ["open", "denied", "expired", "used before", "none"]
+    )
     def test_what_is_no_approval_starts_nothing(self, office, state):
         within_s = OVER_S if state == "expired" else 600.0
-        now(office.ask(replace(A_QUESTION, id="q_2") if state == "none" else A_QUESTION, within_s=within_s))
+        now(
+            office.ask(
+                replace(A_QUESTION, id="q_2") if state == "none" else A_QUESTION,
+                within_s=within_s,
+            )
+        )
         if state != "open":
             now(office.decide("q_1", granted=state != "denied", by="anna"))
         if state == "used before":
@@ -79,29 +93,48 @@ class ApprovedClaimContract:
 
     def test_what_is_under_way_leaves_the_approval_unused(self, office):
         self.agreed(office)
-        assert self.answers(office, A_REFUND, APPROVED) == [ClaimState.FRESH, ClaimState.BUSY]
+        assert self.answers(office, A_REFUND, APPROVED) == [
+            ClaimState.FRESH,
+            ClaimState.BUSY,
+        ]
         assert self.question(office).state == "approved"
 
-    @pytest.mark.parametrize(("replay", "answer"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)])
+    @pytest.mark.parametrize(
+        ("replay", "answer"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)]
+    )
     def test_a_write_that_was_begun_under_its_approval_is_gone_on_with_however_often_it_dies(
         self, office, replay, answer
     ):
         self.agreed(office)
         begun = replace(APPROVED, replay=replay, lease_s=OVER_S)
-        assert self.answers(office, begun, begun, begun) == [ClaimState.FRESH, answer, answer]
+        assert self.answers(office, begun, begun, begun) == [
+            ClaimState.FRESH,
+            answer,
+            answer,
+        ]
         assert self.question(office).used_by == '["refund", "refund:881", 3]'
 
-    @pytest.mark.parametrize(("epochs", "answer"), [((1, 2), ClaimState.AGAIN), ((0, 0), ClaimState.UNAPPROVED)])
-    def test_after_its_time_only_the_kept_run_that_began_a_write_goes_on_with_it(self, office, epochs, answer):
+    @pytest.mark.parametrize(
+        ("epochs", "answer"),
+        [((1, 2), ClaimState.AGAIN), ((0, 0), ClaimState.UNAPPROVED)],
+    )
+    def test_after_its_time_only_the_kept_run_that_began_a_write_goes_on_with_it(
+        self, office, epochs, answer
+    ):
         self.agreed(office, within_s=60.0)
-        first, second = (replace(APPROVED, replay="key", lease_s=OVER_S, epoch=epoch) for epoch in epochs)
+        first, second = (
+            replace(APPROVED, replay="key", lease_s=OVER_S, epoch=epoch)
+            for epoch in epochs
+        )
         assert self.answers(office, first) == [ClaimState.FRESH]
         self.pass_time(61.0)
         assert self.answers(office, second) == [answer]
 
     @pytest.mark.parametrize(("epoch", "later_s", "answer"), [
-        (0, 0.0, ClaimState.UNAPPROVED),   # another call that comes to the same: it needs an approval of its own
-        (2, 0.0, ClaimState.FRESH),        # the same call, whose process died before it could tell of the failure
+        # another call that comes to the same: it needs an approval of its own
+        (0, 0.0, ClaimState.UNAPPROVED),
+        # the same call, whose process died before it could tell of the failure
+        (2, 0.0, ClaimState.FRESH),
         (2, 61.0, ClaimState.UNAPPROVED),  # nothing new starts once the time is over
     ])  # fmt: skip
     def test_the_approval_of_a_write_that_certainly_failed_is_for_the_same_call_only(
@@ -113,7 +146,9 @@ class ApprovedClaimContract:
         self.pass_time(later_s)
         assert self.answers(office, replace(APPROVED, epoch=epoch)) == [answer]
 
-    def test_one_who_took_a_dead_write_over_under_another_approval_leaves_the_first_one_nothing(self, office):
+    def test_one_who_took_a_dead_write_over_under_another_approval_leaves_the_first_one_nothing(
+        self, office
+    ):
         self.agreed(office)
         self.agreed(office, replace(A_QUESTION, id="q_2", digest="d2"))
         begun = replace(APPROVED, replay="key", lease_s=OVER_S)
@@ -129,7 +164,9 @@ class ApprovedClaimContract:
     @pytest.mark.parametrize(("state", "seen"), [
         ("done", ClaimState.DONE), ("in_doubt", ClaimState.IN_DOUBT), ("failed", None), ("", ClaimState.BUSY),
     ])  # fmt: skip
-    @pytest.mark.parametrize("other", [{}, {"key": "refund:again"}], ids=["its key", "the same act"])
+    @pytest.mark.parametrize(
+        "other", [{}, {"key": "refund:again"}], ids=["its key", "the same act"]
+    )
     def test_looking_tells_what_a_claim_would_be_told(self, office, state, seen, other):
         fence = now(office.claim(A_REFUND)).fence
         if state:
@@ -138,9 +175,14 @@ class ApprovedClaimContract:
         assert (looked and looked.state) == seen
         assert (looked and looked.value) == ("paid" if state == "done" else None)
 
-    def test_looking_tells_of_a_conflict_and_of_the_same_act_lately_in_another_run(self, office):
+    def test_looking_tells_of_a_conflict_and_of_the_same_act_lately_in_another_run(
+        self, office
+    ):
         fence = now(office.claim(replace(A_REFUND, repeat_window_s=LONG_S))).fence
         now(office.settle(Settle("refund", "refund:881", fence, "done", "paid")))
         lately = replace(APPROVED, key="r2/1", run_id="r2", repeat_window_s=LONG_S)
         assert now(office.look_up(lately)).value == "paid"
-        assert now(office.look_up(replace(APPROVED, fingerprint=b"other"))).state is ClaimState.CONFLICT
+        assert (
+            now(office.look_up(replace(APPROVED, fingerprint=b"other"))).state
+            is ClaimState.CONFLICT
+        )

@@ -27,7 +27,9 @@ A_REFUND = Claim("refund", "refund:881", b"fp-881-20", "r1", "none", LONG_S)
 
 # One test method serves several stores' classes, which hypothesis would take for a mistake.
 shared = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
 
 
@@ -65,26 +67,47 @@ class StoreContract:
         yield
         sys.setswitchinterval(usual)
 
-    def claimed(self, store: Store, replay: str = "none", *, lease_s: float = LONG_S) -> Claimed:
+    def claimed(
+        self, store: Store, replay: str = "none", *, lease_s: float = LONG_S
+    ) -> Claimed:
         claimed = now(store.claim(replace(A_REFUND, replay=replay, lease_s=lease_s)))
         assert claimed.state is ClaimState.FRESH
         return claimed
 
-    def settled(self, store: Store, state: str, replay="none", *, lease_s: float = LONG_S, value=None) -> Claimed:
+    def settled(
+        self,
+        store: Store,
+        state: str,
+        replay="none",
+        *,
+        lease_s: float = LONG_S,
+        value=None,
+    ) -> Claimed:
         claimed = self.claimed(store, replay, lease_s=lease_s)
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, state, value)))
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, state, value))
+        )
         return claimed
 
     # -- how long a far side knows a key, and acts of other runs -------------------------------------------------------
 
     @pytest.mark.parametrize("settled", [None, "in_doubt"])
-    def test_a_key_that_the_far_side_may_have_forgotten_is_in_doubt(self, store, settled):
+    def test_a_key_that_the_far_side_may_have_forgotten_is_in_doubt(
+        self, store, settled
+    ):
         claimed = self.claimed(store, "key", lease_s=OVER_S)
         if settled:
-            assert now(store.settle(Settle("refund", "refund:881", claimed.fence, settled)))
+            assert now(
+                store.settle(Settle("refund", "refund:881", claimed.fence, settled))
+            )
         again = replace(A_REFUND, replay="key", key_ttl_s=OVER_S)
-        assert {now(store.claim(again)).state for _ in range(2)} == {ClaimState.IN_DOUBT}
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "late")))  # its owner may report
+        assert {now(store.claim(again)).state for _ in range(2)} == {
+            ClaimState.IN_DOUBT
+        }
+        # its owner may report
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", "late"))
+        )
 
     LATELY = replace(A_REFUND, key="refund:other", run_id="r2", repeat_window_s=LONG_S)
 
@@ -94,30 +117,49 @@ class StoreContract:
         ("in_doubt", ClaimState.IN_DOUBT),
         ("failed", ClaimState.FRESH),
     ])  # fmt: skip
-    def test_the_same_act_lately_in_another_run_is_a_repeat_where_a_window_says_so(self, store, settled, answer):
+    def test_the_same_act_lately_in_another_run_is_a_repeat_where_a_window_says_so(
+        self, store, settled, answer
+    ):
         claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
         if settled:
-            settle = Settle("refund", "refund:881", claimed.fence, settled, "it" if settled == "done" else None)
+            settle = Settle(
+                "refund",
+                "refund:881",
+                claimed.fence,
+                settled,
+                "it" if settled == "done" else None,
+            )
             assert now(store.settle(settle))
         again = now(store.claim(self.LATELY))
-        assert (again.state, again.value) == (answer, "it" if settled == "done" else None)
+        assert (again.state, again.value) == (
+            answer,
+            "it" if settled == "done" else None,
+        )
         assert again.repeated is (answer is not ClaimState.FRESH)
 
     @pytest.mark.parametrize("other", [
-        {"repeat_window_s": 0.0},                            # it looks into its own run only
+        # it looks into its own run only
+        {"repeat_window_s": 0.0},
         {"scope": "acme/refund"},                            # of another tenant
         {"fingerprint": b"fp-881-30"},
-        {"guard": False},                                    # it is meant to be done twice
+        # it is meant to be done twice
+        {"guard": False},
     ])  # fmt: skip
-    def test_without_a_window_or_with_another_act_nothing_is_a_repeat(self, store, other):
+    def test_without_a_window_or_with_another_act_nothing_is_a_repeat(
+        self, store, other
+    ):
         self.settled_lately(store)
         assert now(store.claim(replace(self.LATELY, **other))).state is ClaimState.FRESH
 
     def settled_lately(self, store):
         claimed = now(store.claim(replace(A_REFUND, repeat_window_s=LONG_S)))
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "it")))
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", "it"))
+        )
 
-    def test_exactly_one_of_many_runs_that_do_the_same_act_at_once_is_fresh(self, store, hurried):
+    def test_exactly_one_of_many_runs_that_do_the_same_act_at_once_is_fresh(
+        self, store, hurried
+    ):
         together = Barrier(THREADS)
 
         def claim(number):
@@ -126,12 +168,18 @@ class StoreContract:
             return now(store.claim(act)).state.value
 
         with ThreadPoolExecutor(THREADS) as threads:
-            assert sorted(threads.map(claim, range(THREADS))) == ["busy"] * (THREADS - 1) + ["fresh"]
+            assert sorted(threads.map(claim, range(THREADS))) == ["busy"] * (
+                THREADS - 1
+            ) + ["fresh"]
 
     # -- leases -------------------------------------------------------------------------------------------------------
 
     def renewed(self, store: Store, claimed: Claimed, **other) -> bool:
-        return now(store.renew(replace(Renew("refund", "refund:881", claimed.fence, LONG_S), **other)))
+        return now(
+            store.renew(
+                replace(Renew("refund", "refund:881", claimed.fence, LONG_S), **other)
+            )
+        )
 
     def test_it_can_be_told_that_an_owner_lives(self, store):
         assert isinstance(store, LeaseStore)
@@ -140,8 +188,12 @@ class StoreContract:
     def test_a_lease_that_is_renewed_keeps_others_out(self, store, replay):
         claimed = self.claimed(store, replay, lease_s=OVER_S)
         assert self.renewed(store, claimed)
-        assert now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.BUSY
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 1)))
+        assert (
+            now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.BUSY
+        )
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 1))
+        )
 
     def test_a_lease_that_lasts_longer_is_not_shortened(self, store):
         claimed = self.claimed(store, lease_s=LONG_S)
@@ -153,11 +205,14 @@ class StoreContract:
         newer = now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)))
         assert not self.renewed(store, frozen)
         again = now(store.claim(replace(A_REFUND, replay="key")))
-        assert again.fence == newer.fence + 1  # the newer owner's lease is over all the same
+        # the newer owner's lease is over all the same
+        assert again.fence == newer.fence + 1
 
     @pytest.mark.parametrize("state", ["done", "failed", "in_doubt"])
     def test_what_has_ended_is_not_renewed(self, store, state):
-        assert not self.renewed(store, self.settled(store, state, "verify", lease_s=OVER_S))
+        assert not self.renewed(
+            store, self.settled(store, state, "verify", lease_s=OVER_S)
+        )
 
     def test_what_was_never_claimed_is_not_renewed(self, store):
         assert not self.renewed(store, Claimed(ClaimState.FRESH, 1), key="another")
@@ -169,7 +224,10 @@ class StoreContract:
 
     def test_exactly_one_of_many_claims_at_once_is_fresh(self, store, hurried):
         together = Barrier(THREADS)
-        acts = [replace(A_REFUND, key=f"refund:{n}", guard=False) for n in range(self.acts_at_once)]
+        acts = [
+            replace(A_REFUND, key=f"refund:{n}", guard=False)
+            for n in range(self.acts_at_once)
+        ]
 
         def claim(_):
             together.wait(20)
@@ -178,7 +236,9 @@ class StoreContract:
         with ThreadPoolExecutor(THREADS) as threads:
             answers = list(threads.map(claim, range(THREADS)))
         for states in zip(*answers, strict=True):
-            assert sorted(state.value for state in states) == ["busy"] * (THREADS - 1) + ["fresh"]
+            assert sorted(state.value for state in states) == ["busy"] * (
+                THREADS - 1
+            ) + ["fresh"]
 
     def test_exactly_one_of_many_takes_over_what_was_abandoned(self, store, hurried):
         self.claimed(store, "key", lease_s=OVER_S)
@@ -190,7 +250,10 @@ class StoreContract:
 
         with ThreadPoolExecutor(THREADS) as threads:
             states = list(threads.map(claim, range(THREADS)))
-        assert sorted(state.value for state in states) == ["again", *["busy"] * (THREADS - 1)]
+        assert sorted(state.value for state in states) == [
+            "again",
+            *["busy"] * (THREADS - 1),
+        ]
 
     @pytest.mark.parametrize("other", [
         {"scope": "acme/refund"},                # another tenant, or another tool
@@ -208,7 +271,9 @@ class StoreContract:
         ("key", OVER_S, ClaimState.AGAIN),       # the far side tells duplicates apart
         ("verify", OVER_S, ClaimState.CHECK),    # the tool can be asked
     ])  # fmt: skip
-    def test_what_was_claimed_and_not_settled_is_answered_by_lease_and_class(self, store, replay, lease_s, answer):
+    def test_what_was_claimed_and_not_settled_is_answered_by_lease_and_class(
+        self, store, replay, lease_s, answer
+    ):
         self.claimed(store, replay, lease_s=lease_s)
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
 
@@ -216,27 +281,37 @@ class StoreContract:
         ("none", LONG_S, ClaimState.IN_DOUBT),
         ("none", OVER_S, ClaimState.IN_DOUBT),   # it never expires by itself
         ("key", LONG_S, ClaimState.AGAIN),
-        ("verify", LONG_S, ClaimState.IN_DOUBT),  # an old request may still be under way, and `verify` would miss it
+        # an old request may still be under way, and `verify` would miss it
+        ("verify", LONG_S, ClaimState.IN_DOUBT),
         ("verify", OVER_S, ClaimState.CHECK),
     ])  # fmt: skip
-    def test_what_is_in_doubt_is_answered_by_lease_and_class(self, store, replay, lease_s, answer):
+    def test_what_is_in_doubt_is_answered_by_lease_and_class(
+        self, store, replay, lease_s, answer
+    ):
         self.settled(store, "in_doubt", replay, lease_s=lease_s)
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
 
     def test_what_is_in_doubt_stays_so_however_often_it_is_claimed(self, store):
         self.claimed(store, lease_s=OVER_S)
-        assert {now(store.claim(A_REFUND)).state for _ in range(3)} == {ClaimState.IN_DOUBT}
+        assert {now(store.claim(A_REFUND)).state for _ in range(3)} == {
+            ClaimState.IN_DOUBT
+        }
 
     @pytest.mark.parametrize("replay", ["none", "key", "verify"])
     def test_what_certainly_had_no_effect_may_be_claimed_again(self, store, replay):
         self.settled(store, "failed", replay)
-        assert now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.FRESH
+        assert (
+            now(store.claim(replace(A_REFUND, replay=replay))).state is ClaimState.FRESH
+        )
 
     @pytest.mark.parametrize("replay", ["none", "key", "verify"])
     def test_what_is_done_gives_its_result_from_any_run(self, store, replay):
         self.settled(store, "done", replay, value={"id": 3, "名": ["x", None, 1.5]})
         claimed = now(store.claim(replace(A_REFUND, replay=replay, run_id="r2")))
-        assert (claimed.state, claimed.value) == (ClaimState.DONE, {"id": 3, "名": ["x", None, 1.5]})
+        assert (claimed.state, claimed.value) == (
+            ClaimState.DONE,
+            {"id": 3, "名": ["x", None, 1.5]},
+        )
         assert not claimed.repeated
 
     @pytest.mark.parametrize("state", ["claimed", "done", "in_doubt"])
@@ -245,13 +320,20 @@ class StoreContract:
             self.claimed(store)
         else:
             self.settled(store, state)
-        assert now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-30"))).state is ClaimState.CONFLICT
+        assert (
+            now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-30"))).state
+            is ClaimState.CONFLICT
+        )
 
-    def test_what_certainly_did_not_happen_leaves_its_key_free_for_other_arguments(self, store):
+    def test_what_certainly_did_not_happen_leaves_its_key_free_for_other_arguments(
+        self, store
+    ):
         self.settled(store, "failed")
         claimed = now(store.claim(replace(A_REFUND, fingerprint=b"fp-881-50")))
         assert claimed.state is ClaimState.FRESH
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
+        )
         assert now(store.claim(A_REFUND)).state is ClaimState.CONFLICT
 
     @pytest.mark.parametrize("name", [
@@ -264,8 +346,13 @@ class StoreContract:
         assert claimed.state is ClaimState.FRESH
         assert now(store.claim(odd)).state is ClaimState.BUSY
         assert now(store.claim(replace(odd, key=f"{odd.key}~"))).repeated
-        assert now(store.claim(replace(odd, scope=f"{odd.scope}~"))).state is ClaimState.FRESH
-        assert now(store.settle(Settle(odd.scope, odd.key, claimed.fence, "done", name)))
+        assert (
+            now(store.claim(replace(odd, scope=f"{odd.scope}~"))).state
+            is ClaimState.FRESH
+        )
+        assert now(
+            store.settle(Settle(odd.scope, odd.key, claimed.fence, "done", name))
+        )
         assert now(store.claim(odd)).value == name
 
     @pytest.mark.parametrize("value", [
@@ -286,7 +373,9 @@ class StoreContract:
     def test_a_fence_grows_with_every_owner(self, store):
         fences = [self.claimed(store, "key", lease_s=OVER_S).fence]
         for _ in range(3):
-            fences.append(now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S))).fence)
+            fences.append(
+                now(store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S))).fence
+            )
         now(store.settle(Settle("refund", "refund:881", fences[-1], "failed")))
         fences.append(now(store.claim(A_REFUND)).fence)
         assert fences == sorted(set(fences))
@@ -295,21 +384,31 @@ class StoreContract:
     def test_an_owner_that_was_replaced_settles_nothing(self, store):
         old = self.claimed(store, "key", lease_s=OVER_S)
         new = now(store.claim(replace(A_REFUND, replay="key")))
-        assert not now(store.settle(Settle("refund", "refund:881", old.fence, "done", "old")))
+        assert not now(
+            store.settle(Settle("refund", "refund:881", old.fence, "done", "old"))
+        )
         assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
-        assert now(store.settle(Settle("refund", "refund:881", new.fence, "done", "new")))
+        assert now(
+            store.settle(Settle("refund", "refund:881", new.fence, "done", "new"))
+        )
         assert now(store.claim(A_REFUND)).value == "new"
 
     def test_whoever_reports_late_still_settles_what_nobody_took_over(self, store):
         late = self.claimed(store, lease_s=OVER_S)
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
-        assert now(store.settle(Settle("refund", "refund:881", late.fence, "done", "late")))
+        assert now(
+            store.settle(Settle("refund", "refund:881", late.fence, "done", "late"))
+        )
         assert now(store.claim(A_REFUND)).value == "late"
 
     @pytest.mark.parametrize("state", ["done", "failed"])
     def test_what_is_known_is_not_settled_again(self, store, state):
         claimed = self.settled(store, state, value="first")
-        assert not now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", "second")))
+        assert not now(
+            store.settle(
+                Settle("refund", "refund:881", claimed.fence, "done", "second")
+            )
+        )
 
     def test_what_nobody_claimed_is_not_settled(self, store):
         assert not now(store.settle(Settle("refund", "refund:881", 1, "done")))
@@ -322,7 +421,9 @@ class StoreContract:
         ("failed", ClaimState.FRESH),
         ("in_doubt", ClaimState.IN_DOUBT),
     ])  # fmt: skip
-    def test_the_same_act_under_another_key_in_one_run_is_seen(self, store, state, answer):
+    def test_the_same_act_under_another_key_in_one_run_is_seen(
+        self, store, state, answer
+    ):
         if state == "claimed":
             self.claimed(store)
         else:
@@ -333,9 +434,14 @@ class StoreContract:
         assert claimed.value == ("first" if state == "done" else None)
         assert claimed.key == (A_REFUND.key if state == "done" else "")
 
-    def test_the_same_act_whose_owner_is_gone_is_in_doubt_under_another_key_too(self, store):
+    def test_the_same_act_whose_owner_is_gone_is_in_doubt_under_another_key_too(
+        self, store
+    ):
         self.claimed(store, lease_s=OVER_S)
-        assert now(store.claim(replace(A_REFUND, key="r1/2/0"))).state is ClaimState.IN_DOUBT
+        assert (
+            now(store.claim(replace(A_REFUND, key="r1/2/0"))).state
+            is ClaimState.IN_DOUBT
+        )
 
     @pytest.mark.parametrize("other", [
         {"run_id": "r2"},                        # another run means it
@@ -345,7 +451,10 @@ class StoreContract:
     ])  # fmt: skip
     def test_what_is_meant_is_no_repeat(self, store, other):
         self.settled(store, "done")
-        assert now(store.claim(replace(A_REFUND, key="r1/2/0", **other))).state is ClaimState.FRESH
+        assert (
+            now(store.claim(replace(A_REFUND, key="r1/2/0", **other))).state
+            is ClaimState.FRESH
+        )
 
     def test_a_repeat_that_was_answered_claims_nothing(self, store):
         self.settled(store, "done")
@@ -374,11 +483,15 @@ class StoreContract:
 
     @shared
     @given(data=st.data())
-    def test_a_write_without_help_from_the_far_side_is_given_out_again_only_after_it_failed(self, data):
+    def test_a_write_without_help_from_the_far_side_is_given_out_again_only_after_it_failed(
+        self, data
+    ):
         store, may_start, fences = self.open(), True, [0]
         for _ in range(data.draw(st.integers(1, 12))):
             if data.draw(st.booleans()):
-                claim = replace(A_REFUND, lease_s=data.draw(st.sampled_from([OVER_S, LONG_S])))
+                claim = replace(
+                    A_REFUND, lease_s=data.draw(st.sampled_from([OVER_S, LONG_S]))
+                )
                 claimed = now(store.claim(claim))
                 if claimed.state is ClaimState.FRESH:
                     assert may_start
@@ -396,78 +509,154 @@ class StoreContract:
     # -- runs that were taken over -------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(("replay", "state"), [
-        ("none", ClaimState.IN_DOUBT),  # who had it is dead or fenced, and nobody knows what it did
+        # who had it is dead or fenced, and nobody knows what it did
+        ("none", ClaimState.IN_DOUBT),
         ("key", ClaimState.AGAIN),
-        ("verify", ClaimState.BUSY),  # an old request may still be under way, and `verify` would miss it
+        # an old request may still be under way, and `verify` would miss it
+        ("verify", ClaimState.BUSY),
     ])  # fmt: skip
-    def test_who_takes_a_run_over_does_not_wait_for_the_lease_of_its_earlier_owner(self, store, replay, state):
+    def test_who_takes_a_run_over_does_not_wait_for_the_lease_of_its_earlier_owner(
+        self, store, replay, state
+    ):
         first = replace(A_REFUND, replay=replay, epoch=1)
         assert now(store.claim(first)).state is ClaimState.FRESH
         assert now(store.claim(first)).state is ClaimState.BUSY  # the same owner
-        assert now(store.claim(replace(first, run_id="other", guard=False, epoch=9))).state is ClaimState.BUSY
+        assert (
+            now(store.claim(replace(first, run_id="other", guard=False, epoch=9))).state
+            is ClaimState.BUSY
+        )
         assert now(store.claim(replace(first, epoch=2))).state is state
 
     # -- the ledger, for people ---------------------------------------------------------------------------------------
 
     def test_people_see_the_newest_writes_first(self, store):
-        for number, (key, run) in enumerate([("refund:1", "r1"), ("r\ufffd\0", "r2"), ("refund:3", "r2")]):
-            claimed = now(store.claim(replace(A_REFUND, key=key, run_id=run, guard=False)))
+        for number, (key, run) in enumerate(
+            [("refund:1", "r1"), ("r\ufffd\0", "r2"), ("refund:3", "r2")]
+        ):
+            claimed = now(
+                store.claim(replace(A_REFUND, key=key, run_id=run, guard=False))
+            )
             if number:
-                now(store.settle(Settle("refund", key, claimed.fence, "done", [number])))
-        assert [each.key for each in now(store.list_writes())] == ["refund:3", "r\ufffd\0", "refund:1"]
-        assert [each.value for each in now(store.list_writes(run_id="r2"))] == [[2], [1]]
-        assert [each.key for each in now(store.list_writes(state="claimed", most=1))] == ["refund:1"]
-        assert {each.fingerprint for each in now(store.list_writes())} == {A_REFUND.fingerprint.hex()}
+                now(
+                    store.settle(Settle("refund", key, claimed.fence, "done", [number]))
+                )
+        assert [each.key for each in now(store.list_writes())] == [
+            "refund:3",
+            "r\ufffd\0",
+            "refund:1",
+        ]
+        assert [each.value for each in now(store.list_writes(run_id="r2"))] == [
+            [2],
+            [1],
+        ]
+        assert [
+            each.key for each in now(store.list_writes(state="claimed", most=1))
+        ] == ["refund:1"]
+        assert {each.fingerprint for each in now(store.list_writes())} == {
+            A_REFUND.fingerprint.hex()
+        }
 
     def test_a_write_that_nobody_is_at_any_more_is_listed_as_in_doubt(self, store):
-        for key, lease_s in (("over", OVER_S), ("under way", LONG_S), ("doubtful", LONG_S)):
-            claimed = now(store.claim(replace(A_REFUND, key=key, guard=False, lease_s=lease_s)))
+        for key, lease_s in (
+            ("over", OVER_S),
+            ("under way", LONG_S),
+            ("doubtful", LONG_S),
+        ):
+            claimed = now(
+                store.claim(replace(A_REFUND, key=key, guard=False, lease_s=lease_s))
+            )
         now(store.settle(Settle("refund", "doubtful", claimed.fence, "in_doubt")))
-        assert [write.key for write in now(store.list_writes(state="claimed"))] == ["under way"]
+        assert [write.key for write in now(store.list_writes(state="claimed"))] == [
+            "under way"
+        ]
         listed = now(store.list_writes(state="in_doubt"))
-        assert [(write.key, write.state) for write in listed] == [("doubtful", "in_doubt"), ("over", "claimed")]
+        assert [(write.key, write.state) for write in listed] == [
+            ("doubtful", "in_doubt"),
+            ("over", "claimed"),
+        ]
         assert now(store.list_writes(state="in_doubt", run_id="another")) == []
         assert now(store.list_writes(state="in_doubt", most=1)) == listed[:1]
 
     def test_a_write_is_found_by_its_name(self, store):
         self.claimed(store)
-        assert now(store.load_write("refund", "refund:881")) == now(store.list_writes())[0]
+        assert (
+            now(store.load_write("refund", "refund:881")) == now(store.list_writes())[0]
+        )
         assert now(store.load_write("refund", "refund:882")) is None
 
-    @pytest.mark.parametrize(("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)])
+    @pytest.mark.parametrize(
+        ("ended", "answer"), [("done", ClaimState.DONE), ("failed", ClaimState.FRESH)]
+    )
     @pytest.mark.parametrize("stood", ["in_doubt", "claimed"])
-    def test_a_person_says_how_a_write_ended_that_nobody_knows_of(self, store, stood, ended, answer):
+    def test_a_person_says_how_a_write_ended_that_nobody_knows_of(
+        self, store, stood, ended, answer
+    ):
         late = self.claimed(store, lease_s=OVER_S)
         if stood == "in_doubt":
             assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
-        word = now(store.resolve("refund", "refund:881", state=ended, by="maria 😀", value={"id": 3}))
-        assert (word.state, word.resolved_by, word.value) == (ended, "maria 😀", {"id": 3})
-        assert not now(store.settle(Settle("refund", "refund:881", late.fence, "done", "late")))
+        word = now(
+            store.resolve(
+                "refund", "refund:881", state=ended, by="maria 😀", value={"id": 3}
+            )
+        )
+        assert (word.state, word.resolved_by, word.value) == (
+            ended,
+            "maria 😀",
+            {"id": 3},
+        )
+        assert not now(
+            store.settle(Settle("refund", "refund:881", late.fence, "done", "late"))
+        )
         claimed = now(store.claim(A_REFUND))
-        assert (claimed.state, claimed.value) == (answer, {"id": 3} if ended == "done" else None)
-        assert now(store.list_writes())[0].resolved_by == ("maria 😀" if ended == "done" else "")  # of this beginning
+        assert (claimed.state, claimed.value) == (
+            answer,
+            {"id": 3} if ended == "done" else None,
+        )
+        # of this beginning
+        assert now(store.list_writes())[0].resolved_by == (
+            "maria 😀" if ended == "done" else ""
+        )
 
     def test_nobody_says_how_a_write_ended_that_is_under_way_or_known(self, store):
         claimed = self.claimed(store)
-        assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "claimed"
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
+        assert (
+            now(store.resolve("refund", "refund:881", state="failed", by="maria")).state
+            == "claimed"
+        )
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
+        )
         known = now(store.resolve("refund", "refund:881", state="failed", by="maria"))
         assert (known.state, known.value, known.resolved_by) == ("done", 20, "")
-        assert now(store.resolve("refund", "refund:0", state="done", by="maria")) is None
+        assert (
+            now(store.resolve("refund", "refund:0", state="done", by="maria")) is None
+        )
 
     def test_a_write_that_was_taken_back_frees_its_key_and_its_act_once(self, store):
         done = self.settled(store, "done", value=20)
-        assert not now(store.release("refund", "refund:881", fence=done.fence + 1, by="undo of 1.0"))
-        assert now(store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0"))
-        assert now(store.load_write("refund", "refund:881")).resolved_by == "undo of 1.0"
+        assert not now(
+            store.release(
+                "refund", "refund:881", fence=done.fence + 1, by="undo of 1.0"
+            )
+        )
+        assert now(
+            store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0")
+        )
+        assert (
+            now(store.load_write("refund", "refund:881")).resolved_by == "undo of 1.0"
+        )
         anew = now(store.claim(A_REFUND))
         assert (anew.state, anew.fence) == (ClaimState.FRESH, done.fence + 1)
         assert now(store.settle(Settle("refund", "refund:881", anew.fence, "done", 20)))
-        assert not now(store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0"))
+        assert not now(
+            store.release("refund", "refund:881", fence=done.fence, by="undo of 1.0")
+        )
         assert now(store.claim(A_REFUND)).state is ClaimState.DONE
 
     def test_nothing_but_a_write_that_was_done_is_released(self, store):
         claimed = self.claimed(store)
-        assert not now(store.release("refund", "refund:881", fence=claimed.fence, by="undo"))
+        assert not now(
+            store.release("refund", "refund:881", fence=claimed.fence, by="undo")
+        )
         assert not now(store.release("refund", "refund:882", fence=1, by="undo"))
         assert now(store.load_write("refund", "refund:881")).state == "claimed"

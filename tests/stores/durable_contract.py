@@ -22,7 +22,13 @@ from handrail.audit.chain import verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
-from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+)
 from handrail.stores import maintenance
 from handrail.stores.durable import ResultQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
@@ -66,7 +72,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(self, store):
+    def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(
+        self, store
+    ):
         fits, too_long = "r" * 300, "r" * 301
         now(store.begin_run(RunRecord(fits, {})))
         assert now(store.load_run(fits)).record.run_id == fits
@@ -77,15 +85,29 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     # -- resources, among processes ------------------------------------------------------------------------------------
 
     TOUCHING = replace(A_REFUND, locks=("user:1", "order:7"))
-    OTHER = replace(A_REFUND, key="other", fingerprint=b"other", run_id="r2", locks=("user:1",))
+    OTHER = replace(
+        A_REFUND, key="other", fingerprint=b"other", run_id="r2", locks=("user:1",)
+    )
 
     def test_two_writes_that_touch_one_thing_do_not_run_at_once(self, store):
         other = self.again()
         first = now(store.claim(self.TOUCHING))
         assert now(other.claim(self.OTHER)).state is ClaimState.LOCKED
-        assert now(other.claim(replace(self.OTHER, locks=("user:2",)))).state is ClaimState.FRESH
-        assert now(store.settle(Settle("refund", "refund:881", first.fence, "done", 1, self.TOUCHING.locks)))
-        assert now(other.claim(replace(self.OTHER, key="third", fingerprint=b"3"))).state is ClaimState.FRESH
+        assert (
+            now(other.claim(replace(self.OTHER, locks=("user:2",)))).state
+            is ClaimState.FRESH
+        )
+        assert now(
+            store.settle(
+                Settle(
+                    "refund", "refund:881", first.fence, "done", 1, self.TOUCHING.locks
+                )
+            )
+        )
+        assert (
+            now(other.claim(replace(self.OTHER, key="third", fingerprint=b"3"))).state
+            is ClaimState.FRESH
+        )
         closed(other)
 
     def test_what_a_locked_write_asked_for_is_not_taken(self, store):
@@ -93,13 +115,32 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         wants_both = replace(self.OTHER, locks=("free", "user:1"))
         assert now(store.claim(wants_both)).state is ClaimState.LOCKED
         assert (
-            now(store.claim(replace(self.OTHER, key="x", fingerprint=b"x", locks=("free",)))).state is ClaimState.FRESH
+            now(
+                store.claim(
+                    replace(self.OTHER, key="x", fingerprint=b"x", locks=("free",))
+                )
+            ).state
+            is ClaimState.FRESH
         )
-        assert now(store.claim(wants_both)).state is ClaimState.LOCKED  # and its key is still free
+        # and its key is still free
+        assert now(store.claim(wants_both)).state is ClaimState.LOCKED
 
-    def test_a_write_in_doubt_keeps_what_it_touches_until_its_lease_is_over(self, store):
+    def test_a_write_in_doubt_keeps_what_it_touches_until_its_lease_is_over(
+        self, store
+    ):
         first = now(store.claim(self.TOUCHING))
-        assert now(store.settle(Settle("refund", "refund:881", first.fence, "in_doubt", None, self.TOUCHING.locks)))
+        assert now(
+            store.settle(
+                Settle(
+                    "refund",
+                    "refund:881",
+                    first.fence,
+                    "in_doubt",
+                    None,
+                    self.TOUCHING.locks,
+                )
+            )
+        )
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
         self.pass_time(LONG_S + 1)
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
@@ -112,27 +153,54 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_who_does_a_doubtful_write_again_inherits_what_it_touches(self, store):
         first = now(store.claim(self.TOUCHING))
-        now(store.settle(Settle("refund", "refund:881", first.fence, "in_doubt", None, self.TOUCHING.locks)))
+        now(
+            store.settle(
+                Settle(
+                    "refund",
+                    "refund:881",
+                    first.fence,
+                    "in_doubt",
+                    None,
+                    self.TOUCHING.locks,
+                )
+            )
+        )
         again = replace(self.TOUCHING, key=f"refund:881{AGAIN}1", guard=False)
         claimed = now(store.claim(again))
         assert claimed.state is ClaimState.FRESH
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
-        now(store.settle(Settle("refund", again.key, claimed.fence, "done", None, again.locks)))
+        now(
+            store.settle(
+                Settle("refund", again.key, claimed.fence, "done", None, again.locks)
+            )
+        )
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_a_lease_that_is_renewed_keeps_what_the_write_touches(self, store):
         first = now(store.claim(replace(self.TOUCHING, lease_s=5.0)))
-        assert now(store.renew(Renew("refund", "refund:881", first.fence, LONG_S, self.TOUCHING.locks)))
+        assert now(
+            store.renew(
+                Renew("refund", "refund:881", first.fence, LONG_S, self.TOUCHING.locks)
+            )
+        )
         self.pass_time(6.0)
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
 
     def set_clock(self, store, seconds):
         """Set the clock of the store forward, or back: what it wrote down before was so much earlier."""
-        store.use_connection(lambda base: base.run("UPDATE locks SET until = until - ?", (seconds,)))
-        store.use_connection(lambda base: base.run("UPDATE effects SET lease_until = lease_until - ?", (seconds,)))
+        store.use_connection(
+            lambda base: base.run("UPDATE locks SET until = until - ?", (seconds,))
+        )
+        store.use_connection(
+            lambda base: base.run(
+                "UPDATE effects SET lease_until = lease_until - ?", (seconds,)
+            )
+        )
 
     @pytest.mark.parametrize("seconds", [10 * LONG_S, -10 * LONG_S])
-    def test_a_clock_that_is_set_lets_nobody_touch_what_a_living_process_of_this_machine_holds(self, store, seconds):
+    def test_a_clock_that_is_set_lets_nobody_touch_what_a_living_process_of_this_machine_holds(
+        self, store, seconds
+    ):
         with self.hanging("none", *self.TOUCHING.locks) as process:
             self.set_clock(store, seconds)
             assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
@@ -141,7 +209,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
 
     @pytest.mark.parametrize("seconds", [0, -10 * LONG_S])
-    def test_what_a_dead_process_held_is_free_at_once_whatever_the_clock_says(self, store, seconds):
+    def test_what_a_dead_process_held_is_free_at_once_whatever_the_clock_says(
+        self, store, seconds
+    ):
         with self.hanging("none", *self.TOUCHING.locks) as process:
             self.set_clock(store, seconds)
             assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
@@ -166,14 +236,22 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             states = sorted(state for row in rows for state in row)
             assert states == ["fresh"] + ["locked"] * (2 * threads - 1)
 
-    @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", ""])
-    def test_what_a_process_holds_of_which_nothing_is_known_here_is_its_own_until_its_lease_is_over(self, store, owner):
+    @pytest.mark.parametrize(
+        "owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", ""]
+    )
+    def test_what_a_process_holds_of_which_nothing_is_known_here_is_its_own_until_its_lease_is_over(
+        self, store, owner
+    ):
         host, _, boot = process_identity.owner().rsplit(":", 2)
         owner = owner.format(host=host, pid=2**22 + 1, boot=boot)
         now(store.claim(self.TOUCHING))
-        store.use_connection(lambda base: base.run("UPDATE locks SET owner = ?", (owner,)))
+        store.use_connection(
+            lambda base: base.run("UPDATE locks SET owner = ?", (owner,))
+        )
         assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
-        store.use_connection(lambda base: base.run("UPDATE locks SET until = until - ?", (LONG_S + 1,)))
+        store.use_connection(
+            lambda base: base.run("UPDATE locks SET until = until - ?", (LONG_S + 1,))
+        )
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
     def test_a_window_ends_and_one_of_two_processes_opens_the_next(self, store):
@@ -181,7 +259,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         self.settled_lately(store)
         assert now(other.claim(self.LATELY)).state is ClaimState.DONE
         self.pass_time(LONG_S + 1)
-        acts = [replace(self.LATELY, key=f"act:{n}", run_id=f"other{n}") for n in range(2)]
+        acts = [
+            replace(self.LATELY, key=f"act:{n}", run_id=f"other{n}") for n in range(2)
+        ]
         assert [now(acts_of.claim(act)).state for acts_of, act in zip((store, other), acts, strict=True)] == [
             ClaimState.FRESH, ClaimState.BUSY
         ]  # fmt: skip
@@ -192,11 +272,24 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     def test_the_audit_log_is_one_chain_whoever_writes_it(self, store):
         other = self.again()
         with ThreadPoolExecutor(8) as pool:
-            notices = [AuditEntry(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"}) for n in range(40)]
-            told = [pool.submit((store, other)[n % 2].append_audit, [notice]) for n, notice in enumerate(notices)]
+            notices = [
+                AuditEntry(f"r_{n % 3}", "CallFinished", {"n": n, "城": "\ud800"})
+                for n in range(40)
+            ]
+            told = [
+                pool.submit((store, other)[n % 2].append_audit, [notice])
+                for n, notice in enumerate(notices)
+            ]
         assert [now(each.result()) for each in told] == [None] * 40
         assert (
-            now(store.append_audit([AuditEntry("r_1", "RunEnded", {}), AuditEntry("r_1", "RunEnded", {"again": True})]))
+            now(
+                store.append_audit(
+                    [
+                        AuditEntry("r_1", "RunEnded", {}),
+                        AuditEntry("r_1", "RunEnded", {"again": True}),
+                    ]
+                )
+            )
             is None
         )
         records = now(other.log())
@@ -212,13 +305,20 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert verify(now(store.log()), key=b"secret") == (1, None)
         assert verify(now(store.log()))[1].seq == 1
 
-    @pytest.mark.parametrize(("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")])
-    def test_a_log_is_gone_on_with_under_its_own_key_only_and_nothing_else_suffers(self, store, before, after):
+    @pytest.mark.parametrize(
+        ("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")]
+    )
+    def test_a_log_is_gone_on_with_under_its_own_key_only_and_nothing_else_suffers(
+        self, store, before, after
+    ):
         store.audit_key = before
         now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
         other = self.again()
         other.audit_key = after
-        refused, begun = other.append_audit([AuditEntry("r_2", "RunEnded", {})]), other.begin_run(RunRecord("r_2", {}))
+        refused, begun = (
+            other.append_audit([AuditEntry("r_2", "RunEnded", {})]),
+            other.begin_run(RunRecord("r_2", {})),
+        )
         with pytest.raises(StoreUnavailable, match="audit log"):
             now(refused)
         assert now(begun).record.run_id == "r_2"
@@ -236,11 +336,21 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         now(store.begin_run(RunRecord("r_1", {"asked": value})))
         now(
             store.append_entry(
-                JournalEntry("r_1", 1, [JournalStep("1.0", "call", {"value": value})], "done", {"said": value})
+                JournalEntry(
+                    "r_1",
+                    1,
+                    [JournalStep("1.0", "call", {"value": value})],
+                    "done",
+                    {"said": value},
+                )
             )
         )
         begun = now(store.load_run("r_1"))
-        told = begun.record.input["asked"], begun.steps[0].body["value"], begun.record.result["said"]
+        told = (
+            begun.record.input["asked"],
+            begun.steps[0].body["value"],
+            begun.record.result["said"],
+        )
         assert [repr(each) for each in told] == [repr(value)] * 3
 
     @pytest.mark.parametrize("port", [RunStore, ApprovalStore, LedgerStore, AuditStore])
@@ -249,10 +359,15 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_two_processes_that_agree_at_once_are_both_heard(self, store):
         other = self.again()
-        question = ApprovalRequest("q", "r", "c", "refund", "d", {}, "high", "", required_approvals=2)
+        question = ApprovalRequest(
+            "q", "r", "c", "refund", "d", {}, "high", "", required_approvals=2
+        )
         for number in range(30):
             now(store.ask(replace(question, id=f"q_{number}"), within_s=60.0))
-            words = [each.decide(f"q_{number}", granted=True, by=by) for each, by in ((store, "anna"), (other, "ben"))]
+            words = [
+                each.decide(f"q_{number}", granted=True, by=by)
+                for each, by in ((store, "anna"), (other, "ben"))
+            ]
             assert sorted(now(word).state for word in words) == ["approved", "open"]
         closed(other)
 
@@ -262,7 +377,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         other = self.again()
         self.settled(store, "done", value={"id": 3})
         assert now(other.claim(A_REFUND)).value == {"id": 3}
-        assert now(other.load_result("r1", now(store.save_result("r1", "long")))) == "long"
+        assert (
+            now(other.load_result("r1", now(store.save_result("r1", "long")))) == "long"
+        )
         closed(other)
 
     def test_a_store_that_was_closed_is_opened_with_everything_in_it(self, store):
@@ -275,7 +392,10 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         closed(other)
 
     def test_closing_waits_for_what_was_asked(self, store):
-        asked = [store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in range(700)]
+        asked = [
+            store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False))
+            for n in range(700)
+        ]
         store.close()
         assert {claimed.result(0).state for claimed in asked} == {ClaimState.FRESH}
 
@@ -288,22 +408,35 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     def test_a_claim_that_was_called_off_in_the_queue_is_not_made(self, store):
         store.save_result("r1", "x" * 3_000_000)  # the thread is busy with it
-        asked = [store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in range(50)]
+        asked = [
+            store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False))
+            for n in range(50)
+        ]
         called_off = [number for number, claim in enumerate(asked) if claim.cancel()]
         for number in called_off:
-            assert now(store.claim(replace(A_REFUND, key=f"refund:{number}", guard=False))).state is ClaimState.FRESH
+            assert (
+                now(
+                    store.claim(replace(A_REFUND, key=f"refund:{number}", guard=False))
+                ).state
+                is ClaimState.FRESH
+            )
 
     def test_sixty_four_callers_at_once_are_all_answered(self, store):
         def write(number):
             act = replace(A_REFUND, key=f"refund:{number}", guard=False)
             claimed = now(store.claim(act))
-            assert now(store.settle(Settle("refund", act.key, claimed.fence, "done", number)))
+            assert now(
+                store.settle(Settle("refund", act.key, claimed.fence, "done", number))
+            )
             return claimed.state, now(store.claim(act)).value
 
         with ThreadPoolExecutor(64) as threads:
-            assert list(threads.map(write, range(256))) == [(ClaimState.FRESH, number) for number in range(256)]
+            assert list(threads.map(write, range(256))) == [
+                (ClaimState.FRESH, number) for number in range(256)
+            ]
 
-    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
+    # that is what is tested
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_fork_is_told_to_open_its_own(self, store):
         reading, writing = os.pipe()
         if (child := os.fork()) == 0:
@@ -324,14 +457,20 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         for clock in ("time", "monotonic"):
             real = getattr(time, clock)
             monkeypatch.setattr(time, clock, lambda real=real: real() + 86_400)
-        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+        assert (
+            now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+        )
 
     def test_a_lease_ends_with_its_time(self, store):
         self.claimed(store, "key", lease_s=60)
         self.pass_time(59)
-        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+        assert (
+            now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.BUSY
+        )
         self.pass_time(2)
-        assert now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.AGAIN
+        assert (
+            now(store.claim(replace(A_REFUND, replay="key"))).state is ClaimState.AGAIN
+        )
 
     def test_a_kept_text_goes_after_its_time(self, store):
         handle = now(store.save_result("r1", "old"))
@@ -344,13 +483,19 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         (ResultQuota(run_bytes=2_500, check_every_bytes=1_000), {"r1": 2, "r2": 2}),
         (ResultQuota(store_bytes=4_500, check_every_bytes=1_000), {"r1": 1, "r2": 3}),
     ])  # fmt: skip
-    def test_old_kept_texts_go_where_a_run_or_the_store_has_too_many(self, store, quota, left):
+    def test_old_kept_texts_go_where_a_run_or_the_store_has_too_many(
+        self, store, quota, left
+    ):
         store.quota = replace(quota)
         places = []
         for run_id in ("r1", "r1", "r1", "r2", "r2", "r2"):
             places.append((run_id, now(store.save_result(run_id, "x" * 1_000))))
             self.pass_moment(store)
-        there = [run_id for run_id, handle in places if now(store.load_result(run_id, handle)) is not None]
+        there = [
+            run_id
+            for run_id, handle in places
+            if now(store.load_result(run_id, handle)) is not None
+        ]
         assert {run_id: there.count(run_id) for run_id in left} == left
 
     def pass_moment(self, store):
@@ -364,13 +509,21 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         now(store.begin_run(RunRecord("r1", {})))
         claimed = self.claimed(store)
         store.save_result("r1", "x" * 1_000_000)
-        late = store.append_entry(JournalEntry("r1", 0, [JournalStep("1.m", "model", "late")]))
-        mine = store.append_entry(JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})]))
-        assert now(store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20)))
+        late = store.append_entry(
+            JournalEntry("r1", 0, [JournalStep("1.m", "model", "late")])
+        )
+        mine = store.append_entry(
+            JournalEntry("r1", 1, [JournalStep("1.m", "model", {"\ud800": 2**70})])
+        )
+        assert now(
+            store.settle(Settle("refund", "refund:881", claimed.fence, "done", 20))
+        )
         with pytest.raises(Fenced):
             now(late)
         assert now(mine) is False
-        assert [step.body for step in now(store.load_run("r1")).steps] == [{"\ud800": 2**70}]
+        assert [step.body for step in now(store.load_run("r1")).steps] == [
+            {"\ud800": 2**70}
+        ]
 
     def test_every_table_belongs_to_tenants_or_is_known_not_to(self, store):
         tables = {each.name for each in maintenance._TABLES} | {"locks"}
@@ -382,7 +535,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         ("race", 10, "busy"), ("race_of_runs", 10, "busy"), ("race_of_keys", 500, "busy"),
         ("race_of_begins", 500, "busy"), ("race_for_approvals", 500, "unapproved"),
     ])  # fmt: skip
-    def test_exactly_one_thread_of_all_processes_is_fresh(self, store, deed, acts, refusal):
+    def test_exactly_one_thread_of_all_processes_is_fresh(
+        self, store, deed, acts, refusal
+    ):
         threads, processes = 8, 3
         if deed == "race_for_approvals":
             for number in range(acts):
@@ -410,7 +565,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         ("key", OVER_S, ClaimState.AGAIN),
         ("verify", OVER_S, ClaimState.CHECK),
     ])  # fmt: skip
-    def test_a_claim_of_a_process_that_was_killed_is_never_fresh(self, store, replay, lease_s, answer):
+    def test_a_claim_of_a_process_that_was_killed_is_never_fresh(
+        self, store, replay, lease_s, answer
+    ):
         with self.other("claim_and_hang", replay, str(lease_s)) as process:
             process.stdin.write("go\n")
             process.stdin.flush()
@@ -419,7 +576,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.wait(PATIENCE_S)
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
 
-    def test_whoever_goes_on_with_a_dead_process_s_write_learns_for_how_long_its_request_may_be_under_way(self, store):
+    def test_whoever_goes_on_with_a_dead_process_s_write_learns_for_how_long_its_request_may_be_under_way(
+        self, store
+    ):
         with self.hanging("verify") as process:
             process.kill()
             process.wait(PATIENCE_S)
@@ -427,7 +586,9 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert claimed.state is ClaimState.CHECK
         assert LONG_S - PATIENCE_S < claimed.left_s <= LONG_S
 
-    def test_whoever_goes_on_with_it_starts_it_later_so_its_own_lease_lasts_longer_by_that(self, store):
+    def test_whoever_goes_on_with_it_starts_it_later_so_its_own_lease_lasts_longer_by_that(
+        self, store
+    ):
         for answer in ("fresh", "check"):
             with self.other("claim_and_hang", "verify", str(LONG_S)) as process:
                 process.stdin.write("go\n")
@@ -438,8 +599,12 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         claimed = now(store.claim(replace(A_REFUND, replay="verify")))
         assert 2 * (LONG_S - PATIENCE_S) < claimed.left_s <= 2 * LONG_S
 
-    @pytest.mark.parametrize(("replay", "taken"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)])
-    def test_of_many_who_ask_at_once_for_the_write_of_a_dead_process_one_goes_on_with_it(self, store, replay, taken):
+    @pytest.mark.parametrize(
+        ("replay", "taken"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)]
+    )
+    def test_of_many_who_ask_at_once_for_the_write_of_a_dead_process_one_goes_on_with_it(
+        self, store, replay, taken
+    ):
         with self.hanging(replay) as process:
             process.kill()
             process.wait(PATIENCE_S)
@@ -462,46 +627,86 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             assert json.loads(process.stdout.readline()) == "fresh"
             yield process
 
-    def test_a_process_that_was_stopped_keeps_its_lease_and_one_that_nobody_has_buried_does_not(self, store):
+    def test_a_process_that_was_stopped_keeps_its_lease_and_one_that_nobody_has_buried_does_not(
+        self, store
+    ):
         with self.hanging("verify") as process:
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-            assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.BUSY
+            assert (
+                now(store.claim(replace(A_REFUND, replay="verify"))).state
+                is ClaimState.BUSY
+            )
             assert maintenance.count_contents(store).abandoned == 0
             process.kill()
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and its number still taken: a zombie
+            # dead, and its number still taken: a zombie
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             assert maintenance.count_contents(store).abandoned == 1
-            assert now(store.claim(replace(A_REFUND, replay="verify"))).state is ClaimState.CHECK
+            assert (
+                now(store.claim(replace(A_REFUND, replay="verify"))).state
+                is ClaimState.CHECK
+            )
 
-    @pytest.mark.parametrize("owner", ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""])
-    def test_the_lease_of_a_process_of_which_nothing_is_known_here_runs_on(self, store, owner):
+    @pytest.mark.parametrize(
+        "owner",
+        ["elsewhere:{pid}:{boot}", "{host}:{pid}:another0-1-17", "{host}:{pid}", ""],
+    )
+    def test_the_lease_of_a_process_of_which_nothing_is_known_here_runs_on(
+        self, store, owner
+    ):
         """On another machine, of another boot or another machine of this name, or without a beginning."""
         self.claimed(store)
         host, _, boot = process_identity.owner().rsplit(":", 2)
-        owner = owner.format(host=host, pid=2**22 + 1, boot=boot)  # beyond the largest number on Linux
-        store.use_connection(lambda base: base.run("UPDATE effects SET owner = ?", (owner,)))
+        # beyond the largest number on Linux
+        owner = owner.format(host=host, pid=2**22 + 1, boot=boot)
+        store.use_connection(
+            lambda base: base.run("UPDATE effects SET owner = ?", (owner,))
+        )
         assert now(store.claim(A_REFUND)).state is ClaimState.BUSY
         gone = f"{host}:{2**22 + 1}:{boot}"
-        store.use_connection(lambda base: base.run("UPDATE effects SET owner = ?", (gone,)))
+        store.use_connection(
+            lambda base: base.run("UPDATE effects SET owner = ?", (gone,))
+        )
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
 
     def test_a_write_whose_process_has_died_is_listed_as_in_doubt(self, store):
         with self.hanging("none") as process:
-            assert [now(store.list_writes(state="in_doubt")), len(now(store.list_writes(state="claimed")))] == [[], 1]
+            assert [
+                now(store.list_writes(state="in_doubt")),
+                len(now(store.list_writes(state="claimed"))),
+            ] == [[], 1]
             process.kill()
             process.wait(PATIENCE_S)
-        assert [len(now(store.list_writes(state="in_doubt"))), now(store.list_writes(state="claimed"))] == [1, []]
+        assert [
+            len(now(store.list_writes(state="in_doubt"))),
+            now(store.list_writes(state="claimed")),
+        ] == [1, []]
 
-    def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(self, store):
+    def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(
+        self, store
+    ):
         with self.hanging("none") as process:
-            assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "claimed"
+            assert (
+                now(
+                    store.resolve("refund", "refund:881", state="failed", by="maria")
+                ).state
+                == "claimed"
+            )
             process.kill()
             process.wait(PATIENCE_S)
-        assert now(store.resolve("refund", "refund:881", state="failed", by="maria")).state == "failed"
+        assert (
+            now(store.resolve("refund", "refund:881", state="failed", by="maria")).state
+            == "failed"
+        )
 
-    def test_the_same_act_under_another_key_does_not_wait_for_a_dead_process(self, store):
+    def test_the_same_act_under_another_key_does_not_wait_for_a_dead_process(
+        self, store
+    ):
         with self.hanging("none") as process:
-            assert now(store.claim(replace(A_REFUND, key="another"))).state is ClaimState.BUSY
+            assert (
+                now(store.claim(replace(A_REFUND, key="another"))).state
+                is ClaimState.BUSY
+            )
             process.kill()
             process.wait(PATIENCE_S)
         repeated = now(store.claim(replace(A_REFUND, key="another")))
@@ -516,18 +721,27 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             assert taken.state is ClaimState.AGAIN
             process.send_signal(signal.SIGCONT)
             assert json.loads(process.stdout.readline()) is False
-        assert now(store.settle(Settle("refund", "refund:881", taken.fence, "done", "mine")))
+        assert now(
+            store.settle(Settle("refund", "refund:881", taken.fence, "done", "mine"))
+        )
         assert now(store.claim(A_REFUND)).value == "mine"
 
-    def test_whatever_took_effect_before_a_kill_is_never_fresh_again(self, store, tmp_path):
+    def test_whatever_took_effect_before_a_kill_is_never_fresh_again(
+        self, store, tmp_path
+    ):
         """Two processes write as fast as they can and are killed in the middle; the world is then compared."""
         world = tmp_path / "world"
-        with self.other("write_for_ever", str(world), "a") as one, self.other("write_for_ever", str(world), "b") as two:
+        with (
+            self.other("write_for_ever", str(world), "a") as one,
+            self.other("write_for_ever", str(world), "b") as two,
+        ):
             for process in (one, two):
                 process.stdin.write("go\n")
                 process.stdin.flush()
             until = time.monotonic() + PATIENCE_S
-            while time.monotonic() < until and not (world.exists() and world.read_bytes().count(b"\n") > 500):
+            while time.monotonic() < until and not (
+                world.exists() and world.read_bytes().count(b"\n") > 500
+            ):
                 time.sleep(0.01)
             for process in (one, two):
                 process.kill()
@@ -540,4 +754,5 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         self.pass_time(2 * LONG_S)
         asked = [store.claim(replace(A_REFUND, key=key, guard=False)) for key in keys]
         states = [now(claimed).state for claimed in asked]
-        assert set(states) == {ClaimState.DONE, ClaimState.IN_DOUBT}  # in doubt: the window was hit
+        # in doubt: the window was hit
+        assert set(states) == {ClaimState.DONE, ClaimState.IN_DOUBT}

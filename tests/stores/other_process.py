@@ -25,7 +25,10 @@ def race(store, acts, threads):
     keys = [f"race:{number}" for number in range(int(acts))]
 
     def claim(_):
-        return [store.claim(replace(A_REFUND, key=key, guard=False)).result(60).state.value for key in keys]
+        return [
+            store.claim(replace(A_REFUND, key=key, guard=False)).result(60).state.value
+            for key in keys
+        ]
 
     with ThreadPoolExecutor(int(threads)) as pool:
         return list(zip(*pool.map(claim, range(int(threads))), strict=True))
@@ -37,7 +40,10 @@ def race_of_runs(store, acts, threads):
     def claim(thread):
         run = f"{os.getpid()}/{thread}"
         lately = replace(A_REFUND, run_id=run, repeat_window_s=600.0)
-        wanted = [replace(lately, key=f"{run}/{n}", fingerprint=b"act %d" % n) for n in range(int(acts))]
+        wanted = [
+            replace(lately, key=f"{run}/{n}", fingerprint=b"act %d" % n)
+            for n in range(int(acts))
+        ]
         return [store.claim(act).result(60).state.value for act in wanted]
 
     with ThreadPoolExecutor(int(threads)) as pool:
@@ -49,7 +55,10 @@ def race_of_keys(store, acts, threads):
 
     def claim(thread):
         key = f"{os.getpid()}/{thread}"
-        wanted = [replace(A_REFUND, key=f"{key}/{n}", fingerprint=b"act %d" % n) for n in range(int(acts))]
+        wanted = [
+            replace(A_REFUND, key=f"{key}/{n}", fingerprint=b"act %d" % n)
+            for n in range(int(acts))
+        ]
         return [store.claim(act).result(60).state.value for act in wanted]
 
     with ThreadPoolExecutor(int(threads)) as pool:
@@ -61,7 +70,10 @@ def race_for_approvals(store, acts, threads):
 
     def claim(thread):
         act = replace(A_REFUND, guard=False)
-        wanted = [replace(act, key=f"{os.getpid()}/{thread}/{n}", approval=f"q_{n}") for n in range(int(acts))]
+        wanted = [
+            replace(act, key=f"{os.getpid()}/{thread}/{n}", approval=f"q_{n}")
+            for n in range(int(acts))
+        ]
         return [store.claim(each).result(60).state.value for each in wanted]
 
     with ThreadPoolExecutor(int(threads)) as pool:
@@ -73,7 +85,10 @@ def race_of_locks(store, things, threads):
 
     def claim(thread):
         keys = [f"{os.getpid()}/{thread}/{n}" for n in range(int(things))]
-        wanted = [replace(A_REFUND, key=key, guard=False, locks=(f"thing:{n}",)) for n, key in enumerate(keys)]
+        wanted = [
+            replace(A_REFUND, key=key, guard=False, locks=(f"thing:{n}",))
+            for n, key in enumerate(keys)
+        ]
         return [store.claim(act).result(60).state.value for act in wanted]
 
     with ThreadPoolExecutor(int(threads)) as pool:
@@ -84,7 +99,9 @@ def race_of_begins(store, runs, threads):
     """Begin every run in every thread; say which was begun, and which name was taken."""
 
     def begin(_):
-        return [_begun(store, RunRecord(f"r_{number}", {})) for number in range(int(runs))]
+        return [
+            _begun(store, RunRecord(f"r_{number}", {})) for number in range(int(runs))
+        ]
 
     with ThreadPoolExecutor(int(threads)) as pool:
         return list(zip(*pool.map(begin, range(int(threads))), strict=True))
@@ -100,7 +117,9 @@ def _begun(store, record):
 
 def claim_and_hang(store, replay, lease_s, *locks):
     """Claim, say so, and never settle."""
-    claimed = store.claim(replace(A_REFUND, replay=replay, lease_s=float(lease_s), locks=locks)).result(10)
+    claimed = store.claim(
+        replace(A_REFUND, replay=replay, lease_s=float(lease_s), locks=locks)
+    ).result(10)
     print(json.dumps(claimed.state.value), flush=True)
     signal.pause()
 
@@ -109,7 +128,9 @@ def freeze_and_settle(store):
     """Claim with a lease that is over, stop until somebody says SIGCONT, then settle as if nothing had been."""
     claimed = store.claim(replace(A_REFUND, replay="key", lease_s=OVER_S)).result(10)
     os.kill(os.getpid(), signal.SIGSTOP)
-    return store.settle(Settle("refund", "refund:881", claimed.fence, "done", "frozen")).result(10)
+    return store.settle(
+        Settle("refund", "refund:881", claimed.fence, "done", "frozen")
+    ).result(10)
 
 
 def write_for_ever(store, file, who):
@@ -123,14 +144,26 @@ def write_for_ever(store, file, who):
             os.write(world, f"{key} {claimed.state.value}\n".encode())
             if thread == 0:
                 Event().wait()
-            store.settle(Settle("refund", key, claimed.fence, "done", number)).result(60)
+            store.settle(Settle("refund", key, claimed.fence, "done", number)).result(
+                60
+            )
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(write, range(16)))
 
 
-RACES = (race, race_of_runs, race_of_keys, race_of_locks, race_of_begins, race_for_approvals)
-DEEDS = {deed.__name__: deed for deed in (*RACES, claim_and_hang, freeze_and_settle, write_for_ever)}
+RACES = (
+    race,
+    race_of_runs,
+    race_of_keys,
+    race_of_locks,
+    race_of_begins,
+    race_for_approvals,
+)
+DEEDS = {
+    deed.__name__: deed
+    for deed in (*RACES, claim_and_hang, freeze_and_settle, write_for_ever)
+}
 
 if __name__ == "__main__":
     place, deed, *words = sys.argv[1:]
@@ -139,4 +172,5 @@ if __name__ == "__main__":
         print("ready", flush=True)
         sys.stdin.readline()
         print(json.dumps(DEEDS[deed](store, *words)), flush=True)
-        sys.stdin.readline()  # its claims are those of a process that lives, until nobody wants it any more
+        # its claims are those of a process that lives, until nobody wants it any more
+        sys.stdin.readline()

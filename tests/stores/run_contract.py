@@ -19,14 +19,26 @@ RUN = RunRecord("r_1", {"messages": [{"user": "谢谢"}]}, toolset="abc")
 ANSWER = JournalStep("1.m", "model", {"text": "北京"}, 0.5)
 RESULT = JournalStep("1.0", "call", {"value": 0}, 0.7)
 QUESTION = ApprovalRequest(
-    "q_1", "r_1", "c_1", "refund", "d1", {"order": "7", "amount": 5.0}, "high", "it is large", "Refunds."
+    "q_1",
+    "r_1",
+    "c_1",
+    "refund",
+    "d1",
+    {"order": "7", "amount": 5.0},
+    "high",
+    "it is large",
+    "Refunds.",
 )
 
 
 @cache
 def gone() -> str:
     """Return the name of a process that has ended."""
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        check=True,
+    )
     return f"{gethostname()}:{int(ended.stdout)}:"
 
 
@@ -62,7 +74,9 @@ class RunContract:
             self.settled(store.begin_run(replace(RUN, owner="another"), new=True))
         assert self.settled(store.load_run("r_1")) == before
 
-    def test_a_run_that_is_taken_over_brings_its_input_and_its_steps_in_order(self, store):
+    def test_a_run_that_is_taken_over_brings_its_input_and_its_steps_in_order(
+        self, store
+    ):
         self.begun(store)
         self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER])))
         self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT])))
@@ -75,7 +89,13 @@ class RunContract:
         self.begun(store)
         self.begun(store)
         with pytest.raises(Fenced):
-            self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "late"})))
+            self.settled(
+                store.append_entry(
+                    JournalEntry(
+                        "r_1", 1, [ANSWER], status="done", result={"text": "late"}
+                    )
+                )
+            )
         kept = self.settled(store.load_run("r_1"))
         assert list(kept.steps) == []
         assert (kept.record.status, kept.record.result) == ("running", None)
@@ -88,13 +108,21 @@ class RunContract:
         self.begun(store)
         self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER])))
         self.settled(
-            store.append_entry(JournalEntry("r_1", 1, [JournalStep("1.m", "model", {"text": "other"}), RESULT]))
+            store.append_entry(
+                JournalEntry(
+                    "r_1", 1, [JournalStep("1.m", "model", {"text": "other"}), RESULT]
+                )
+            )
         )
         assert list(self.settled(store.load_run("r_1")).steps) == [ANSWER, RESULT]
 
     def test_how_a_run_ended_is_kept_beside_its_last_steps(self, store):
         self.begun(store)
-        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})))
+        self.settled(
+            store.append_entry(
+                JournalEntry("r_1", 1, [ANSWER], status="done", result={"text": "北京"})
+            )
+        )
         record = self.settled(store.load_run("r_1")).record
         assert (record.status, record.result) == ("done", {"text": "北京"})
         assert record.updated >= record.created
@@ -103,47 +131,76 @@ class RunContract:
         for number in range(3):
             self.begun(store, RunRecord(f"r_{number}", {}))
         self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))
-        assert [each.run_id for each in self.settled(store.list_runs(status="running"))] == ["r_2", "r_0"]
-        assert [each.run_id for each in self.settled(store.list_runs(status="waiting"))] == ["r_1"]
-        assert [each.run_id for each in self.settled(store.list_runs(most=2))] == ["r_2", "r_1"]
+        assert [
+            each.run_id for each in self.settled(store.list_runs(status="running"))
+        ] == ["r_2", "r_0"]
+        assert [
+            each.run_id for each in self.settled(store.list_runs(status="waiting"))
+        ] == ["r_1"]
+        assert [each.run_id for each in self.settled(store.list_runs(most=2))] == [
+            "r_2",
+            "r_1",
+        ]
 
-    def test_who_drives_a_run_learns_with_the_next_entry_that_its_end_is_wanted(self, store):
+    def test_who_drives_a_run_learns_with_the_next_entry_that_its_end_is_wanted(
+        self, store
+    ):
         self.begun(store)
-        assert self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER]))) is False
+        assert (
+            self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER]))) is False
+        )
         assert self.settled(store.request_cancel("r_1")) is True
-        assert self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT]))) is True
+        assert (
+            self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT]))) is True
+        )
         assert self.settled(store.request_cancel("r_none")) is False
 
-    def test_a_run_that_waits_is_cancelled_at_once_and_one_that_is_over_not_at_all(self, store):
+    def test_a_run_that_waits_is_cancelled_at_once_and_one_that_is_over_not_at_all(
+        self, store
+    ):
         self.begun(store)
         self.settled(store.append_entry(JournalEntry("r_1", 1, status="waiting")))
         assert self.settled(store.request_cancel("r_1")) is True
         assert self.settled(store.load_run("r_1")).record.status == "cancelled"
         assert self.settled(store.request_cancel("r_1")) is False
 
-    def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(self, store):
+    def test_who_goes_on_with_a_run_that_was_left_learns_that_its_end_is_wanted(
+        self, store
+    ):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
         self.settled(store.append_entry(JournalEntry("r_1", 1, status="queued")))
         assert self.begun(store).record.cancel_requested
 
-    def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(self, store):
+    def test_whoever_takes_a_run_over_learns_that_its_end_is_wanted_but_not_who_takes_up_a_cancelled_one(
+        self, store
+    ):
         self.begun(store)
         self.settled(store.request_cancel("r_1"))
-        assert self.begun(store).record.cancel_requested  # its first owner died before the next step
+        # its first owner died before the next step
+        assert self.begun(store).record.cancel_requested
         self.settled(store.append_entry(JournalEntry("r_1", 2, status="cancelled")))
         assert not self.begun(store).record.cancel_requested
 
-    def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(self, store):
+    def test_a_run_counts_how_often_in_a_row_it_was_taken_over_from_a_process_that_ended_nothing(
+        self, store
+    ):
         record = replace(RUN, owner=gone())
-        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 1, 2]
+        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [
+            0,
+            1,
+            2,
+        ]
         self.settled(store.append_entry(JournalEntry("r_1", 3, [ANSWER])))
         assert self.begun(store, record).record.takeovers == 3
         assert self.settled(store.load_run("r_1")).record.takeovers == 3
         self.settled(store.append_entry(JournalEntry("r_1", 4, status="waiting")))
-        assert self.begun(store, record).record.takeovers == 0  # it came to a pause, and nobody died
+        # it came to a pause, and nobody died
+        assert self.begun(store, record).record.takeovers == 0
 
-    def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(self, store):
+    def test_a_run_that_is_taken_from_processes_that_live_counts_none_and_forgets_none(
+        self, store
+    ):
         self.begun(store, replace(RUN, owner=gone()))
         ours = replace(RUN, owner=process_identity.owner())
         assert [self.begun(store, ours).record.takeovers for _ in range(7)] == [1] * 7
@@ -154,7 +211,11 @@ class RunContract:
 
     def test_of_a_process_elsewhere_silence_counts(self, store, monkeypatch):
         record = replace(RUN, owner="elsewhere:1:x")
-        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [0, 0, 0]
+        assert [self.begun(store, record).record.takeovers for _ in range(3)] == [
+            0,
+            0,
+            0,
+        ]
         monkeypatch.setattr(process_identity, "SILENT_S", 0.0)
         assert [self.begun(store, record).record.takeovers for _ in range(2)] == [1, 2]
 
@@ -162,14 +223,20 @@ class RunContract:
         self.begun(store)  # as a fork is made: without an owner
         assert self.begun(store, replace(RUN, owner="here:1:x")).record.takeovers == 0
 
-    def test_a_poisoned_run_can_be_ended_and_begins_to_count_anew_when_somebody_insists(self, store):
+    def test_a_poisoned_run_can_be_ended_and_begins_to_count_anew_when_somebody_insists(
+        self, store
+    ):
         for _ in range(6):
             record = self.begun(store, replace(RUN, owner=gone())).record
         assert record.is_poisoned
         self.settled(store.append_entry(JournalEntry("r_1", 6, status="poisoned")))
         assert self.settled(store.list_runs(status="poisoned"))[0].takeovers == 5
         again = self.begun(store, replace(RUN, owner="here:1:x")).record
-        assert (again.status, again.takeovers, again.is_poisoned) == ("running", 0, False)
+        assert (again.status, again.takeovers, again.is_poisoned) == (
+            "running",
+            0,
+            False,
+        )
         self.settled(store.append_entry(JournalEntry("r_1", 7, status="poisoned")))
         assert self.settled(store.request_cancel("r_1")) is True
         assert self.settled(store.load_run("r_1")).record.status == "cancelled"
@@ -187,7 +254,17 @@ class RunContract:
         assert kept.state == "open"
         assert kept.expires - kept.asked == pytest.approx(60.0)
         assert self.settled(store.list_approvals()) == [kept]
-        for name in ("id", "run_id", "call_id", "tool", "digest", "arguments", "risk", "reason", "description"):
+        for name in (
+            "id",
+            "run_id",
+            "call_id",
+            "tool",
+            "digest",
+            "arguments",
+            "risk",
+            "reason",
+            "description",
+        ):
             assert getattr(kept, name) == getattr(QUESTION, name)
 
     def test_a_question_asked_again_is_the_same_one(self, store):
@@ -197,13 +274,23 @@ class RunContract:
 
     def test_a_word_is_kept_with_who_gave_it_and_why(self, store):
         self.asked(store)
-        decided = self.settled(store.decide("q_1", granted=False, by="maria", reason="too much"))
-        assert (decided.state, decided.by, decided.decision_reason) == ("denied", "maria", "too much")
+        decided = self.settled(
+            store.decide("q_1", granted=False, by="maria", reason="too much")
+        )
+        assert (decided.state, decided.by, decided.decision_reason) == (
+            "denied",
+            "maria",
+            "too much",
+        )
         assert self.asked(store) == decided
 
     def test_the_first_word_counts(self, store):
         self.asked(store)
-        first = self.settled(store.decide("q_1", granted=True, by="maria", edited={"order": "7", "amount": 1.0}))
+        first = self.settled(
+            store.decide(
+                "q_1", granted=True, by="maria", edited={"order": "7", "amount": 1.0}
+            )
+        )
         assert first.edited == {"order": "7", "amount": 1.0}
         assert self.settled(store.decide("q_1", granted=False, by="jens")) == first
 
@@ -221,7 +308,9 @@ class RunContract:
     def decided(self, store, by, granted=True, **how):
         return self.settled(store.decide("q_1", granted=granted, by=by, **how))
 
-    def test_where_two_must_agree_one_yes_leaves_the_question_open_and_says_whose_it_was(self, store):
+    def test_where_two_must_agree_one_yes_leaves_the_question_open_and_says_whose_it_was(
+        self, store
+    ):
         assert self.asked(store, self.OF_TWO).principal == "ben"
         first = self.decided(store, "anna")
         assert (first.state, first.agreed, first.by) == ("open", ("anna",), "")
@@ -233,9 +322,23 @@ class RunContract:
         assert [self.settled(store.use("q_1")) for _ in range(2)] == [True, False]
 
     @pytest.mark.parametrize(
-        "by", ["anna", " ANNA ", "ann\u200ba", "ann\ufe0fa", "anna\u3164", "\u2800", "ben", "Ben", "", "  "]
+        "by",
+        [
+            "anna",
+            " ANNA ",
+            "ann\u200ba",
+            "ann\ufe0fa",
+            "anna\u3164",
+            "\u2800",
+            "ben",
+            "Ben",
+            "",
+            "  ",
+        ],
     )
-    def test_the_same_person_the_one_it_is_for_and_nobody_do_not_count_as_a_second_one(self, store, by):
+    def test_the_same_person_the_one_it_is_for_and_nobody_do_not_count_as_a_second_one(
+        self, store, by
+    ):
         self.asked(store, self.OF_TWO)
         first = self.decided(store, "anna")
         assert self.decided(store, by) == first
@@ -245,12 +348,19 @@ class RunContract:
         self.asked(store, self.OF_TWO)
         self.decided(store, "anna")
         denied = self.decided(store, "ben", granted=False, reason="I was wrong")
-        assert (denied.state, denied.by, denied.decision_reason) == ("denied", "ben", "I was wrong")
+        assert (denied.state, denied.by, denied.decision_reason) == (
+            "denied",
+            "ben",
+            "I was wrong",
+        )
         assert self.decided(store, "cleo") == denied
 
     def test_an_edit_of_one_is_no_yes_of_two(self, store):
         self.asked(store, self.OF_TWO)
-        assert self.decided(store, "anna", edited={"order": "7", "amount": 900.0}).agreed == ()
+        assert (
+            self.decided(store, "anna", edited={"order": "7", "amount": 900.0}).agreed
+            == ()
+        )
 
     def test_a_question_that_more_people_must_agree_to_now_is_open_again(self, store):
         self.asked(store, within_s=30.0)
@@ -260,7 +370,8 @@ class RunContract:
         assert (again.edited, again.by) == (None, "")
         assert again.expires - again.asked > 50
         assert self.settled(store.use("q_1")) is False
-        assert self.asked(store).required_approvals == 2  # one that fewer must agree to now stays as strict as it was
+        # one that fewer must agree to now stays as strict as it was
+        assert self.asked(store).required_approvals == 2
 
     def test_what_was_used_or_denied_is_not_opened_again(self, store):
         self.asked(store)
@@ -273,8 +384,15 @@ class RunContract:
             self.asked(store, question)
             with ThreadPoolExecutor(8) as threads:
                 agree = partial(store.decide, question.id, granted=True)
-                list(threads.map(lambda name, agree=agree: self.settled(agree(by=name)), map(str, range(8))))
-        assert {each.state for each in self.settled(store.list_approvals(state=""))} == {"approved"}
+                list(
+                    threads.map(
+                        lambda name, agree=agree: self.settled(agree(by=name)),
+                        map(str, range(8)),
+                    )
+                )
+        assert {
+            each.state for each in self.settled(store.list_approvals(state=""))
+        } == {"approved"}
 
     def test_a_denied_question_is_never_used(self, store):
         self.asked(store)
@@ -284,12 +402,17 @@ class RunContract:
     def test_a_question_ends_with_its_time_whether_or_not_it_was_answered(self, store):
         self.asked(store, within_s=-1.0)
         assert self.asked(store).state == "expired"
-        assert self.settled(store.decide("q_1", granted=True, by="late")).state == "expired"
+        assert (
+            self.settled(store.decide("q_1", granted=True, by="late")).state
+            == "expired"
+        )
         assert self.settled(store.use("q_1")) is False
         assert self.settled(store.list_approvals()) == []
 
     @pytest.mark.parametrize("ended_by", ["a wish", "its owner"])
-    def test_a_run_that_is_cancelled_closes_its_questions_and_no_others(self, store, ended_by):
+    def test_a_run_that_is_cancelled_closes_its_questions_and_no_others(
+        self, store, ended_by
+    ):
         for number, run_id in enumerate(["r_1", "r_1", "r_1", "r_2"]):
             self.asked(store, replace(QUESTION, id=f"q_{number}", run_id=run_id))
         self.settled(store.decide("q_1", granted=True, by="maria"))
@@ -298,11 +421,23 @@ class RunContract:
         if ended_by == "a wish":
             assert self.settled(store.request_cancel("r_1"))
         else:
-            self.settled(store.append_entry(JournalEntry("r_1", 1, status="cancelled", result={"status": "cancelled"})))
-        states = [(each.state, each.decision_reason) for each in self.settled(store.list_approvals(state=""))]
+            self.settled(
+                store.append_entry(
+                    JournalEntry(
+                        "r_1", 1, status="cancelled", result={"status": "cancelled"}
+                    )
+                )
+            )
+        states = [
+            (each.state, each.decision_reason)
+            for each in self.settled(store.list_approvals(state=""))
+        ]
         closed = ("cancelled", "the run was cancelled")
         assert states == [closed, closed, ("denied", "too much"), ("open", "")]
-        assert self.settled(store.decide("q_0", granted=True, by="maria")).state == "cancelled"
+        assert (
+            self.settled(store.decide("q_0", granted=True, by="maria")).state
+            == "cancelled"
+        )
         assert self.settled(store.use("q_1")) is False
 
     def test_nobody_decides_what_was_not_asked(self, store):
@@ -313,6 +448,13 @@ class RunContract:
         other = ApprovalRequest("q_2", "r_2", "c_2", "refund", "d2", {}, "high", "")
         self.asked(store, other)
         self.settled(store.decide("q_2", granted=True, by="maria"))
-        assert [each.id for each in self.settled(store.list_approvals(state="", run_id=""))] == ["q_1", "q_2"]
-        assert [each.id for each in self.settled(store.list_approvals(state="approved"))] == ["q_2"]
-        assert [each.id for each in self.settled(store.list_approvals(state="", run_id="r_1"))] == ["q_1"]
+        assert [
+            each.id for each in self.settled(store.list_approvals(state="", run_id=""))
+        ] == ["q_1", "q_2"]
+        assert [
+            each.id for each in self.settled(store.list_approvals(state="approved"))
+        ] == ["q_2"]
+        assert [
+            each.id
+            for each in self.settled(store.list_approvals(state="", run_id="r_1"))
+        ] == ["q_1"]

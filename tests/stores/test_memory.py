@@ -58,7 +58,9 @@ def test_a_settled_write_is_forgotten_after_a_day(claim, state):
     assert rows(store) == 4
 
 
-def test_a_declared_key_is_remembered_for_a_day_however_many_others_there_are(monkeypatch):
+def test_a_declared_key_is_remembered_for_a_day_however_many_others_there_are(
+    monkeypatch,
+):
     monkeypatch.setattr(memory, "MAX_ROWS", 10)
     store = MemoryStore(now=(clock := ManualClock()))
     done(store, A_REFUND)
@@ -72,7 +74,10 @@ def test_the_places_in_old_runs_make_room_for_new_ones(monkeypatch):
     store = MemoryStore()
     others(store, 100)
     assert rows(store) == 10
-    assert store.claim(replace(IN_PLACE, key="x99/1/0", run_id="x99")).state is ClaimState.DONE
+    assert (
+        store.claim(replace(IN_PLACE, key="x99/1/0", run_id="x99")).state
+        is ClaimState.DONE
+    )
 
 
 @pytest.mark.parametrize("state", ["claimed", "in_doubt"])
@@ -100,7 +105,11 @@ def test_the_oldest_kept_texts_make_room(monkeypatch):
     monkeypatch.setattr(memory, "MAX_SAVED_CHARACTERS", 100)
     store = MemoryStore()
     handles = [store.save_result("r1", "x" * 40) for _ in range(3)]
-    assert [store.load_result("r1", handle) is not None for handle in handles] == [False, True, True]
+    assert [store.load_result("r1", handle) is not None for handle in handles] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_text_that_is_larger_than_all_room_is_kept_until_the_next():

@@ -13,7 +13,9 @@ from handrail.errors import ConfigError, StoreUnavailable
 from handrail.records import ApprovalRequest
 from tests.stores.contract import A_REFUND
 
-psycopg = pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+psycopg = pytest.importorskip(
+    "psycopg", reason="no psycopg: install handrail[postgres]"
+)
 
 from handrail.stores import maintenance, postgres  # noqa: E402
 from handrail.stores.postgres import VERSION, PostgresStore  # noqa: E402
@@ -41,7 +43,9 @@ def dsn():
 
 def emptied(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
-        if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (None,):
+        if admin.execute("SELECT to_regclass('handrail.effects')").fetchone() != (
+            None,
+        ):
             admin.execute(
                 "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
                 "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
@@ -69,8 +73,13 @@ class TestPostgresStore(DurableContract):
             admin.execute(past, (seconds, seconds))
             admin.execute("UPDATE handrail.acts SET at = at - %s", (seconds,))
             admin.execute("UPDATE handrail.kept SET expires = expires - %s", (seconds,))
-            admin.execute("UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s", (seconds, seconds))
-            admin.execute("UPDATE handrail.approvals SET expires = expires - %s", (seconds,))
+            admin.execute(
+                "UPDATE handrail.locks SET until = until - %s, ticks = ticks - %s",
+                (seconds, seconds),
+            )
+            admin.execute(
+                "UPDATE handrail.approvals SET expires = expires - %s", (seconds,)
+            )
 
 
 class TestPostgresRuns(RunContract):
@@ -84,7 +93,9 @@ class TestPostgresRuns(RunContract):
 # -- opening ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["//user:pass word@host:port/db", "nonsense", "host=x secret=geheim"])
+@pytest.mark.parametrize(
+    "place", ["//user:pass word@host:port/db", "nonsense", "host=x secret=geheim"]
+)
 def test_what_is_no_connection_string_is_refused_without_being_shown(place):
     with pytest.raises(ConfigError, match="no connection string") as refused:
         PostgresStore(place)
@@ -111,19 +122,28 @@ def test_many_processes_may_make_the_tables_at_once(dsn):
         for store in threads.map(lambda _: PostgresStore(dsn), range(8)):
             store.close()
     with psycopg.connect(dsn) as admin:
-        made = admin.execute("SELECT version FROM handrail.schema_version ORDER BY version").fetchall()
+        made = admin.execute(
+            "SELECT version FROM handrail.schema_version ORDER BY version"
+        ).fetchall()
     assert made == [(n + 1,) for n in range(VERSION)]
 
 
 def test_the_tables_of_a_newer_handrail_are_not_touched(dsn):
     PostgresStore(dsn).close()
     with psycopg.connect(dsn, autocommit=True) as newer:
-        newer.execute("INSERT INTO handrail.schema_version VALUES (%s, 0)", (VERSION + 1,))
+        newer.execute(
+            "INSERT INTO handrail.schema_version VALUES (%s, 0)", (VERSION + 1,)
+        )
         try:
-            with pytest.raises(ConfigError, match=f"version {VERSION + 1} and this handrail knows {VERSION}"):
+            with pytest.raises(
+                ConfigError,
+                match=f"version {VERSION + 1} and this handrail knows {VERSION}",
+            ):
                 PostgresStore(dsn)
         finally:
-            newer.execute("DELETE FROM handrail.schema_version WHERE version = %s", (VERSION + 1,))
+            newer.execute(
+                "DELETE FROM handrail.schema_version WHERE version = %s", (VERSION + 1,)
+            )
 
 
 def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
@@ -131,7 +151,9 @@ def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
         admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
     try:
         with PostgresStore(dsn) as store:
-            assert store.use_connection(lambda base: base._db.execute("SHOW synchronous_commit").fetchone()) == ("on",)
+            assert store.use_connection(
+                lambda base: base._db.execute("SHOW synchronous_commit").fetchone()
+            ) == ("on",)
     finally:
         with psycopg.connect(dsn, autocommit=True) as admin:
             admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
@@ -165,7 +187,8 @@ def server():
     server.remove()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])  # sent away, or crashed
+# sent away, or crashed
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_server_that_starts_again_is_reconnected_to_and_has_lost_nothing(server, how):
     with PostgresStore(server.dsn) as store:
         fence = claimed(store).fence
@@ -174,10 +197,14 @@ def test_a_server_that_starts_again_is_reconnected_to_and_has_lost_nothing(serve
         server.start()
         assert waiting.result(30).state is ClaimState.FRESH
         assert claimed(store).state is ClaimState.BUSY
-        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(30)
+        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(
+            30
+        )
 
 
-def test_a_server_that_stays_away_takes_no_claim_and_is_asked_again_later(server, monkeypatch):
+def test_a_server_that_stays_away_takes_no_claim_and_is_asked_again_later(
+    server, monkeypatch
+):
     monkeypatch.setattr(postgres, "RECONNECT_S", 0.2)
     with PostgresStore(server.dsn) as store:
         server.stop()
@@ -215,15 +242,23 @@ class Cut:
         return getattr(self._db, name)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
-def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(dsn, after):
+@pytest.mark.parametrize(
+    "after", [False, True], ids=["before it was done", "after it was done"]
+)
+def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
+    dsn, after
+):
     with PostgresStore(dsn) as store:
         emptied(dsn)
-        store.use_connection(lambda base: setattr(base, "_db", Cut(base._db, "COMMIT", after=after)))
+        store.use_connection(
+            lambda base: setattr(base, "_db", Cut(base._db, "COMMIT", after=after))
+        )
         assert claimed(store).state is ClaimState.FRESH
         assert claimed(store).state is ClaimState.BUSY
         with psycopg.connect(dsn) as admin:
-            assert admin.execute("SELECT fence FROM handrail.effects").fetchall() == [(1,)]
+            assert admin.execute("SELECT fence FROM handrail.effects").fetchall() == [
+                (1,)
+            ]
 
 
 class Lingering(Cut):
@@ -240,12 +275,17 @@ class Lingering(Cut):
         pass
 
 
-def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(dsn, monkeypatch):
+def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(
+    dsn, monkeypatch
+):
     with PostgresStore(dsn) as store:
         emptied(dsn)
         lost = store.use_connection(lambda base: base._db)
-        store.use_connection(lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False)))
-        monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())  # it sees it while we wait
+        store.use_connection(
+            lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False))
+        )
+        # it sees it while we wait
+        monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())
         assert claimed(store).state is ClaimState.FRESH
         assert lost.closed
 
@@ -265,7 +305,10 @@ def test_a_row_that_somebody_holds_is_waited_for_in_bounds_and_hinders_no_other(
         store.use_connection(lambda base: base._db.execute("SET lock_timeout = '50ms'"))
         other.execute("SELECT * FROM handrail.effects FOR UPDATE")
         store.save_result("r1", "x" * 1_000_000)  # so that the two below are one group
-        held, free = (store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False)) for n in (881, 882))
+        held, free = (
+            store.claim(replace(A_REFUND, key=f"refund:{n}", guard=False))
+            for n in (881, 882)
+        )
         assert free.result(30).state is ClaimState.FRESH
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             held.result(30)
@@ -282,7 +325,18 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         fence = claimed(old, key=odd).fence
         assert old.settle(Settle("refund", odd, fence, "done", odd)).result(10)
         claimed(old, key="under way")
-        question = ApprovalRequest("q", "r1", "c", "refund", "d", {}, "high", odd, required_approvals=3, principal=odd)
+        question = ApprovalRequest(
+            "q",
+            "r1",
+            "c",
+            "refund",
+            "d",
+            {},
+            "high",
+            odd,
+            required_approvals=3,
+            principal=odd,
+        )
         for store in (old, new):
             store.ask(question, within_s=60).result(10)
         old.decide("q", granted=True, by="anna").result(10)
@@ -290,7 +344,8 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         for _ in range(2):
             assert maintenance.copy_store(old, new)["effects"] == 2
             (question,) = new.list_approvals().result(10)
-            new.decide("q", granted=True, by="ben").result(10)  # of which the old store never knows
+            # of which the old store never knows
+            new.decide("q", granted=True, by="ben").result(10)
         assert question.agreed == ("anna", "ben")  # and a second copy took nothing back
         assert question.principal == odd
         assert claimed(new, key=odd).value == odd
@@ -305,7 +360,10 @@ def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):
             fence = claimed(store, key=f"{number}").fence
             assert store.settle(Settle("refund", f"{number}", fence, state)).result(10)
         found = maintenance.count_contents(store)
-        assert (found.version, found.writes) == (VERSION, {"done": 1, "failed": 1, "in_doubt": 1})
+        assert (found.version, found.writes) == (
+            VERSION,
+            {"done": 1, "failed": 1, "in_doubt": 1},
+        )
         assert found.size_bytes > 0
         assert maintenance.delete_old(store, older_than_s=3600)["effects"] == 0
         assert maintenance.delete_old(store, older_than_s=-3600)["effects"] == 2

@@ -39,11 +39,22 @@ class TestSqliteStore(DurableContract):
         return SqliteStore(self.folder / f"{self.opened}.db")
 
     def pass_time(self, seconds):
-        with closing(sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)) as file, file:
-            file.execute("UPDATE effects SET lease_until = lease_until - ?, begun = begun - ?", (seconds, seconds))
+        with (
+            closing(
+                sqlite3.connect(self.folder / f"{self.opened}.db", timeout=30)
+            ) as file,
+            file,
+        ):
+            file.execute(
+                "UPDATE effects SET lease_until = lease_until - ?, begun = begun - ?",
+                (seconds, seconds),
+            )
             file.execute("UPDATE acts SET at = at - ?", (seconds,))
             file.execute("UPDATE kept SET expires = expires - ?", (seconds,))
-            file.execute("UPDATE locks SET until = until - ?, ticks = ticks - ?", (seconds, seconds))
+            file.execute(
+                "UPDATE locks SET until = until - ?, ticks = ticks - ?",
+                (seconds, seconds),
+            )
             file.execute("UPDATE approvals SET expires = expires - ?", (seconds,))
 
 
@@ -67,7 +78,8 @@ def claimed(store):
 
 
 @pytest.mark.parametrize(("place", "lies"), [
-    ("sqlite:///{}/x.db", "{}/x.db"),           # four slashes once the folder's own is there: an absolute path
+    # four slashes once the folder's own is there: an absolute path
+    ("sqlite:///{}/x.db", "{}/x.db"),
     ("sqlite:{}/x.db", "{}/x.db"),
     ("sqlite:///x.db", "x.db"),                 # beside the program
     ("sqlite:x.db", "x.db"),
@@ -88,7 +100,9 @@ def test_a_store_is_named_by_a_url_or_a_path(tmp_path, monkeypatch, place, lies)
     ("///nowhere/x.db", "no directory"),
     (".", "is a directory"),
 ])  # fmt: skip
-def test_a_place_where_no_store_can_be_is_refused_at_once(tmp_path, monkeypatch, place, words):
+def test_a_place_where_no_store_can_be_is_refused_at_once(
+    tmp_path, monkeypatch, place, words
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=words):
         SqliteStore(place)
@@ -107,14 +121,18 @@ def test_a_database_of_something_else_is_left_as_it_is(file):
     with pytest.raises(ConfigError, match="of something else"):
         SqliteStore(file)
     with closing(sqlite3.connect(file)) as other:
-        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [
+            ("customers",)
+        ]
 
 
 def test_the_tables_of_a_newer_handrail_are_not_touched(file):
     SqliteStore(file).close()
     with closing(sqlite3.connect(file)) as newer, newer:
         newer.execute("INSERT INTO schema_version VALUES (?, 0)", (VERSION + 1,))
-    with pytest.raises(ConfigError, match=f"version {VERSION + 1} and this handrail knows {VERSION}"):
+    with pytest.raises(
+        ConfigError, match=f"version {VERSION + 1} and this handrail knows {VERSION}"
+    ):
         SqliteStore(file)
 
 
@@ -122,12 +140,16 @@ def test_a_store_of_an_older_version_is_brought_forward_once(file, monkeypatch):
     SqliteStore(file).close()
     monkeypatch.setattr(sqlite, "_MIGRATIONS", (*sqlite._MIGRATIONS, "schema_next"))
     monkeypatch.setattr(sqlite, "VERSION", VERSION + 1)
-    monkeypatch.setitem(sqlite._SQL, "schema_next", "ALTER TABLE effects ADD COLUMN colour TEXT;\n")
+    monkeypatch.setitem(
+        sqlite._SQL, "schema_next", "ALTER TABLE effects ADD COLUMN colour TEXT;\n"
+    )
     for _ in range(2):
         with SqliteStore(file) as store:
             assert claimed(store).state in (ClaimState.FRESH, ClaimState.BUSY)
     with closing(sqlite3.connect(file)) as found:
-        assert found.execute("SELECT version FROM schema_version").fetchall() == [(n + 1,) for n in range(VERSION + 1)]
+        assert found.execute("SELECT version FROM schema_version").fetchall() == [
+            (n + 1,) for n in range(VERSION + 1)
+        ]
 
 
 def test_only_its_owner_may_read_the_file(file):
@@ -146,8 +168,13 @@ def test_a_file_that_may_not_be_written_is_refused_at_once(file):
 def test_every_commit_is_on_the_disk_before_anybody_is_told(file):
     """A crash of the machine cannot be staged here; that SQLite was told to wait for the disk can be seen."""
     with SqliteStore(file) as store:
-        assert store.use_connection(lambda base: base._db.execute("PRAGMA synchronous").fetchone()) == (2,)  # FULL
-        assert store.use_connection(lambda base: base._db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+        # FULL
+        assert store.use_connection(
+            lambda base: base._db.execute("PRAGMA synchronous").fetchone()
+        ) == (2,)
+        assert store.use_connection(
+            lambda base: base._db.execute("PRAGMA journal_mode").fetchone()
+        ) == ("wal",)
 
 
 # -- while it is open -------------------------------------------------------------------------------------------------
@@ -166,7 +193,9 @@ def test_a_file_that_went_away_takes_no_claim_until_it_is_back(file, befalls):
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
-def test_a_store_whose_log_or_index_was_removed_takes_no_claim_that_others_would_not_see(file, end):
+def test_a_store_whose_log_or_index_was_removed_takes_no_claim_that_others_would_not_see(
+    file, end
+):
     with SqliteStore(file) as store:
         beside = file.with_name(f"{file.name}{end}")
         aside = beside.rename(file.with_suffix(".aside"))
@@ -176,7 +205,9 @@ def test_a_store_whose_log_or_index_was_removed_takes_no_claim_that_others_would
         assert claimed(store).state is ClaimState.FRESH
 
 
-def test_a_second_store_on_the_file_lets_go_of_no_lock_so_nobody_removes_the_log_of_the_first(file):
+def test_a_second_store_on_the_file_lets_go_of_no_lock_so_nobody_removes_the_log_of_the_first(
+    file,
+):
     """Two runtimes of one process, while another process closes the file: it is not the last one that has it open."""
     leave = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM effects'); db.close()"
     with SqliteStore(file) as first, SqliteStore(file):
@@ -194,14 +225,23 @@ def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
         with no_file_grows_beyond(100_000):
             with pytest.raises(StoreUnavailable, match="full"):
                 store.save_result("r1", "x" * 1_000_000).result(10)
-            answers = [store.claim(replace(A_REFUND, key=f"{n}", guard=False)) for n in range(3000)]
+            answers = [
+                store.claim(replace(A_REFUND, key=f"{n}", guard=False))
+                for n in range(3000)
+            ]
             refused = [n for n, answer in enumerate(answers) if answer.exception(30)]
             assert refused
             assert {type(answers[n].exception()) for n in refused} == {StoreUnavailable}
         for n, answer in enumerate(answers):
-            state = store.claim(replace(A_REFUND, key=f"{n}", guard=False)).result(10).state
-            assert state is (ClaimState.FRESH if answer.exception() else ClaimState.BUSY)
-        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(10)
+            state = (
+                store.claim(replace(A_REFUND, key=f"{n}", guard=False)).result(10).state
+            )
+            assert state is (
+                ClaimState.FRESH if answer.exception() else ClaimState.BUSY
+            )
+        assert store.settle(Settle("refund", "refund:881", fence, "done", 20)).result(
+            10
+        )
 
 
 @contextmanager
@@ -214,9 +254,14 @@ def no_file_grows_beyond(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_store_that_another_process_holds_is_waited_for_and_then_said_to_be_busy(file, monkeypatch):
+def test_a_store_that_another_process_holds_is_waited_for_and_then_said_to_be_busy(
+    file, monkeypatch
+):
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
-    with SqliteStore(file) as store, closing(sqlite3.connect(file, isolation_level=None)) as other:
+    with (
+        SqliteStore(file) as store,
+        closing(sqlite3.connect(file, isolation_level=None)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="another process holds it"):
             claimed(store)
@@ -231,13 +276,21 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
+@pytest.mark.skipif(
+    not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock"
+)
 def test_a_process_that_was_frozen_in_a_transaction_is_named(file, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
-    with SqliteStore(file) as store, subprocess.Popen([sys.executable, "-c", FROZEN, file]) as other:
+    with (
+        SqliteStore(file) as store,
+        subprocess.Popen([sys.executable, "-c", FROZEN, file]) as other,
+    ):
         try:
             os.waitpid(other.pid, os.WUNTRACED)  # it has stopped
-            with pytest.raises(StoreUnavailable, match=f"holds it, {other.pid}, which was stopped .*nothing was"):
+            with pytest.raises(
+                StoreUnavailable,
+                match=f"holds it, {other.pid}, which was stopped .*nothing was",
+            ):
                 claimed(store)
         finally:
             other.kill()
@@ -253,7 +306,10 @@ def test_a_corrupted_file_takes_no_claim_and_says_what_to_do(file):
     with file.open("r+b") as raw:
         raw.seek(4096)
         raw.write(b"\xff" * (size - 4096))
-    with pytest.raises(HandrailError, match="corrupted; restore it from a backup"), SqliteStore(file) as store:
+    with (
+        pytest.raises(HandrailError, match="corrupted; restore it from a backup"),
+        SqliteStore(file) as store,
+    ):
         claimed(store)
 
 
@@ -280,7 +336,11 @@ with hr.SyncRuntime([refund], store="sqlite:///shop.db") as runtime:
 def test_a_write_whose_process_was_killed_in_it_is_not_repeated(tmp_path):
     def shop(*words):
         return subprocess.run(
-            [sys.executable, "-c", SHOP, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", SHOP, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
 
     assert shop("dies", "881").returncode == -signal.SIGKILL

@@ -25,24 +25,36 @@ def wanted() -> str:
 
 def section(spoken: Dialect) -> str:
     """One dialect: what the model gets, and what it answers."""
-    request, answer = spoken.encode_request(QUESTION, TOOLS, Options(model="NAME")), answer_in(spoken)
+    request, answer = (
+        spoken.encode_request(QUESTION, TOOLS, Options(model="NAME")),
+        answer_in(spoken),
+    )
     if isinstance(spoken, WireDialect):
         head, language = f"A wire. `POST {spoken.path('NAME', stream=False)}`", "json"
         request, answer = laid_out(request), laid_out(json.loads(answer))
     else:
         head, language = "A prompt.", "text"
-    blocks = f"{fenced(request, language)}\nThe model answers:\n\n{fenced(answer, language)}"
+    blocks = (
+        f"{fenced(request, language)}\nThe model answers:\n\n{fenced(answer, language)}"
+    )
     return f"\n### {spoken.name}\n\n{head}\n\n{blocks}"
 
 
 def laid_out(value: Json, indent: str = "") -> str:
     """JSON with a line for everything that fits on one."""
     short = json.dumps(value, ensure_ascii=False)
-    if len(indent) + len(short) <= 100 or not isinstance(value, dict | list) or not value:
+    if (
+        len(indent) + len(short) <= 100
+        or not isinstance(value, dict | list)
+        or not value
+    ):
         return short
     deeper = indent + "  "
     if isinstance(value, dict):
-        inner = [f"{json.dumps(name)}: {laid_out(each, deeper)}" for name, each in value.items()]
+        inner = [
+            f"{json.dumps(name)}: {laid_out(each, deeper)}"
+            for name, each in value.items()
+        ]
     else:
         inner = [laid_out(each, deeper) for each in value]
     begin, end = "{}" if isinstance(value, dict) else "[]"

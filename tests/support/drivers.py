@@ -38,7 +38,9 @@ class Driver:
         if self.kind == "asyncio":
             return asyncio.run_coroutine_threadsafe(work(*args, **how), self._loop)
         future = Future()
-        threading.Thread(target=_settle, args=(future, work, args, how), daemon=True).start()
+        threading.Thread(
+            target=_settle, args=(future, work, args, how), daemon=True
+        ).start()
         return future
 
     def call(self, name, arguments=None, **how):
@@ -68,7 +70,9 @@ class Driver:
         if self.kind == "sync":
             self.runtime.close()
         elif not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(_closed(self.runtime), self._loop).result(BOUND_S)
+            asyncio.run_coroutine_threadsafe(_closed(self.runtime), self._loop).result(
+                BOUND_S
+            )
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BOUND_S)
             self._loop.close()
@@ -137,7 +141,9 @@ class Gate:
 
     def wait_for(self, count=1):
         """Wait until so many have come."""
-        until(lambda: self.entered >= count, f"{self.entered} of {count} came to the gate")
+        until(
+            lambda: self.entered >= count, f"{self.entered} of {count} came to the gate"
+        )
 
 
 def chat_message(*calls, text=None):
@@ -146,7 +152,11 @@ def chat_message(*calls, text=None):
         "role": "assistant",
         "content": text,
         "tool_calls": [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
             for call in calls
         ],
     }

@@ -4,7 +4,17 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core.admission import Admitted, ParsedCall, admit
 from handrail.core.execution import Deadline, RunSettings, execute
 from handrail.core.policy import Policy
-from handrail.effects import Approval, Claim, Claimed, ClaimState, Invoke, Returned, Settle, Unknown, Wait
+from handrail.effects import (
+    Approval,
+    Claim,
+    Claimed,
+    ClaimState,
+    Invoke,
+    Returned,
+    Settle,
+    Unknown,
+    Wait,
+)
 from handrail.testing import ManualClock
 
 SOON = {
@@ -22,7 +32,11 @@ SOON = {
 
 def admitted(tool, policy: Policy | None = None, /, **arguments) -> Admitted:
     """Return a call with these arguments, as the second of the third turn of run `r1`."""
-    outcome = admit(ParsedCall(ToolCall("c1", tool.name), tool, arguments), policy or Policy(), "r1/3/1")
+    outcome = admit(
+        ParsedCall(ToolCall("c1", tool.name), tool, arguments),
+        policy or Policy(),
+        "r1/3/1",
+    )
     assert isinstance(outcome, Admitted), outcome
     return outcome
 
@@ -33,12 +47,19 @@ class World:
     Waiting moves the clock; so does an invocation with `takes_s`.
     """
 
-    def __init__(self, policy: Policy | None = None, *, takes_s: float = 0.0, **answers):
+    def __init__(
+        self, policy: Policy | None = None, *, takes_s: float = 0.0, **answers
+    ):
         self.clock, self.takes_s = ManualClock(), takes_s
         self.answers = {**SOON, **answers}
         self.effects, self.events = [], []
         self.conduct = RunSettings(
-            policy or Policy(), self.clock, lambda: 1.0, run_id="r1", deadline=Deadline(300.0), tell=self.events.append
+            policy or Policy(),
+            self.clock,
+            lambda: 1.0,
+            run_id="r1",
+            deadline=Deadline(300.0),
+            tell=self.events.append,
         )
 
     def carry(self, call: Admitted) -> ToolResult:
@@ -46,7 +67,11 @@ class World:
         execution, answer = execute(call, self.conduct), None
         while True:
             try:
-                effect = execution.throw(answer) if isinstance(answer, Exception) else execution.send(answer)
+                effect = (
+                    execution.throw(answer)
+                    if isinstance(answer, Exception)
+                    else execution.send(answer)
+                )
             except StopIteration as over:
                 return over.value.result
             self.effects.append(effect)

@@ -21,7 +21,8 @@ def shown() -> str:
 def wanted() -> str:
     """What it should show."""
     rows = "".join(
-        f"| [`{rule.id}`](#{rule.id}) | {rule.severity} | {rule.says} |\n" for rule in linting.RULES.values()
+        f"| [`{rule.id}`](#{rule.id}) | {rule.severity} | {rule.says} |\n"
+        for rule in linting.RULES.values()
     )
     table = f"\n| rule | severity | says |\n|---|---|---|\n{rows}"
     return table + "".join(map(section, linting.RULES.values()))
@@ -33,7 +34,11 @@ def section(rule: linting.Rule) -> str:
     findings = linting.lint(list(tools), Settings(**rule.needs)).findings
     said = next(finding for finding in findings if finding.rule == rule.id)
     mended = " `--fix` sets it right." if rule.is_fixable else ""
-    needs = f" With {', '.join(f'`{key} = {value!r}`' for key, value in rule.needs.items())}." if rule.needs else ""
+    needs = (
+        f" With {', '.join(f'`{key} = {value!r}`' for key, value in rule.needs.items())}."
+        if rule.needs
+        else ""
+    )
     kind = {"error": "An error"}.get(rule.severity, f"A {rule.severity}")
     return (
         f"\n### {rule.id}\n\n{kind}: {rule.says}.{needs}{mended}\n\n"

@@ -25,7 +25,12 @@ FONTS = "ui-monospace, 'DejaVu Sans Mono', 'Noto Sans Mono CJK SC', monospace"
 
 def demo_output(language: str) -> str:
     """What the demo prints on a terminal with colour, up to its last turn."""
-    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
+    environment = {
+        **os.environ,
+        "FORCE_COLOR": "1",
+        "COLUMNS": str(COLUMNS),
+        "TERM": "xterm-256color",
+    }
     environment.pop("NO_COLOR", None)
     ran = subprocess.run(
         [sys.executable, "-m", "handrail", "demo", "--no-input", "--lang", language],
@@ -37,10 +42,18 @@ def demo_output(language: str) -> str:
 def drawn(output: str) -> str:
     """The output as an SVG. The fonts are the reader's own, and wide characters are as wide as they are."""
     with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        console = Console(
+            record=True,
+            width=COLUMNS,
+            file=nowhere,
+            force_terminal=True,
+            color_system="truecolor",
+        )
         console.print(Text.from_ansi(output))
         svg = console.export_svg(title="make demo", unique_id="demo")
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S).replace("Fira Code", FONTS)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S).replace(
+        "Fira Code", FONTS
+    )
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
     return re.sub(r'textLength="([\d.]+)"([^>]*)>([^<]*)<', _as_wide, svg)
 
@@ -53,7 +66,11 @@ def _as_wide(found: re.Match[str]) -> str:
 
 def lines_of(output: str) -> list[str]:
     """The words of the output, line by line, without times and ids, which differ from run to run."""
-    return [_timeless(line) for line in Text.from_ansi(output).plain.splitlines() if line.strip()]
+    return [
+        _timeless(line)
+        for line in Text.from_ansi(output).plain.splitlines()
+        if line.strip()
+    ]
 
 
 def _timeless(line: str) -> str:
@@ -63,7 +80,12 @@ def _timeless(line: str) -> str:
 def lines_in(svg: str) -> list[str]:
     """The same of the picture, whose texts stand by line."""
     by_line: dict[str, list[str]] = {}
-    for y, text in re.findall(r'<text class="demo-r\d+" x="[^"]*" y="([\d.]+)"[^>]*>([^<]*)</text>', svg):
+    for y, text in re.findall(
+        r'<text class="demo-r\d+" x="[^"]*" y="([\d.]+)"[^>]*>([^<]*)</text>', svg
+    ):
         by_line.setdefault(y, []).append(html.unescape(text).replace("\xa0", " "))
-    lines = ("".join(texts) for _, texts in sorted(by_line.items(), key=lambda item: float(item[0])))
+    lines = (
+        "".join(texts)
+        for _, texts in sorted(by_line.items(), key=lambda item: float(item[0]))
+    )
     return [_timeless(line) for line in lines if line.strip()]

@@ -20,7 +20,9 @@ PATIENCE_S = 30.0
 class Person:
     """Types into a terminal and reads what it shows."""
 
-    def __init__(self, master: int, program: "subprocess.Popen[bytes] | None" = None) -> None:
+    def __init__(
+        self, master: int, program: "subprocess.Popen[bytes] | None" = None
+    ) -> None:
         self._master, self._program = master, program
         self.seen = ""
         self._read_to = 0
@@ -51,10 +53,14 @@ class Person:
     def reads_until(self, pattern: str) -> str:
         """Wait until the terminal shows the pattern after what was read before; return what was shown until then."""
         deadline = time.monotonic() + PATIENCE_S
-        while not (found := re.compile(pattern, re.DOTALL).search(self.seen, self._read_to)):
+        while not (
+            found := re.compile(pattern, re.DOTALL).search(self.seen, self._read_to)
+        ):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not self._more(left_s):
-                raise AssertionError(f"the terminal never showed {pattern!r}:\n{self.seen}")
+                raise AssertionError(
+                    f"the terminal never showed {pattern!r}:\n{self.seen}"
+                )
         shown, self._read_to = self.seen[self._read_to : found.end()], found.end()
         return shown
 
@@ -79,7 +85,10 @@ class Person:
 def terminal() -> Iterator[tuple[Person, TextIO, TextIO]]:
     """Open a terminal; give its person, its keyboard and its screen."""
     master, slave = pty.openpty()
-    with open(os.dup(slave), encoding="utf-8") as keyboard, open(slave, "w", encoding="utf-8") as screen:  # noqa: PTH123
+    with (
+        open(os.dup(slave), encoding="utf-8") as keyboard,  # noqa: PTH123
+        open(slave, "w", encoding="utf-8") as screen,  # noqa: PTH123
+    ):
         yield Person(master), keyboard, screen
     os.close(master)
 
@@ -90,7 +99,11 @@ def program_in_terminal(
 ) -> Iterator[tuple[Person, "subprocess.Popen[bytes]"]]:
     """Run `handrail` in a terminal of its own; end it if the test has not."""
     master, slave = pty.openpty()
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("HANDRAIL_", "OPENAI_"))}
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HANDRAIL_", "OPENAI_"))
+    }
     known |= {"TERM": "dumb", "COLUMNS": "110"} | environment
     program = subprocess.Popen(
         [sys.executable, "-m", "handrail", *words],

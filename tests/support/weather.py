@@ -37,7 +37,9 @@ def every_wire() -> list[WireDialect]:
 def answer_in(spoken: Dialect) -> str:
     """Return what a model that speaks this dialect writes to call the tool: a body, or text."""
     if isinstance(spoken, ServerDialect):
-        body = spoken.encode_turn(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS)
+        body = spoken.encode_turn(
+            TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS
+        )
         return json.dumps(body, ensure_ascii=False, indent=2)
     prompt: Any = spoken
     if hasattr(prompt, "written"):
@@ -47,4 +49,6 @@ def answer_in(spoken: Dialect) -> str:
 
 def stream_in(spoken: ServerDialect) -> str:
     """Return the same answer as the provider would stream it."""
-    return "".join(spoken.encode_stream(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS))
+    return "".join(
+        spoken.encode_stream(TURN, Envelope("NAME", "answer_1", 1_767_225_600), TOOLS)
+    )

@@ -17,7 +17,9 @@ from tests.support.corpus import rows
 
 def exchanges(*providers: str) -> list[dict]:
     """Return the recorded exchanges of these providers."""
-    return [row for row in rows("wire/exchanges.jsonl.gz") if row["provider"] in providers]
+    return [
+        row for row in rows("wire/exchanges.jsonl.gz") if row["provider"] in providers
+    ]
 
 
 def cases(recorded: Collection[dict], kind: str) -> list:
@@ -44,7 +46,9 @@ def steps(recorded: Collection[dict]) -> list:
 def stream_bytes(response: dict) -> bytes:
     """Return a recorded stream as it came over the wire."""
     lines = response.get("data_lines", ())
-    return (response.get("sse") or "".join(f"data: {line}\n\n" for line in lines)).encode()
+    return (
+        response.get("sse") or "".join(f"data: {line}\n\n" for line in lines)
+    ).encode()
 
 
 def answered(dialect: WireDialect, response: dict) -> Turn | ModelError:
@@ -76,10 +80,20 @@ def check_broken_stream(dialect: WireDialect, row: dict) -> None:
     for pieces in ([whole], in_pieces(whole, range(len(whole)))):
         turn = read(dialect.stream(), pieces)[1]
         assert isinstance(turn, Turn)
-        parsed = [jsontext.parse(call.arguments, finish=turn.finish) for call in turn.calls]
-        cut = [call.id for call, each in zip(turn.calls, parsed, strict=True) if isinstance(each, Failure)]
+        parsed = [
+            jsontext.parse(call.arguments, finish=turn.finish) for call in turn.calls
+        ]
+        cut = [
+            call.id
+            for call, each in zip(turn.calls, parsed, strict=True)
+            if isinstance(each, Failure)
+        ]
         assert cut == row["expected"].get("truncated", [])
-        good = [(c.id, c.name, p.value) for c, p in zip(turn.calls, parsed, strict=True) if c.id not in cut]
+        good = [
+            (c.id, c.name, p.value)
+            for c, p in zip(turn.calls, parsed, strict=True)
+            if c.id not in cut
+        ]
         meant = [
             (call["id"] or f"call_{n}", call["name"], call["arguments"])
             for n, call in enumerate(row["expected"]["calls"])

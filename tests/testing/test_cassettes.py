@@ -12,7 +12,10 @@ from handrail.testing import ScriptedModel, call
 from handrail.testing.cassettes import Cassette, NotOnTape
 
 KEY = "sk-proj-abcdefghij0123456789"
-SCRIPT = [[call("find_order", order="7"), call("refund", order="7", amount=5)], "Refunded 5."]
+SCRIPT = [
+    [call("find_order", order="7"), call("refund", order="7", amount=5)],
+    "Refunded 5.",
+]
 
 
 class Desk:
@@ -22,14 +25,18 @@ class Desk:
         self.found, self.refunded = [], []
         self.tools = [
             hr.FunctionTool(self.find_order, effect="read"),
-            hr.FunctionTool(self.refund, effect="write", key="refund:{order}", verify=self.look),
+            hr.FunctionTool(
+                self.refund, effect="write", key="refund:{order}", verify=self.look
+            ),
         ]
 
     def find_order(self, order: str) -> dict:
         """Find an order."""
         self.found.append(order)
         if order == "404":
-            raise hr.ToolError("NO_ORDER", "There is no such order.", suggestion="Ask for its number.")
+            raise hr.ToolError(
+                "NO_ORDER", "There is no such order.", suggestion="Ask for its number."
+            )
         return {"order": order, "api_key": KEY, "paid": 20.0}
 
     async def refund(self, order: str, amount: float = 1.0) -> str:
@@ -56,7 +63,11 @@ def ran(file, script, *, record=False, question="Refund order 7.", **how):
 
 
 def texts(run):
-    return [message.result.text for message in run.messages if isinstance(message, hr.ToolMessage)]
+    return [
+        message.result.text
+        for message in run.messages
+        if isinstance(message, hr.ToolMessage)
+    ]
 
 
 def test_a_tape_gives_back_the_run_and_nothing_happens(file):
@@ -76,31 +87,55 @@ def test_the_same_run_gives_the_same_tape(file):
 
 
 def test_a_tape_is_read_by_people_and_holds_no_secret(file):
-    ran(file, SCRIPT, record=True, question="Refund order 7; the password is hunter2-hunter2.")
+    ran(
+        file,
+        SCRIPT,
+        record=True,
+        question="Refund order 7; the password is hunter2-hunter2.",
+    )
     text = file.read_text()
     assert json.loads(text)["calls"] == [
-        {"tool": "find_order", "arguments": {"order": "7"}, "value": {"order": "7", "api_key": "***", "paid": 20.0}},
-        {"tool": "refund", "arguments": {"order": "7", "amount": 5.0}, "value": "refunded"},
+        {
+            "tool": "find_order",
+            "arguments": {"order": "7"},
+            "value": {"order": "7", "api_key": "***", "paid": 20.0},
+        },
+        {
+            "tool": "refund",
+            "arguments": {"order": "7", "amount": 5.0},
+            "value": "refunded",
+        },
     ]
     assert KEY not in text
     assert "hunter2" not in text
     assert max(map(len, text.splitlines())) < 120
 
 
-def test_the_arguments_that_a_model_wrote_hold_no_secret_on_the_tape_and_are_played(file):
+def test_the_arguments_that_a_model_wrote_hold_no_secret_on_the_tape_and_are_played(
+    file,
+):
     @hr.tool(effect="read")
     def log_in(user: str, password: str) -> str:
         """Log in."""
         return "in"
 
-    script = [call("log_in", user="a", password="correct horse"), hr.Turn("The password=correct-horse works.")]
+    script = [
+        call("log_in", user="a", password="correct horse"),
+        hr.Turn("The password=correct-horse works."),
+    ]
     for record in (True, False):
         cassette = Cassette(file, record=record)
         with cassette.runtime([log_in]) as runtime:
-            assert runtime.run("?", model=cassette.model(ScriptedModel(script))).status == "done"
+            assert (
+                runtime.run("?", model=cassette.model(ScriptedModel(script))).status
+                == "done"
+            )
         cassette.close()
     assert "horse" not in file.read_text()
-    assert json.loads(file.read_text())["turns"][0]["calls"][0][2] == '{"user": "a", "password": "***"}'
+    assert (
+        json.loads(file.read_text())["turns"][0]["calls"][0][2]
+        == '{"user": "a", "password": "***"}'
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
@@ -130,7 +165,9 @@ def test_a_write_that_is_not_on_the_tape_ends_the_run_and_reaches_nobody(file):
     ran(file, SCRIPT, record=True)
     desk, cassette, error = other_desk(file, "refund", order="7", amount=6)
     assert desk.refunded == []
-    assert str(error).startswith('the write refund({"amount":6,"order":"7"}) is not on desk.json, and nothing was done')
+    assert str(error).startswith(
+        'the write refund({"amount":6,"order":"7"}) is not on desk.json, and nothing was done'
+    )
     with pytest.raises(NotOnTape):  # also when the program has swallowed it
         cassette.close()
 
@@ -140,8 +177,12 @@ def test_a_write_is_played_as_often_as_it_was_done(file):
     desk, cassette = Desk(), Cassette(file)
     with cassette.runtime(desk.tools) as runtime:
         assert runtime.call("refund", {"order": "7", "amount": 5}).value == "refunded"
-        assert runtime.call("refund", {"order": "7", "amount": 5}).replayed  # the ledger knows its key
-    with cassette.runtime(desk.tools) as another, pytest.raises(NotOnTape, match="the write refund"):
+        # the ledger knows its key
+        assert runtime.call("refund", {"order": "7", "amount": 5}).replayed
+    with (
+        cassette.runtime(desk.tools) as another,
+        pytest.raises(NotOnTape, match="the write refund"),
+    ):
         another.call("refund", {"order": "7", "amount": 5})
 
 
@@ -179,7 +220,10 @@ def test_what_a_person_changed_is_on_the_tape_as_the_tool_got_it(file):
     def approver(asked):
         return hr.Approval(True, arguments={"order": "7", "amount": 2})
 
-    how = {"approver": approver, "policy": hr.Policy(rules=[hr.Rule(tool="refund", then="ask")])}
+    how = {
+        "approver": approver,
+        "policy": hr.Policy(rules=[hr.Rule(tool="refund", then="ask")]),
+    }
     _, desk = ran(file, SCRIPT, record=True, **how)
     assert desk.refunded == [("7", 2.0)]
     played, desk = ran(file, [], **how)
@@ -193,7 +237,9 @@ def test_a_tape_plays_on_asyncio(file):
     async def main():
         desk, cassette = Desk(), Cassette(file)
         async with cassette.async_runtime(desk.tools) as runtime:
-            run = await runtime.run("Refund order 7.", model=cassette.model("openai:NAME"))
+            run = await runtime.run(
+                "Refund order 7.", model=cassette.model("openai:NAME")
+            )
         cassette.close()
         return run, desk
 
@@ -201,7 +247,9 @@ def test_a_tape_plays_on_asyncio(file):
     assert (run.text, desk.refunded) == ("Refunded 5.", [])
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"v": 1, "turns": [{}], "calls": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"v": 1, "turns": [{}], "calls": []}']
+)
 def test_what_is_no_tape_is_refused(file, text):
     file.write_text(text)
     with pytest.raises(hr.ConfigError, match="no cassette that can be read"):
@@ -237,7 +285,15 @@ def test_the_fixture_records_when_told_and_plays_otherwise(tmp_path):
     (tmp_path / "test_desk.py").write_text(TEST)
 
     def pytest_of_somebody(*options):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *options,
+        ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
     missing = pytest_of_somebody()

@@ -12,7 +12,13 @@ import handrail as hr
 from handrail.cli.demo.cluster import TOOLS as DEMO
 from handrail.linting import source_checks
 from handrail.testing import checklist
-from handrail.testing.checklist import ITEMS, WRONG_TOOL, check, difference_from_schema, run_examples
+from handrail.testing.checklist import (
+    ITEMS,
+    WRONG_TOOL,
+    check,
+    difference_from_schema,
+    run_examples,
+)
 from tests.support import bad_tools
 
 SIX_TROUBLES = [
@@ -23,7 +29,9 @@ SIX_TROUBLES = [
     ("the wrong tool is picked", "query_orders", "Name the act and the thing"),
     ("the model does not know how to go on", "query_orders", "hr.ToolError"),
 ]
-BAD = hr.Toolset([bad_tools.create_ticket, bad_tools.query_orders, bad_tools.drop_orders])
+BAD = hr.Toolset(
+    [bad_tools.create_ticket, bad_tools.query_orders, bad_tools.drop_orders]
+)
 
 
 def missing(*tools: Any, item: str) -> list[str]:
@@ -51,19 +59,31 @@ def test_a_tool_that_declares_one_request_and_makes_two_is_told_their_lines():
     assert missing(pay.replace(one_request=False), item="idempotency") == []
 
 
-@pytest.mark.parametrize(("trouble", "tool", "fix"), SIX_TROUBLES, ids=[row[0] for row in SIX_TROUBLES])
-def test_a_bad_toolset_is_told_each_of_the_six_troubles_and_what_ends_it(trouble, tool, fix):
-    told = [line for line in check(BAD).missing if line.trouble == trouble and line.tool == tool]
+@pytest.mark.parametrize(
+    ("trouble", "tool", "fix"), SIX_TROUBLES, ids=[row[0] for row in SIX_TROUBLES]
+)
+def test_a_bad_toolset_is_told_each_of_the_six_troubles_and_what_ends_it(
+    trouble, tool, fix
+):
+    told = [
+        line
+        for line in check(BAD).missing
+        if line.trouble == trouble and line.tool == tool
+    ]
     assert any(fix in line.fix for line in told), told
 
 
 def test_the_troubles_are_those_of_the_items():
-    assert {item.trouble for item in ITEMS} | {WRONG_TOOL} >= {row[0] for row in SIX_TROUBLES}
+    assert {item.trouble for item in ITEMS} | {WRONG_TOOL} >= {
+        row[0] for row in SIX_TROUBLES
+    }
 
 
 def test_the_tools_of_the_demo_miss_only_a_key():
     """A restart is an act without a name of its own: two of one service, an hour apart, are two."""
-    assert [(line.tool, line.item) for line in check(DEMO).missing] == [("restart_service", "idempotency")]
+    assert [(line.tool, line.item) for line in check(DEMO).missing] == [
+        ("restart_service", "idempotency")
+    ]
 
 
 # ---------------------------------------------------------------------- items, one at a time
@@ -83,7 +103,8 @@ def declared(**attributes: Any) -> hr.FunctionTool:
 
 @pytest.mark.parametrize(("attributes", "item", "passes"), [
     ({"effect": "write"}, "idempotency", False),
-    ({}, "idempotency", False),                                   # undeclared counts as a write
+    # undeclared counts as a write
+    ({}, "idempotency", False),
     ({"effect": "write", "key": "address:{user_id}"}, "idempotency", True),
     ({"effect": "write", "verify": print}, "idempotency", True),
     ({"effect": "read"}, "idempotency", True),
@@ -104,14 +125,18 @@ def test_one_parameter_ends_a_trouble(attributes, item, passes):
 
 
 @pytest.mark.parametrize(
-    ("attributes", "passes"), [({}, False), ({"isolation": "process"}, True), ({"blocking": False}, True)]
+    ("attributes", "passes"),
+    [({}, False), ({"isolation": "process"}, True), ({"blocking": False}, True)],
 )
 def test_a_plain_function_can_be_ended_or_is_quick(attributes, passes):
     def get_order(order_id: str) -> str:
         """Look an order up by its number."""
         return subprocess.check_output(["orders", order_id], text=True)
 
-    assert (missing(hr.FunctionTool(get_order, effect="read", **attributes), item="timeout") == []) == passes
+    assert (
+        missing(hr.FunctionTool(get_order, effect="read", **attributes), item="timeout")
+        == []
+    ) == passes
 
 
 ORDERS = {"A-1": 49}
@@ -119,7 +144,11 @@ ORDERS = {"A-1": 49}
 
 def returns_at_once(order: str) -> int:
     if order not in ORDERS:
-        raise hr.ToolError("ORDER_NOT_FOUND", f"There is no order {order!r}.", suggestion="Ask for the number.")
+        raise hr.ToolError(
+            "ORDER_NOT_FOUND",
+            f"There is no order {order!r}.",
+            suggestion="Ask for the number.",
+        )
     return max(ORDERS[order], len(order))
 
 
@@ -138,10 +167,18 @@ def calls_something(order: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("function", "passes"), [(returns_at_once, True), (loops, False), (reads_a_file, False), (calls_something, False)]
+    ("function", "passes"),
+    [
+        (returns_at_once, True),
+        (loops, False),
+        (reads_a_file, False),
+        (calls_something, False),
+    ],
 )
 def test_a_plain_function_that_certainly_ends_needs_no_end(function, passes):
-    assert (missing(hr.FunctionTool(function, effect="read"), item="timeout") == []) == passes
+    assert (
+        missing(hr.FunctionTool(function, effect="read"), item="timeout") == []
+    ) == passes
 
 
 # ---------------------------------------------------------------------- sources
@@ -240,11 +277,17 @@ def test_an_error_that_the_model_would_not_understand_is_seen(function, says):
     ({"approver": lambda asked: None}, "approvals", True),
     ({"result_bytes": 1_000_000}, "result size", False),
 ])  # fmt: skip
-def test_a_runtime_is_judged_by_what_it_keeps_limits_and_asks(how, item, passes, tmp_path):
+def test_a_runtime_is_judged_by_what_it_keeps_limits_and_asks(
+    how, item, passes, tmp_path
+):
     if how.get("store") == "sqlite":
         how = {"store": f"sqlite:///{tmp_path}/kept.db"}
     runtime = hr.Runtime([declared(effect="destructive")], **how)
-    lines = [line for line in check(runtime.tools, runtime).lines if line.item == item and not line.tool]
+    lines = [
+        line
+        for line in check(runtime.tools, runtime).lines
+        if line.item == item and not line.tool
+    ]
     assert [line.passes for line in lines] == [passes]
     asyncio.run(runtime.close())
 
@@ -266,7 +309,9 @@ def lines_of(*tools: Any, **how: Any) -> list[checklist.Line]:
 
 
 def test_an_example_that_returns_what_was_not_promised_is_told():
-    tool = hr.FunctionTool(get_weather, effect="read", examples=[{"city": "北京"}, {"city": "Paris"}])
+    tool = hr.FunctionTool(
+        get_weather, effect="read", examples=[{"city": "北京"}, {"city": "Paris"}]
+    )
     kept, broken = lines_of(tool)
     assert kept.passes
     assert "it returned what it did not promise: at celsius" in broken.says
@@ -289,11 +334,15 @@ def test_what_a_tool_declares_to_return_outweighs_its_hint():
     (Any, object(), True),
 ])  # fmt: skip
 def test_a_type_or_a_schema_is_a_promise(returns, value, kept):
-    assert (difference_from_schema(declared(effect="read", returns=returns), value) == "") == kept
+    assert (
+        difference_from_schema(declared(effect="read", returns=returns), value) == ""
+    ) == kept
 
 
 def test_an_example_that_fails_is_told_with_its_code():
-    (line,) = lines_of(hr.FunctionTool(get_weather, effect="read", examples=[{"town": "Paris"}]))
+    (line,) = lines_of(
+        hr.FunctionTool(get_weather, effect="read", examples=[{"town": "Paris"}])
+    )
     assert not line.passes
     assert "INVALID_ARGUMENTS" in line.says
 
@@ -306,7 +355,9 @@ def test_no_write_is_run_even_with_examples():
         return "paid"
 
     tools = [
-        hr.FunctionTool(pay, effect=effect, name=f"pay_{effect}", examples=[{"amount": 1}])
+        hr.FunctionTool(
+            pay, effect=effect, name=f"pay_{effect}", examples=[{"amount": 1}]
+        )
         for effect in ("write", "destructive")
     ]
     lines = lines_of(*tools, hr.FunctionTool(pay, name="pay", examples=[{"amount": 1}]))

@@ -9,7 +9,14 @@ import pytest
 
 import handrail as hr
 from handrail.testing import ScriptedModel, call
-from handrail.testing.crashes import Boundary, Child, Crash, NotReached, effects_wanted, ends_in_doubt
+from handrail.testing.crashes import (
+    Boundary,
+    Child,
+    Crash,
+    NotReached,
+    effects_wanted,
+    ends_in_doubt,
+)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/proof/test_tickets.py"
@@ -60,7 +67,9 @@ def keyed(desk):
 
 def verified(desk):
     def look(arguments, context):
-        return hr.Found("opened") if arguments["title"] in desk.lines() else hr.NotFound()
+        return (
+            hr.Found("opened") if arguments["title"] in desk.lines() else hr.NotFound()
+        )
 
     @hr.tool(effect="write", verify=look)
     def open_ticket(title: str) -> str:
@@ -89,8 +98,13 @@ def test_a_tool_that_calls_itself_a_key_class_and_is_none_is_found_out(tmp_path,
         desk.write(title)
         return "opened"
 
-    with pytest.raises(AssertionError, match=r"killed after effect \(replay class 'key'\): 2 effects, 1 wanted"):
-        at(Boundary.AFTER_EFFECT, tmp_path)(open_ticket, {"title": "slow"}, effects=desk.count)
+    with pytest.raises(
+        AssertionError,
+        match=r"killed after effect \(replay class 'key'\): 2 effects, 1 wanted",
+    ):
+        at(Boundary.AFTER_EFFECT, tmp_path)(
+            open_ticket, {"title": "slow"}, effects=desk.count
+        )
 
 
 def test_a_verify_that_cannot_tell_is_found_out(tmp_path, desk):
@@ -108,25 +122,37 @@ def test_effects_that_are_counted_in_this_process_are_explained(tmp_path):
         opened.append(1)
         return "opened"
 
-    with pytest.raises(AssertionError, match="they must lie outside of the one that is killed"):
-        at(Boundary.AFTER_EFFECT, tmp_path)(open_ticket, {}, effects=lambda: len(opened))
+    with pytest.raises(
+        AssertionError, match="they must lie outside of the one that is killed"
+    ):
+        at(Boundary.AFTER_EFFECT, tmp_path)(
+            open_ticket, {}, effects=lambda: len(opened)
+        )
 
 
 @pytest.mark.parametrize("boundary", Boundary)
-def test_a_call_that_never_comes_to_the_boundary_proves_nothing(tmp_path, desk, boundary):
-    with pytest.raises(NotReached, match=r"before it came to the boundary.*INVALID_ARGUMENTS"):
+def test_a_call_that_never_comes_to_the_boundary_proves_nothing(
+    tmp_path, desk, boundary
+):
+    with pytest.raises(
+        NotReached, match=r"before it came to the boundary.*INVALID_ARGUMENTS"
+    ):
         at(boundary, tmp_path)(plain(desk), {"title": 7}, effects=desk.count)
 
 
 def test_a_read_has_nothing_to_prove(tmp_path):
-    look = hr.FunctionTool(lambda: 1, name="look", parameters={"type": "object"}, effect="read")
+    look = hr.FunctionTool(
+        lambda: 1, name="look", parameters={"type": "object"}, effect="read"
+    )
     with pytest.raises(hr.ConfigError, match="is a read"):
         at(Boundary.AFTER_CLAIM, tmp_path)(look, {}, effects=int)
 
 
 def test_a_store_that_dies_with_its_process_is_refused(desk):
     with pytest.raises(hr.ConfigError, match="a store in memory dies with its process"):
-        Crash(Boundary.AFTER_CLAIM, "memory:")(plain(desk), {"title": "x"}, effects=desk.count)
+        Crash(Boundary.AFTER_CLAIM, "memory:")(
+            plain(desk), {"title": "x"}, effects=desk.count
+        )
 
 
 def test_what_a_person_approved_is_not_asked_again_nor_done_twice(crash, desk):
@@ -142,7 +168,13 @@ def test_what_a_person_approved_is_not_asked_again_nor_done_twice(crash, desk):
 
 
 def test_a_run_of_ones_own_dies_at_its_second_write(crash, desk):
-    model = ScriptedModel([call("open_ticket", title="first"), call("open_ticket", title="second"), "Two tickets."])
+    model = ScriptedModel(
+        [
+            call("open_ticket", title="first"),
+            call("open_ticket", title="second"),
+            "Two tickets.",
+        ]
+    )
     survived = crash.run([keyed(desk)], model=model, effects=desk.count, write=2)
     assert (survived.effects, survived.text) == (2, "Two tickets.")
     assert [result.ok for result in survived.results] == [True, True]
@@ -158,7 +190,9 @@ def open_ticket_apart(title: str) -> str:
     return "opened"
 
 
-def test_a_tool_in_a_process_of_its_own_is_killed_with_the_rest(crash, desk, monkeypatch):
+def test_a_tool_in_a_process_of_its_own_is_killed_with_the_rest(
+    crash, desk, monkeypatch
+):
     monkeypatch.setenv(DESK, str(desk.file.parent))
     crash(open_ticket_apart, {"title": "slow"}, effects=desk.count)
 
@@ -203,7 +237,11 @@ def test_the_example_of_the_how_to_holds(tmp_path):
 
 def test_the_how_to_has_the_table_that_is_held():
     page = (ROOT / "docs/how-to/prove-your-own-tool.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith(("| before", "| after"))]
+    rows = [
+        line.split("|")[1:-1]
+        for line in page.splitlines()
+        if line.startswith(("| before", "| after"))
+    ]
     assert len(rows) == len(Boundary)
     for boundary, (when, *cells) in zip(Boundary, rows, strict=True):
         assert when.strip().startswith(boundary.value)

@@ -8,7 +8,14 @@ import openai
 import pytest
 
 import handrail as hr
-from handrail.testing import Fault, ManualClock, Overlap, ScriptedModel, ScriptedServer, call
+from handrail.testing import (
+    Fault,
+    ManualClock,
+    Overlap,
+    ScriptedModel,
+    ScriptedServer,
+    call,
+)
 from tests.engine.test_engine import get_weather
 from tests.support.drivers import BOUND_S
 
@@ -26,7 +33,11 @@ def client_of():
     clients = []
 
     def client(server, **how):
-        clients.append(openai.OpenAI(base_url=server.base_url, api_key="none", **{"max_retries": 0, **how}))
+        clients.append(
+            openai.OpenAI(
+                base_url=server.base_url, api_key="none", **{"max_retries": 0, **how}
+            )
+        )
         return clients[-1]
 
     yield client
@@ -42,14 +53,25 @@ def test_the_official_client_reads_a_text(client_of):
     assert server.requests[0]["messages"] == ASKED
 
 
-def test_the_official_client_reads_parallel_calls_under_the_names_that_it_may_send(client_of):
-    with ScriptedServer([[call("get_weather", city="北京"), call("user_info.get", id=7)]]) as server:
+def test_the_official_client_reads_parallel_calls_under_the_names_that_it_may_send(
+    client_of,
+):
+    with ScriptedServer(
+        [[call("get_weather", city="北京"), call("user_info.get", id=7)]]
+    ) as server:
         answer = client_of(server).chat.completions.create(
-            model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat"), parallel_tool_calls=True
+            model="any",
+            messages=ASKED,
+            tools=TOOLS.definitions("openai-chat"),
+            parallel_tool_calls=True,
         )
     calls = answer.choices[0].message.tool_calls
     sent = [tool["function"]["name"] for tool in server.requests[0]["tools"]]
-    assert [each.function.name for each in calls] == sent == ["get_weather", "user_info_get"]
+    assert (
+        [each.function.name for each in calls]
+        == sent
+        == ["get_weather", "user_info_get"]
+    )
     assert json.loads(calls[0].function.arguments) == {"city": "北京"}
 
 
@@ -61,15 +83,23 @@ def test_the_official_client_reads_parallel_calls_under_the_names_that_it_may_se
 def test_the_official_client_hears_the_same_streamed_as_whole(client_of, line):
     with ScriptedServer([line]) as server:
         chat = client_of(server).chat.completions
-        whole = chat.create(model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat")).choices[0]
-        with chat.stream(model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat")) as stream:
+        whole = chat.create(
+            model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat")
+        ).choices[0]
+        with chat.stream(
+            model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat")
+        ) as stream:
             for _ in stream:
                 pass
             streamed = stream.get_final_completion().choices[0]
     assert streamed.finish_reason == whole.finish_reason
     assert streamed.message.content == whole.message.content
-    assert [(each.id, each.function.name, each.function.arguments) for each in streamed.message.tool_calls or ()] == [
-        (each.id, each.function.name, each.function.arguments) for each in whole.message.tool_calls or ()
+    assert [
+        (each.id, each.function.name, each.function.arguments)
+        for each in streamed.message.tool_calls or ()
+    ] == [
+        (each.id, each.function.name, each.function.arguments)
+        for each in whole.message.tool_calls or ()
     ]
 
 
@@ -79,14 +109,20 @@ def test_the_official_client_hears_the_same_streamed_as_whole(client_of, line):
     (Fault(500, "oops"), openai.InternalServerError),
     (Fault(body=None), openai.APIConnectionError),
 ])  # fmt: skip
-def test_the_official_client_meets_the_faults_as_it_would_elsewhere(client_of, fault, error):
+def test_the_official_client_meets_the_faults_as_it_would_elsewhere(
+    client_of, fault, error
+):
     with ScriptedServer(["never"], faults=[fault]) as server, pytest.raises(error):
         client_of(server).chat.completions.create(model="any", messages=ASKED)
 
 
 def test_the_official_client_s_own_retries_find_the_answer_behind_a_fault(client_of):
-    with ScriptedServer(["here"], faults=[Fault(503, "{}", headers={"retry-after": "0"}), None]) as server:
-        answer = client_of(server, max_retries=2).chat.completions.create(model="any", messages=ASKED)
+    with ScriptedServer(
+        ["here"], faults=[Fault(503, "{}", headers={"retry-after": "0"}), None]
+    ) as server:
+        answer = client_of(server, max_retries=2).chat.completions.create(
+            model="any", messages=ASKED
+        )
     assert (answer.choices[0].message.content, len(server.requests)) == ("here", 2)
 
 
@@ -94,17 +130,27 @@ def test_a_loop_of_one_s_own_around_the_official_client(client_of, drive):
     """The five lines that an engineer with an agent of their own adds."""
     driver = drive(TOOLS)
     with ScriptedServer(
-        [[call("get_weather", city="北京"), call("get_weather", city="Paris")], "21 in both."]
+        [
+            [call("get_weather", city="北京"), call("get_weather", city="Paris")],
+            "21 in both.",
+        ]
     ) as server:
         messages, chat = list(ASKED), client_of(server).chat.completions
         while True:
-            answer = chat.create(model="any", messages=messages, tools=TOOLS.definitions("openai-chat"))
+            answer = chat.create(
+                model="any", messages=messages, tools=TOOLS.definitions("openai-chat")
+            )
             message = answer.choices[0].message
             if not message.tool_calls:
                 break
             messages += [message, *driver.handle(message, run="ticket-881")]
     assert message.content == "21 in both."
-    assert [each["role"] for each in server.requests[1]["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert [each["role"] for each in server.requests[1]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+    ]
     assert json.loads(messages[-1]["content"]) == {"city": "Paris", "celsius": 21}
 
 
@@ -114,9 +160,14 @@ def test_a_whole_answer_and_a_bare_message_are_handled_alike(client_of, drive):
         answer = client_of(server).chat.completions.create(
             model="any", messages=ASKED, tools=TOOLS.definitions("openai-chat")
         )
-    told = [driver.handle(given) for given in (answer, answer.choices[0].message, answer.model_dump())]
+    told = [
+        driver.handle(given)
+        for given in (answer, answer.choices[0].message, answer.model_dump())
+    ]
     assert told[0] == told[1] == told[2]
-    assert [(each["role"], json.loads(each["content"])) for each in told[0]] == [("tool", {"id": 7})]
+    assert [(each["role"], json.loads(each["content"])) for each in told[0]] == [
+        ("tool", {"id": 7})
+    ]
 
 
 def test_a_message_without_calls_has_no_results(client_of, drive):
@@ -143,15 +194,28 @@ def test_what_is_no_message_is_told_to_the_engineer(drive, message):
 # -- the script --------------------------------------------------------------------------------------------------------
 
 
-def test_a_repeated_request_gets_the_same_answer_and_conversations_do_not_disturb_each_other(client_of):
+def test_a_repeated_request_gets_the_same_answer_and_conversations_do_not_disturb_each_other(
+    client_of,
+):
     with ScriptedServer(["first", "second"]) as server:
         chat = client_of(server).chat.completions
 
         def answer(messages):
-            return chat.create(model="any", messages=messages).choices[0].message.content
+            return (
+                chat.create(model="any", messages=messages).choices[0].message.content
+            )
 
-        further = [*ASKED, {"role": "assistant", "content": "first"}, {"role": "user", "content": "and?"}]
-        assert [answer(ASKED), answer(ASKED), answer(further), answer(ASKED)] == ["first", "first", "second", "first"]
+        further = [
+            *ASKED,
+            {"role": "assistant", "content": "first"},
+            {"role": "user", "content": "and?"},
+        ]
+        assert [answer(ASKED), answer(ASKED), answer(further), answer(ASKED)] == [
+            "first",
+            "first",
+            "second",
+            "first",
+        ]
 
 
 def test_a_request_that_is_none_is_refused_as_openai_refuses_it():
@@ -160,17 +224,24 @@ def test_a_request_that_is_none_is_refused_as_openai_refuses_it():
             httpx2.post(f"{server.base_url}/chat/completions", content=body)
             for body in (b"no json", b"[]", b'{"messages": [{"role": "nobody"}]}')
         ]
-    assert [(answer.status_code, answer.json()["error"]["type"]) for answer in answers] == [
-        (400, "invalid_request_error")
-    ] * 3
+    assert [
+        (answer.status_code, answer.json()["error"]["type"]) for answer in answers
+    ] == [(400, "invalid_request_error")] * 3
 
 
 def test_a_client_that_goes_away_in_mid_stream_disturbs_nobody(capfd):
     with ScriptedServer(["x" * 5000, "never"], pause_s=0.001) as server:
         body = {"messages": ASKED, "stream": True}
-        with httpx2.stream("POST", f"{server.base_url}/chat/completions", json=body) as answer:
+        with httpx2.stream(
+            "POST", f"{server.base_url}/chat/completions", json=body
+        ) as answer:
             next(answer.iter_bytes())
-        assert httpx2.post(f"{server.base_url}/chat/completions", json={"messages": ASKED}).status_code == 200
+        assert (
+            httpx2.post(
+                f"{server.base_url}/chat/completions", json={"messages": ASKED}
+            ).status_code
+            == 200
+        )
     assert capfd.readouterr().err == ""
 
 

@@ -22,7 +22,8 @@ def failure_of(expression):
 @pytest.mark.parametrize(("expression", "result"), [
     ("0.1 + 0.2", "0.3"),                    # a double says 0.30000000000000004
     ("2 * (3 + 4)", "14"),
-    ("-2 ** 2", "-4"),                       # as in Python and in books: the power binds stronger
+    # as in Python and in books: the power binds stronger
+    ("-2 ** 2", "-4"),
     ("2 ** 3 ** 2", "512"),                  # and from the right
     ("2 ** -1", "0.5"),
     ("-7 // 2", "-4"),
@@ -49,14 +50,17 @@ def test_arithmetic_is_exact(expression, result):
 
 @pytest.mark.parametrize(("expression", "result"), [
     ("1 / 3", "0.333333333333333"),
-    ("sqrt(2)", "1.4142135623731"),          # 1.41421356237309504880 by table; the zero at the end says nothing
+    # 1.41421356237309504880 by table; the zero at the end says nothing
+    ("sqrt(2)", "1.4142135623731"),
     ("exp(1)", "2.71828182845905"),
     ("ln(10)", "2.30258509299405"),
     ("sin(1)", "0.841470984807897"),         # 0.84147098480789650665
     ("atan(1) * 4", "3.14159265358979"),
     ("sqrt(2) ** 2 - 2", "0"),               # what cancels is the rounding alone
-    ("*".join(["sqrt(2)"] * 120), "1152921504606850000"),  # 2 ** 60; fifty digits all the way
-    ("floor(sqrt(2) ** 2) + ceil(sqrt(3) ** 2)", "5"),  # whole numbers that were rounded on the way
+    # 2 ** 60; fifty digits all the way
+    ("*".join(["sqrt(2)"] * 120), "1152921504606850000"),
+    # whole numbers that were rounded on the way
+    ("floor(sqrt(2) ** 2) + ceil(sqrt(3) ** 2)", "5"),
     ("sqrt(2) ** 2 // 1 + sqrt(3) ** 2 % 3", "2"),
     ("factorial(sqrt(3) ** 2)", "6"),
     ("sin(pi)", "0"),
@@ -68,14 +72,20 @@ def test_arithmetic_is_exact(expression, result):
     ("(1 + 0.05 / 365) ** 3650", "1.64866481376547"),  # ten years of daily interest
 ])  # fmt: skip
 def test_a_result_without_an_end_is_rounded_and_says_so(expression, result):
-    assert calculate(expression) | {"fraction": ""} == {"result": result, "exact": False, "fraction": ""}
+    assert calculate(expression) | {"fraction": ""} == {
+        "result": result,
+        "exact": False,
+        "fraction": "",
+    }
 
 
 def test_a_short_fraction_is_told_beside_its_rounding():
     assert calculate("1 / 3 + 1 / 6 + 1 / 7")["fraction"] == "9/14"
 
 
-numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=0, max_value=10**12, places=4)
+numbers = st.decimals(
+    allow_nan=False, allow_infinity=False, min_value=0, max_value=10**12, places=4
+)
 nodes = st.recursive(
     numbers.map(lambda number: (f"{number:f}", Fraction(number))),
     lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).filter(lambda each: each[1] != "/" or each[2][1])
@@ -112,7 +122,10 @@ def test_functions_agree_with_those_of_the_platform(number):
               "log10": math.log10}  # fmt: skip
     told = {name: float(evaluate(f"{name}({number!r})").value) for name in theirs}
     # Ours is of the decimal number as it is written, theirs of the double next to it.
-    assert told == {name: pytest.approx(of(number), rel=1e-12, abs=1e-11) for name, of in theirs.items()}
+    assert told == {
+        name: pytest.approx(of(number), rel=1e-12, abs=1e-11)
+        for name, of in theirs.items()
+    }
 
 
 @pytest.mark.parametrize(("expression", "advice"), [
@@ -172,8 +185,12 @@ def test_what_would_grow_without_bound_is_refused_before_it_is_computed(expressi
 PRIMES = [n for n in range(2, 500) if all(n % other for other in range(2, n))]
 
 
-@pytest.mark.parametrize(("function", "term"), [("sum", "1 / {0} ** {1}"), ("lcm", "{0} ** {1}")])
-def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_what_fits(monkeypatch, function, term):
+@pytest.mark.parametrize(
+    ("function", "term"), [("sum", "1 / {0} ** {1}"), ("lcm", "{0} ** {1}")]
+)
+def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_what_fits(
+    monkeypatch, function, term
+):
     """Each of forty powers of primes fits; their common multiple has forty times as many bits."""
     widest = 0
 
@@ -182,8 +199,11 @@ def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_wh
         widest = max(widest, left.bit_length(), right.bit_length())
         return real(left, right)
 
-    real = math.lcm if function == "lcm" else math.gcd  # `Fraction` adds with the latter
-    terms = [term.format(prime, int(11_000 / math.log2(prime))) for prime in PRIMES[:40]]
+    # `Fraction` adds with the latter
+    real = math.lcm if function == "lcm" else math.gcd
+    terms = [
+        term.format(prime, int(11_000 / math.log2(prime))) for prime in PRIMES[:40]
+    ]
     operation = FUNCTIONS[function][2]
     with monkeypatch.context() as patched:
         patched.setattr(math, real.__name__, noted)
@@ -195,10 +215,12 @@ def test_many_arguments_are_put_together_one_by_one_so_that_none_grows_beyond_wh
 texts = st.recursive(
     st.sampled_from(["0", "1", "2", "-7", "0.5", "1e-9", "1e3000", "pi", "99999"]),
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**"]), inner).map(
-            "({0[0]}{0[1]}{0[2]})".format
+        st.tuples(
+            inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**"]), inner
+        ).map("({0[0]}{0[1]}{0[2]})".format),
+        st.tuples(st.sampled_from(sorted(FUNCTIONS)), inner).map(
+            "{0[0]}({0[1]})".format
         ),
-        st.tuples(st.sampled_from(sorted(FUNCTIONS)), inner).map("{0[0]}({0[1]})".format),
     ),
     max_leaves=8,
 )

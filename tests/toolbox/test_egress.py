@@ -16,7 +16,13 @@ import pytest
 import handrail as hr
 from handrail.testing.loopback import Answer, Loopback
 from handrail.toolbox.connections import make_client, proxy_for
-from handrail.toolbox.egress import Egress, GuardedAsyncTransport, guarded_client, is_public, system_resolve
+from handrail.toolbox.egress import (
+    Egress,
+    GuardedAsyncTransport,
+    guarded_client,
+    is_public,
+    system_resolve,
+)
 from handrail.toolbox.webpage import ReadPage
 from handrail.toolbox.wikipedia import Wikipedia
 
@@ -43,7 +49,10 @@ def got(url, egress=None, **resolver):
 
 def refused(url, egress=None, **resolver):
     """Return why neither client goes there."""
-    with guarded_client(egress, **resolver) as client, pytest.raises(hr.ToolError) as raised:
+    with (
+        guarded_client(egress, **resolver) as client,
+        pytest.raises(hr.ToolError) as raised,
+    ):
         client.get(url)
     with pytest.raises(hr.ToolError) as raised_too:
         got(url, egress, **resolver)
@@ -91,7 +100,14 @@ def test_an_address_of_another_kind_is_refused_before_it_is_resolved(url):
 ])  # fmt: skip
 def test_a_name_is_refused_when_one_of_its_addresses_is_private(server, addresses):
     egress = Egress(ports=[server.port])
-    assert refused(f"http://rebind.example:{server.port}/", egress, resolve=lambda *_: addresses) == "NOT_PERMITTED"
+    assert (
+        refused(
+            f"http://rebind.example:{server.port}/",
+            egress,
+            resolve=lambda *_: addresses,
+        )
+        == "NOT_PERMITTED"
+    )
     assert server.asked == []
 
 
@@ -100,10 +116,16 @@ def test_what_was_checked_is_what_is_connected_to(server):
     answers = cycle([["127.0.0.1"], ["169.254.169.254"]])
     egress = Egress(private=["127.0.0.1"], ports=[server.port])
     with guarded_client(egress, resolve=lambda *_: next(answers)) as client:
-        assert client.get(f"http://rebind.example:{server.port}/").json() == {"secret": True}
+        assert client.get(f"http://rebind.example:{server.port}/").json() == {
+            "secret": True
+        }
     assert server.asked[0].headers["host"] == f"rebind.example:{server.port}"
     answers = cycle([["127.0.0.1"], ["169.254.169.254"]])
-    answer = got(f"http://rebind.example:{server.port}/", egress, resolve=lambda *_: next(answers))
+    answer = got(
+        f"http://rebind.example:{server.port}/",
+        egress,
+        resolve=lambda *_: next(answers),
+    )
     assert answer.json() == {"secret": True}
 
 
@@ -113,14 +135,24 @@ def test_what_was_checked_is_what_is_connected_to(server):
 ])  # fmt: skip
 def test_every_redirect_is_checked_again(location):
     hosts = {"outside.example": ["127.0.0.1"], "inside.example": ["192.168.0.1"]}
-    with Loopback(lambda asked: Answer(302, headers={"location": location}, body=b"")) as server:
+    with Loopback(
+        lambda asked: Answer(302, headers={"location": location}, body=b"")
+    ) as server:
         egress = Egress(private=["127.0.0.1"], ports=[server.port, 80, 443])
         client = guarded_client(
-            egress, resolve=lambda *to: hosts.get(to[0]) or system_resolve(*to), follow_redirects=True
+            egress,
+            resolve=lambda *to: hosts.get(to[0]) or system_resolve(*to),
+            follow_redirects=True,
         )
-        with client, pytest.raises((hr.ToolError, httpx2.UnsupportedProtocol)) as raised:
+        with (
+            client,
+            pytest.raises((hr.ToolError, httpx2.UnsupportedProtocol)) as raised,
+        ):
             client.get(f"http://outside.example:{server.port}/")
-    assert isinstance(raised.value, httpx2.UnsupportedProtocol) or raised.value.failure.code == "NOT_PERMITTED"
+    assert (
+        isinstance(raised.value, httpx2.UnsupportedProtocol)
+        or raised.value.failure.code == "NOT_PERMITTED"
+    )
     assert len(server.asked) == 1
 
 
@@ -136,7 +168,11 @@ def test_proxies_of_the_environment_are_not_used(server, monkeypatch):
     ("example.org", False), ("evilexample.org", False), ("example.org.evil.net", False), (EXAMPLE, False),
 ])  # fmt: skip
 def test_a_list_of_hosts_lets_nothing_else_through(server, host, goes):
-    egress = Egress(hosts=["*.example.org", "status.example.net"], private=["127.0.0.1"], ports=[server.port])
+    egress = Egress(
+        hosts=["*.example.org", "status.example.net"],
+        private=["127.0.0.1"],
+        ports=[server.port],
+    )
     with guarded_client(egress, resolve=lambda *_: ["127.0.0.1"]) as client:
         try:
             client.get(f"http://{host}:{server.port}/")
@@ -158,7 +194,12 @@ def test_a_second_address_is_tried_when_the_first_does_not_answer(server):
     egress = Egress(private=["127.0.0.0/8"], ports=[server.port])
     with guarded_client(egress, resolve=lambda *_: addresses) as client:
         assert client.get(f"http://two.example:{server.port}/").status_code == 200
-    assert got(f"http://two.example:{server.port}/", egress, resolve=lambda *_: addresses).status_code == 200
+    assert (
+        got(
+            f"http://two.example:{server.port}/", egress, resolve=lambda *_: addresses
+        ).status_code
+        == 200
+    )
 
 
 def test_a_mistake_in_the_exceptions_is_told_when_they_are_made():
@@ -175,32 +216,58 @@ def test_the_model_reads_why_and_never_which_address(server, drive):
     assert "127." not in str(result.failure) and "::1" not in str(result.failure)
 
 
-def test_a_name_of_which_nobody_could_be_asked_is_no_name_that_is_not_there(drive, caplog, monkeypatch):
+def test_a_name_of_which_nobody_could_be_asked_is_no_name_that_is_not_there(
+    drive, caplog, monkeypatch
+):
     def offline(*_, **__):
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    page = drive([ReadPage()]).call("read_page", {"url": "https://example.org/"}).failure
-    wiki = drive(Wikipedia(api="https://{language}.wiki.example/api")).call("search_wikipedia", {"query": "x"}).failure
+    page = (
+        drive([ReadPage()]).call("read_page", {"url": "https://example.org/"}).failure
+    )
+    wiki = (
+        drive(Wikipedia(api="https://{language}.wiki.example/api"))
+        .call("search_wikipedia", {"query": "x"})
+        .failure
+    )
     assert page.message.replace("read_page", "search_wikipedia") == wiki.message
-    assert (page.code, wiki.code, page.retryable) == ("UNAVAILABLE", "UNAVAILABLE", True)
-    for tool, host in (("read_page", "example.org"), ("search_wikipedia", "en.wiki.example")):
+    assert (page.code, wiki.code, page.retryable) == (
+        "UNAVAILABLE",
+        "UNAVAILABLE",
+        True,
+    )
+    for tool, host in (
+        ("read_page", "example.org"),
+        ("search_wikipedia", "en.wiki.example"),
+    ):
         said = f"{tool} got no connection to {host}: [Errno {socket.EAI_AGAIN}] Temporary failure in name resolution"
         assert f"{said}; look at this machine's network" in caplog.text
 
 
-def test_a_log_line_about_a_proxy_names_it_without_its_password(drive, caplog, monkeypatch):
+def test_a_log_line_about_a_proxy_names_it_without_its_password(
+    drive, caplog, monkeypatch
+):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     monkeypatch.setenv("http_proxy", f"http://me:hunter2@127.0.0.1:{port}")
     monkeypatch.delenv("no_proxy", raising=False)
-    drive(Wikipedia(api="http://wiki.example/{language}")).call("search_wikipedia", {"query": "x"})
-    assert f"no connection to wiki.example by the proxy 127.0.0.1:{port}: " in caplog.text
+    drive(Wikipedia(api="http://wiki.example/{language}")).call(
+        "search_wikipedia", {"query": "x"}
+    )
+    assert (
+        f"no connection to wiki.example by the proxy 127.0.0.1:{port}: " in caplog.text
+    )
     assert "hunter2" not in caplog.text
 
 
-def test_a_service_is_reached_through_the_proxy_of_the_environment_unless_it_is_excepted(monkeypatch):
-    with Loopback(lambda asked: Answer(json={"by": "proxy"})) as proxy, make_client() as client:
+def test_a_service_is_reached_through_the_proxy_of_the_environment_unless_it_is_excepted(
+    monkeypatch,
+):
+    with (
+        Loopback(lambda asked: Answer(json={"by": "proxy"})) as proxy,
+        make_client() as client,
+    ):
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "near.example")
         assert client.get("http://far.example/x?y=1").json() == {"by": "proxy"}
@@ -216,8 +283,13 @@ def plain(_, timeout):
 
 
 @pytest.mark.parametrize("client_at", [guarded, plain])
-@pytest.mark.parametrize(("first", "drop"), [(b"HTTP/1.1 200 OK\r\nx: ", b"a"), (b"", b"HTTP/1.1 103 E\r\n\r\n")])
-def test_the_head_of_an_answer_has_one_deadline_however_it_drips(client_at, first, drop):
+@pytest.mark.parametrize(
+    ("first", "drop"),
+    [(b"HTTP/1.1 200 OK\r\nx: ", b"a"), (b"", b"HTTP/1.1 103 E\r\n\r\n")],
+)
+def test_the_head_of_an_answer_has_one_deadline_however_it_drips(
+    client_at, first, drop
+):
     """A timeout for each byte would be hours; 400 drops at 20 ms are eight seconds, the timeout is a fifth of one."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -242,10 +314,12 @@ def test_a_packed_bomb_is_cut_while_it_is_unpacked(drive):
     headers = {"content-type": "text/plain", "content-encoding": "gzip"}
     with Loopback(lambda asked: Answer(headers=headers, body=bomb)) as server:
         driver = drive([ReadPage(Egress(private=["127.0.0.1"], ports=[server.port]))])
-        driver.call("read_page", {"url": "http://127.0.0.1:1/"})  # whatever is loaded once is loaded
+        # whatever is loaded once is loaded
+        driver.call("read_page", {"url": "http://127.0.0.1:1/"})
         tracemalloc.start()
         result = driver.call("read_page", {"url": server.url})
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert result.value["cut"]
-    assert most < 32 * 1024 * 1024  # the text in two forms or three, and never what it unpacks to
+    # the text in two forms or three, and never what it unpacks to
+    assert most < 32 * 1024 * 1024

@@ -55,7 +55,12 @@ def read(root, path, **more):
 
 def test_lines_are_paged(root):
     first = read(root, "hello.txt", max_lines=2)
-    assert (first["text"], first["first_line"], first["last_line"], first["lines"]) == ("one\ntwo 天气\n", 1, 2, 3)
+    assert (first["text"], first["first_line"], first["last_line"], first["lines"]) == (
+        "one\ntwo 天气\n",
+        1,
+        2,
+        3,
+    )
     assert first["has_more"]
     rest = read(root, "hello.txt", first_line=first["last_line"] + 1)
     assert (rest["text"], rest["has_more"]) == ("three\n", False)
@@ -63,7 +68,9 @@ def test_lines_are_paged(root):
 
 def test_lines_are_counted_as_editors_do(root):
     (root / "odd.txt").write_text("a\u2028b\x0cc\r\nd", encoding="utf-8", newline="")
-    (found,) = asked(Files([root]), ("search_files", {"text": "d", "pattern": "odd.txt"}))
+    (found,) = asked(
+        Files([root]), ("search_files", {"text": "d", "pattern": "odd.txt"})
+    )
     assert (read(root, "odd.txt")["lines"], found.value["matches"]) == (
         2,
         [{"path": "odd.txt", "line": 2, "text": "d"}],
@@ -115,7 +122,14 @@ def test_any_bytes_are_text_or_refused(data):
     assert text.encode(encoding) == data or encoding == "utf-16"
 
 
-@given(st.lists(st.sampled_from(["..", ".", "", "a", "up", "out", "~", "deep", "secret.txt", "/", "\\"]), max_size=6))
+@given(
+    st.lists(
+        st.sampled_from(
+            ["..", ".", "", "a", "up", "out", "~", "deep", "secret.txt", "/", "\\"]
+        ),
+        max_size=6,
+    )
+)
 def test_no_path_made_of_tricks_leads_out(parts):
     with TemporaryDirectory() as place:
         root = Path(place, "root")
@@ -133,12 +147,17 @@ def test_no_path_made_of_tricks_leads_out(parts):
 def test_a_binary_file_is_refused_in_words(root):
     (root / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     (result,) = asked(Files([root]), ("read_file", {"path": "cat.png"}))
-    assert (result.failure.code, result.failure.message) == ("NOT_TEXT", "`cat.png` is binary (16 bytes).")
+    assert (result.failure.code, result.failure.message) == (
+        "NOT_TEXT",
+        "`cat.png` is binary (16 bytes).",
+    )
 
 
 def test_a_file_above_the_limit_is_refused(root):
     (root / "long.txt").write_text("x" * 101)
-    (result,) = asked(Files([root], most_bytes=100), ("read_file", {"path": "long.txt"}))
+    (result,) = asked(
+        Files([root], most_bytes=100), ("read_file", {"path": "long.txt"})
+    )
     assert result.failure.code == "FILE_TOO_LARGE"
 
 
@@ -157,7 +176,8 @@ def test_a_path_that_leaves_is_refused_before_the_tool(root, path):
     ("out", "../secret.txt", "out"),                 # the last component
     ("up", "..", "up/secret.txt"),                   # a folder on the way
     ("abs", "/etc", "abs/passwd"),
-    ("inside", "hello.txt", "inside"),               # inside too: a link may be turned any time
+    # inside too: a link may be turned any time
+    ("inside", "hello.txt", "inside"),
     ("loop", "loop", "loop"),
     ("self", "/proc/self", "self/environ"),
 ])  # fmt: skip
@@ -176,7 +196,9 @@ def test_a_pipe_does_not_hang_and_a_socket_and_a_folder_are_no_files(root, monke
     monkeypatch.chdir(root)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")
-        assert [read(root, path) for path in ("pipe", "sock", "reports")] == ["NOT_A_FILE"] * 3
+        assert [read(root, path) for path in ("pipe", "sock", "reports")] == [
+            "NOT_A_FILE"
+        ] * 3
 
 
 def test_what_the_kernel_makes_up_is_not_read_although_a_root_holds_it():
@@ -185,12 +207,25 @@ def test_what_the_kernel_makes_up_is_not_read_although_a_root_holds_it():
 
 
 @pytest.mark.parametrize(
-    "spelled", [".env", ".ENV", ".Env", "．env", ".e\u200dnv", ".env.", ".env ", ".env.local", "a.PEM"]
+    "spelled",
+    [
+        ".env",
+        ".ENV",
+        ".Env",
+        "．env",
+        ".e\u200dnv",
+        ".env.",
+        ".env ",
+        ".env.local",
+        "a.PEM",
+    ],
 )
 def test_a_denied_name_is_denied_in_every_spelling(root, spelled):
     (root / spelled).write_text("KEY=1")
     assert read(root, spelled) == "NOT_PERMITTED"
-    listed, found = asked(Files([root]), ("list_files", {}), ("search_files", {"text": "KEY"}))
+    listed, found = asked(
+        Files([root]), ("list_files", {}), ("search_files", {"text": "KEY"})
+    )
     assert spelled not in [entry["path"] for entry in listed.value["entries"]]
     assert found.value["matches"] == []
 
@@ -241,7 +276,9 @@ def test_a_link_that_is_swapped_in_while_reading_never_leaks(root):
     (lambda path: path.symlink_to("../secret.txt"), "NOT_PERMITTED"),
     (os.mkfifo, "NOT_A_FILE"),
 ], ids=["link", "pipe"])  # fmt: skip
-def test_what_is_swapped_in_between_the_look_and_the_opening_is_refused(root, monkeypatch, swapped_in, code):
+def test_what_is_swapped_in_between_the_look_and_the_opening_is_refused(
+    root, monkeypatch, swapped_in, code
+):
     look, path = os.stat, root / "hello.txt"
 
     def looked(name, **how):
@@ -259,7 +296,10 @@ def test_what_is_swapped_in_between_the_look_and_the_opening_is_refused(root, mo
 
 def test_a_path_that_is_not_there_says_what_to_do(root):
     (result,) = asked(Files([root]), ("read_file", {"path": "reports/june.md"}))
-    assert (result.failure.code, result.failure.message) == ("FILE_NOT_FOUND", "There is no `reports/june.md`.")
+    assert (result.failure.code, result.failure.message) == (
+        "FILE_NOT_FOUND",
+        "There is no `reports/june.md`.",
+    )
     assert "list_files" in result.failure.suggestion
 
 
@@ -269,7 +309,9 @@ def test_a_path_that_is_not_there_says_what_to_do(root):
 def test_a_misspelt_path_is_answered_with_the_nearest(root, asked_for, meant):
     (result,) = asked(Files([root]), ("read_file", {"path": asked_for}))
     assert f"`{meant}`" in result.failure.suggestion
-    (several,) = asked(Files({"a": root, "b": root}), ("read_file", {"path": f"b/{asked_for}"}))
+    (several,) = asked(
+        Files({"a": root, "b": root}), ("read_file", {"path": f"b/{asked_for}"})
+    )
     assert f"`b/{meant}`" in several.failure.suggestion
 
 
@@ -279,7 +321,9 @@ def test_the_nearest_is_never_a_denied_name(root):
     assert "pem" not in result.failure.suggestion
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "~/notes.md", "C:\\notes.md", "../up.md"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "~/notes.md", "C:\\notes.md", "../up.md"]
+)
 def test_a_path_that_leads_out_is_refused_in_words_and_not_by_a_pattern(root, path):
     (result,) = asked(Files([root]), ("read_file", {"path": path}))
     assert "below its folder" in result.failure.message
@@ -300,8 +344,14 @@ def test_several_roots_are_folders_of_one_tree(root, tmp_path):
     assert [entry["path"] for entry in top.value["entries"]] == ["root", "notes"]
     assert note.value["text"] == "remember the refund"
     assert "`notes`" in unknown.failure.suggestion
-    assert [match["path"] for match in found.value["matches"]] == ["root/reports/may.md", "notes/a.txt"]
-    assert [entry["path"] for entry in deep.value["entries"]] == ["root/hello.txt", "notes/a.txt"]
+    assert [match["path"] for match in found.value["matches"]] == [
+        "root/reports/may.md",
+        "notes/a.txt",
+    ]
+    assert [entry["path"] for entry in deep.value["entries"]] == [
+        "root/hello.txt",
+        "notes/a.txt",
+    ]
 
 
 @pytest.mark.parametrize(("roots", "told"), [
@@ -355,9 +405,13 @@ def test_lines_are_found_in_any_case_and_encoding(root):
     (root / "old.txt").write_bytes("第一行\n退款说明\n".encode("gb18030"))
     (root / "cat.png").write_bytes(b"\0\1")
     chinese, english = asked(
-        Files([root]), ("search_files", {"text": "退款"}), ("search_files", {"text": "refunds", "pattern": "*.md"})
+        Files([root]),
+        ("search_files", {"text": "退款"}),
+        ("search_files", {"text": "refunds", "pattern": "*.md"}),
     )
-    assert chinese.value["matches"] == [{"path": "old.txt", "line": 2, "text": "退款说明"}]
+    assert chinese.value["matches"] == [
+        {"path": "old.txt", "line": 2, "text": "退款说明"}
+    ]
     assert (chinese.value["files_searched"], chinese.value["unread"]) == (3, 1)
     assert [match["path"] for match in english.value["matches"]] == ["reports/may.md"]
 
@@ -381,7 +435,9 @@ def test_a_search_that_is_given_up_ends_and_says_that_there_is_more(root):
     assert files.search_files("one", context)["has_more"]
 
 
-def test_a_search_that_is_given_up_in_the_middle_of_a_file_ends_there(root, monkeypatch):
+def test_a_search_that_is_given_up_in_the_middle_of_a_file_ends_there(
+    root, monkeypatch
+):
     (root / "long.txt").write_text("one\n" * 10)
     given_up, looked_at = Event(), []
 
@@ -404,7 +460,9 @@ def written(root, *calls):
 
 
 def test_a_new_file_is_written_with_its_folders(root):
-    (result,) = written(root, ("write_file", {"path": "new/deep/a.txt", "text": "天气\n"}))
+    (result,) = written(
+        root, ("write_file", {"path": "new/deep/a.txt", "text": "天气\n"})
+    )
     assert (root / "new/deep/a.txt").read_text(encoding="utf-8") == "天气\n"
     assert (result.value["bytes"], result.value["kept"]) == (7, "")
 
@@ -414,12 +472,19 @@ def test_a_person_is_asked_before_a_write(root):
     (result,) = asked(
         Files([root], writing=True), ("write_file", {"path": "a.txt", "text": "x"}), approver=approver
     )  # fmt: skip
-    assert (result.failure.code, approver.asked[0].arguments["path"]) == ("NOT_APPROVED", "a.txt")
+    assert (result.failure.code, approver.asked[0].arguments["path"]) == (
+        "NOT_APPROVED",
+        "a.txt",
+    )
     assert not (root / "a.txt").exists()
 
 
 def test_without_writing_there_is_no_tool_that_writes(root):
-    assert [tool.name for tool in Files([root])] == ["read_file", "list_files", "search_files"]
+    assert [tool.name for tool in Files([root])] == [
+        "read_file",
+        "list_files",
+        "search_files",
+    ]
 
 
 def test_a_file_is_replaced_only_in_the_version_that_was_read(root):
@@ -429,14 +494,21 @@ def test_a_file_is_replaced_only_in_the_version_that_was_read(root):
         ("write_file", {"path": "hello.txt", "text": "new", "version": version}),
         ("write_file", {"path": "hello.txt", "text": "newer", "version": version}),
     )  # fmt: skip
-    assert [blind.failure.code, done.ok, stale.failure.code] == ["FILE_EXISTS", True, "VERSION_CHANGED"]
+    assert [blind.failure.code, done.ok, stale.failure.code] == [
+        "FILE_EXISTS",
+        True,
+        "VERSION_CHANGED",
+    ]
     assert (root / "hello.txt").read_text() == "new"
     assert done.value["version"] == read(root, "hello.txt")["version"]
 
 
 def test_while_one_writes_another_with_the_same_version_waits(root, monkeypatch):
     """Both have seen what is there; without a lock the second would replace what the first has just written."""
-    files, context = Files([root], writing=True), hr.Context(None, "r", "c", "write_file", 1, 0.0, Event())
+    files, context = (
+        Files([root], writing=True),
+        hr.Context(None, "r", "c", "write_file", 1, 0.0, Event()),
+    )
     version, sync, met = read(root, "hello.txt")["version"], os.fsync, []
 
     def meanwhile(descriptor):
@@ -455,7 +527,11 @@ def test_while_one_writes_another_with_the_same_version_waits(root, monkeypatch)
 
 
 def test_undoing_what_is_no_longer_kept_says_so(root):
-    replace = {"path": "hello.txt", "text": "x", "version": read(root, "hello.txt")["version"]}
+    replace = {
+        "path": "hello.txt",
+        "text": "x",
+        "version": read(root, "hello.txt")["version"],
+    }
     files = Files([root], writing=True)
     (replaced,) = asked(files, ("write_file", replace), approver=lambda _: True)
     (root / BACKUPS / replaced.value["kept"]).unlink()
@@ -473,16 +549,27 @@ def test_a_replaced_file_keeps_its_encoding_and_its_mode(root):
     (root / "old.txt").write_bytes("退款说明，第一版。".encode("gb18030"))
     (root / "old.txt").chmod(0o640)
     version = read(root, "old.txt")["version"]
-    (result,) = written(root, ("write_file", {"path": "old.txt", "text": "退款说明，第二版。", "version": version}))
+    (result,) = written(
+        root,
+        (
+            "write_file",
+            {"path": "old.txt", "text": "退款说明，第二版。", "version": version},
+        ),
+    )
     assert (root / "old.txt").read_bytes() == "退款说明，第二版。".encode("gb18030")
-    assert ((root / "old.txt").stat().st_mode & 0o777, result.value["encoding"]) == (0o640, "gb18030")
+    assert ((root / "old.txt").stat().st_mode & 0o777, result.value["encoding"]) == (
+        0o640,
+        "gb18030",
+    )
 
 
 def test_a_link_is_not_written_through(root, tmp_path):
     (root / "out").symlink_to("../secret.txt")
     (root / "up").symlink_to("..")
     through, new = written(
-        root, ("write_file", {"path": "out", "text": "x"}), ("write_file", {"path": "up/new.txt", "text": "x"})
+        root,
+        ("write_file", {"path": "out", "text": "x"}),
+        ("write_file", {"path": "up/new.txt", "text": "x"}),
     )
     assert (through.failure.code, new.failure.code) == ("FILE_EXISTS", "NOT_A_FOLDER")
     assert (tmp_path / "secret.txt").read_text() == SECRET
@@ -495,7 +582,9 @@ def test_a_full_disk_is_told_as_what_it_is_and_nothing_happened(root, monkeypatc
 
     version = read(root, "hello.txt")["version"]
     monkeypatch.setattr(os, "fsync", full)
-    (result,) = written(root, ("write_file", {"path": "hello.txt", "text": "new", "version": version}))
+    (result,) = written(
+        root, ("write_file", {"path": "hello.txt", "text": "new", "version": version})
+    )
     assert result.failure.code == "DISK_FULL"
     assert read(root, "hello.txt")["version"] == version
 
@@ -507,7 +596,9 @@ def test_nothing_is_left_lying_about_when_a_write_is_refused(root):
 
 def test_the_folder_of_what_was_kept_is_not_for_the_model(root):
     version = read(root, "hello.txt")["version"]
-    (result,) = written(root, ("write_file", {"path": "hello.txt", "text": "x", "version": version}))
+    (result,) = written(
+        root, ("write_file", {"path": "hello.txt", "text": "x", "version": version})
+    )
     assert read(root, f"{BACKUPS}/{result.value['kept']}") == "NOT_PERMITTED"
     (listed,) = asked(Files([root]), ("list_files", {"recursive": True}))
     assert not [entry for entry in listed.value["entries"] if BACKUPS in entry["path"]]
@@ -518,7 +609,9 @@ def test_undoing_brings_back_what_was_there(root):
     replace = {"path": "hello.txt", "text": "x", "version": before["version"]}
     create = {"path": "new.txt", "text": "y"}
     files = Files([root], writing=True)
-    replaced, created = asked(files, ("write_file", replace), ("write_file", create), approver=lambda _: True)
+    replaced, created = asked(
+        files, ("write_file", replace), ("write_file", create), approver=lambda _: True
+    )
     files.restore(**replace, result=replaced.value)
     files.restore(**create, result=created.value)
     assert read(root, "hello.txt") == before
@@ -528,7 +621,13 @@ def test_undoing_brings_back_what_was_there(root):
 def test_a_run_that_wrote_can_be_undone_by_a_person(root, tmp_path):
     before = read(root, "hello.txt")
     replace = {"path": "hello.txt", "text": "x", "version": before["version"]}
-    model = ScriptedModel([call("write_file", **replace), call("write_file", path="new.txt", text="y"), "Written."])
+    model = ScriptedModel(
+        [
+            call("write_file", **replace),
+            call("write_file", path="new.txt", text="y"),
+            "Written.",
+        ]
+    )
 
     async def story():
         files = Files([root], writing=True, approve=False)
@@ -557,7 +656,9 @@ def test_a_write_whose_answer_was_lost_can_be_undone_too(root):
 
 def test_undoing_leaves_alone_what_somebody_has_changed_since(root):
     files = Files([root], writing=True)
-    (created,) = asked(files, ("write_file", {"path": "a.txt", "text": "y"}), approver=lambda _: True)
+    (created,) = asked(
+        files, ("write_file", {"path": "a.txt", "text": "y"}), approver=lambda _: True
+    )
     (root / "a.txt").write_text("mine now")
     with pytest.raises(hr.NoEffect, match="changed it since"):
         files.restore("a.txt", text="y", result=created.value)
@@ -583,9 +684,17 @@ def test_a_lost_answer_is_looked_up(root, there, arguments, expected):
 def test_a_file_is_written_once_whatever_dies(crash, root):
     """Each replacement keeps the file that it replaces: those are counted."""
     files = Files([root], writing=True, approve=False)
-    arguments = {"path": "hello.txt", "text": "new", "version": read(root, "hello.txt")["version"]}
+    arguments = {
+        "path": "hello.txt",
+        "text": "new",
+        "version": read(root, "hello.txt")["version"],
+    }
 
-    crash(files["write_file"], arguments, effects=lambda: len([*(root / BACKUPS).glob("*")]))
+    crash(
+        files["write_file"],
+        arguments,
+        effects=lambda: len([*(root / BACKUPS).glob("*")]),
+    )
 
 
 # ---------------------------------------------------------------------- what is declared
@@ -599,5 +708,11 @@ def test_lint_and_check_find_nothing(root):
 
 def test_the_tools_of_the_example_can_be_loaded_and_pass():
     tools = tools_from([str(Path(__file__).parents[2] / "examples/toolbox/desk.py")])
-    assert {"read_file", "write_file", "search_documents", "send_email", "run_python"} <= {tool.name for tool in tools}
+    assert {
+        "read_file",
+        "write_file",
+        "search_documents",
+        "send_email",
+        "run_python",
+    } <= {tool.name for tool in tools}
     assert (hr.lint(tools).findings, check(tools).missing) == ([], [])

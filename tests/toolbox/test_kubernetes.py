@@ -18,23 +18,46 @@ import handrail as hr
 from handrail.errors import ConfigError, NoEffect
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.checklist import check
-from handrail.testing.cluster import FAKE_KUBECTL, Deployment, Pods, StandInCluster, refusal
+from handrail.testing.cluster import (
+    FAKE_KUBECTL,
+    Deployment,
+    Pods,
+    StandInCluster,
+    refusal,
+)
 from handrail.toolbox import kubernetes
-from handrail.toolbox.kubernetes import MOST_BYTES, PASSED_ON, Kubernetes, Where, mask_environment
+from handrail.toolbox.kubernetes import (
+    MOST_BYTES,
+    PASSED_ON,
+    Kubernetes,
+    Where,
+    mask_environment,
+)
 
 REAL = shutil.which("kubectl")
 KUBECTLS = [
     pytest.param(FAKE_KUBECTL, id="fake"),
-    pytest.param((REAL,), id="real", marks=pytest.mark.skipif(not REAL, reason="kubectl is not installed")),
+    pytest.param(
+        (REAL,),
+        id="real",
+        marks=pytest.mark.skipif(not REAL, reason="kubectl is not installed"),
+    ),
 ]
 HERE = {"namespace": "shop", "context": "stand-in"}
-LEAKING = Pods(("config reloaded", "pool 512/512", "请求排队"), ("out of memory",), cpu_millicores=310, memory_mib=471)
+LEAKING = Pods(
+    ("config reloaded", "pool 512/512", "请求排队"),
+    ("out of memory",),
+    cpu_millicores=310,
+    memory_mib=471,
+)
 
 
 @pytest.fixture
 def cluster():
     """Two deployments: one leaks until it is restarted."""
-    gateway = Deployment("api-gateway", LEAKING, restarted=Pods(), environment={"DB_PASSWORD": "hunter2"})
+    gateway = Deployment(
+        "api-gateway", LEAKING, restarted=Pods(), environment={"DB_PASSWORD": "hunter2"}
+    )
     with StandInCluster([gateway, Deployment("orders", replicas=2)]) as made:
         yield made
 
@@ -65,38 +88,77 @@ class TestEitherKubectl:
 
     def test_the_last_lines_of_a_log_are_read(self, tools, cluster):
         (pod,) = cluster.pods("api-gateway")
-        assert called(tools, "get_pod_logs", pod=pod, tail_lines=2).value == "pool 512/512\n请求排队\n"
+        assert (
+            called(tools, "get_pod_logs", pod=pod, tail_lines=2).value
+            == "pool 512/512\n请求排队\n"
+        )
 
     def test_the_log_of_the_container_that_died_is_read(self, tools, cluster):
         (pod,) = cluster.pods("api-gateway")
-        assert called(tools, "get_pod_logs", pod=pod, previous=True).value == "out of memory\n"
+        assert (
+            called(tools, "get_pod_logs", pod=pod, previous=True).value
+            == "out of memory\n"
+        )
 
-    def test_what_kubernetes_says_of_a_log_that_is_not_there_is_told(self, tools, cluster):
-        result = called(tools, "get_pod_logs", pod=cluster.pods("orders")[0], previous=True)
-        assert (code_of(result), "previous terminated container" in result.failure.message) == ("REQUEST_REFUSED", True)
+    def test_what_kubernetes_says_of_a_log_that_is_not_there_is_told(
+        self, tools, cluster
+    ):
+        result = called(
+            tools, "get_pod_logs", pod=cluster.pods("orders")[0], previous=True
+        )
+        assert (
+            code_of(result),
+            "previous terminated container" in result.failure.message,
+        ) == ("REQUEST_REFUSED", True)
 
-    def test_a_deployment_named_as_a_pod_is_answered_with_its_pods(self, tools, cluster):
+    def test_a_deployment_named_as_a_pod_is_answered_with_its_pods(
+        self, tools, cluster
+    ):
         result = called(tools, "get_pod_logs", pod="api-gateway")
-        assert (code_of(result), cluster.pods("api-gateway")[0] in result.failure.suggestion) == ("NOT_FOUND", True)
+        assert (
+            code_of(result),
+            cluster.pods("api-gateway")[0] in result.failure.suggestion,
+        ) == ("NOT_FOUND", True)
 
     def test_a_container_that_the_pod_has_not_is_told(self, tools, cluster):
-        result = called(tools, "get_pod_logs", pod=cluster.pods("orders")[0], container="sidecar")
-        assert (code_of(result), "no container" in result.failure.message) == ("NOT_FOUND", True)
+        result = called(
+            tools, "get_pod_logs", pod=cluster.pods("orders")[0], container="sidecar"
+        )
+        assert (code_of(result), "no container" in result.failure.message) == (
+            "NOT_FOUND",
+            True,
+        )
 
     def test_usage_has_units(self, tools, cluster):
         (used,) = called(tools, "top_pods", labels="app=api-gateway").value
-        assert (used.pod, used.cpu_millicores, used.memory_mib) == (*cluster.pods("api-gateway"), 310, 471)
+        assert (used.pod, used.cpu_millicores, used.memory_mib) == (
+            *cluster.pods("api-gateway"),
+            310,
+            471,
+        )
 
     def test_objects_are_listed_as_a_table(self, tools):
-        heads, *rows = called(tools, "get_resources", kind="deployments").value.splitlines()
+        heads, *rows = called(
+            tools, "get_resources", kind="deployments"
+        ).value.splitlines()
         assert heads.split()[:2] == ["NAME", "READY"]
-        assert [row.split()[:2] for row in rows] == [["api-gateway", "1/1"], ["orders", "2/2"]]
+        assert [row.split()[:2] for row in rows] == [
+            ["api-gateway", "1/1"],
+            ["orders", "2/2"],
+        ]
 
     def test_an_empty_list_is_told_in_words(self, tools):
-        assert called(tools, "get_resources", kind="jobs").value == "There are no jobs in namespace `shop`."
+        assert (
+            called(tools, "get_resources", kind="jobs").value
+            == "There are no jobs in namespace `shop`."
+        )
 
-    def test_a_pod_is_described_without_the_values_of_its_environment(self, tools, cluster):
-        told = called(tools, "describe_resource", kind="pods", name=cluster.pods("api-gateway")[0]).value
+    def test_a_pod_is_described_without_the_values_of_its_environment(
+        self, tools, cluster
+    ):
+        told = called(
+            tools, "describe_resource", kind="pods", name=cluster.pods("api-gateway")[0]
+        ).value
         assert "OOMKilled" in told and "471" not in told and "512Mi" in told
         assert "DB_PASSWORD:  ***" in told and "hunter2" not in told
 
@@ -107,73 +169,142 @@ class TestEitherKubectl:
         assert called(tools, "rollout_restart", approver=approver, **asked).ok
         assert approver.asked[0].arguments == {**asked, **HERE}
         under_way = called(tools, "rollout_status", deployment="api-gateway").value
-        after = called(tools, "rollout_status", deployment="api-gateway", wait_s=60).value
-        assert [each.complete for each in (before, under_way, after)] == [True, False, True]
-        assert (before.last_restart, after.last_restart != "never", after.ready_pods) == ("never", True, 1)
+        after = called(
+            tools, "rollout_status", deployment="api-gateway", wait_s=60
+        ).value
+        assert [each.complete for each in (before, under_way, after)] == [
+            True,
+            False,
+            True,
+        ]
+        assert (
+            before.last_restart,
+            after.last_restart != "never",
+            after.ready_pods,
+        ) == ("never", True, 1)
         assert cluster.restarts == ["shop/api-gateway"]
 
-    def test_a_wait_right_after_a_restart_ends_when_the_new_pods_are_ready(self, tools, cluster):
+    def test_a_wait_right_after_a_restart_ends_when_the_new_pods_are_ready(
+        self, tools, cluster
+    ):
         called(tools, "rollout_restart", deployment="orders", last_restart="never")
         told = called(tools, "rollout_status", deployment="orders", wait_s=20).value
         assert (told.complete, told.ready_pods) == (True, 2)
 
-    def test_a_restart_that_is_refused_by_a_person_does_not_happen(self, tools, cluster):
+    def test_a_restart_that_is_refused_by_a_person_does_not_happen(
+        self, tools, cluster
+    ):
         approver = ScriptedApprover([False])
-        result = called(tools, "rollout_restart", approver=approver, deployment="orders", last_restart="never")
+        result = called(
+            tools,
+            "rollout_restart",
+            approver=approver,
+            deployment="orders",
+            last_restart="never",
+        )
         assert (code_of(result), cluster.restarts) == ("NOT_APPROVED", [])
 
-    def test_a_restart_whose_answer_is_lost_is_looked_for_and_found(self, tools, cluster):
+    def test_a_restart_whose_answer_is_lost_is_looked_for_and_found(
+        self, tools, cluster
+    ):
         cluster.unheard.add("PATCH")
-        result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
+        result = called(
+            tools, "rollout_restart", deployment="orders", last_restart="never"
+        )
         assert (result.ok, "verified" in result.text) == (True, True)
         assert cluster.restarts == ["shop/orders"]
 
-    def test_a_restart_that_the_server_did_not_carry_out_is_not_left_in_doubt(self, tools, cluster):
+    def test_a_restart_that_the_server_did_not_carry_out_is_not_left_in_doubt(
+        self, tools, cluster
+    ):
         cluster.broken["PATCH"] = refusal(500, "InternalError", "etcd has no leader")
-        result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
+        result = called(
+            tools, "rollout_restart", deployment="orders", last_restart="never"
+        )
         assert (code_of(result), cluster.restarts) == ("UNAVAILABLE", [])
 
     def test_a_restart_that_is_out_of_date_does_not_happen(self, tools, cluster):
-        assert called(tools, "rollout_restart", deployment="orders", last_restart="never").ok
-        result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
-        assert (code_of(result), cluster.restarts) == ("RESTARTED_SINCE", ["shop/orders"])
+        assert called(
+            tools, "rollout_restart", deployment="orders", last_restart="never"
+        ).ok
+        result = called(
+            tools, "rollout_restart", deployment="orders", last_restart="never"
+        )
+        assert (code_of(result), cluster.restarts) == (
+            "RESTARTED_SINCE",
+            ["shop/orders"],
+        )
 
     def test_a_right_that_is_missing_is_told(self, tools, cluster):
-        cluster.broken["GET /api/v1/namespaces/shop/pods"] = refusal(403, "Forbidden", "user x cannot list pods")
+        cluster.broken["GET /api/v1/namespaces/shop/pods"] = refusal(
+            403, "Forbidden", "user x cannot list pods"
+        )
         assert code_of(called(tools, "get_resources", kind="pods")) == "NOT_PERMITTED"
 
-    def test_a_restart_without_the_right_to_it_is_told_and_had_no_effect(self, tools, cluster):
+    def test_a_restart_without_the_right_to_it_is_told_and_had_no_effect(
+        self, tools, cluster
+    ):
         told = 'deployments.apps "orders" is forbidden: User "me" cannot patch resource "deployments"'
         cluster.broken["PATCH"] = refusal(403, "Forbidden", told)
-        result = called(tools, "rollout_restart", deployment="orders", last_restart="never")
+        result = called(
+            tools, "rollout_restart", deployment="orders", last_restart="never"
+        )
         assert (code_of(result), result.attempts) == ("NOT_PERMITTED", 1)
 
-    def test_a_cluster_that_is_not_there_is_unavailable_and_a_write_had_no_effect(self, tools, cluster, monkeypatch):
+    def test_a_cluster_that_is_not_there_is_unavailable_and_a_write_had_no_effect(
+        self, tools, cluster, monkeypatch
+    ):
         known = json.loads(cluster.kubeconfig.read_text())
-        known["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"  # the discard port: nobody listens
+        # the discard port: nobody listens
+        known["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
         cluster.kubeconfig.write_text(json.dumps(known))
-        assert code_of(called(tools, "rollout_restart", deployment="orders", last_restart="never")) == "UNAVAILABLE"
+        assert (
+            code_of(
+                called(
+                    tools, "rollout_restart", deployment="orders", last_restart="never"
+                )
+            )
+            == "UNAVAILABLE"
+        )
 
     def test_what_nobody_worded_is_a_reference_for_the_log(self, tools, cluster):
-        cluster.broken["GET /api/v1/namespaces/shop/services"] = refusal(418, "Teapot", "token=hunter2")
+        cluster.broken["GET /api/v1/namespaces/shop/services"] = refusal(
+            418, "Teapot", "token=hunter2"
+        )
         result = called(tools, "get_resources", kind="services")
         assert (code_of(result), "hunter2" in result.text) == ("INTERNAL_ERROR", False)
 
     def test_a_namespace_that_the_cluster_has_not_is_told(self, cluster, tools):
-        wider = over(cluster, kubectl=next(iter(tools)).kubectl.program, namespaces=["shop", "shpo"])
+        wider = over(
+            cluster,
+            kubectl=next(iter(tools)).kubectl.program,
+            namespaces=["shop", "shpo"],
+        )
         result = called(wider, "rollout_status", deployment="orders", namespace="shpo")
-        assert (code_of(result), "no namespace `shpo`" in result.failure.message) == ("NOT_FOUND", True)
+        assert (code_of(result), "no namespace `shpo`" in result.failure.message) == (
+            "NOT_FOUND",
+            True,
+        )
 
-    def test_a_kubeconfig_of_the_environment_is_found(self, cluster, tools, tmp_path, monkeypatch):
+    def test_a_kubeconfig_of_the_environment_is_found(
+        self, cluster, tools, tmp_path, monkeypatch
+    ):
         monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-        monkeypatch.setenv("HOME", str(tmp_path))  # where kubectl keeps what it learnt of an API
+        # where kubectl keeps what it learnt of an API
+        monkeypatch.setenv("HOME", str(tmp_path))
         program = next(iter(tools)).kubectl.program
-        assert called(over(cluster, kubeconfig=None, kubectl=program), "get_resources", kind="pods").ok
+        assert called(
+            over(cluster, kubeconfig=None, kubectl=program),
+            "get_resources",
+            kind="pods",
+        ).ok
 
     def test_a_wait_that_is_over_says_so(self, cluster, tools):
         with StandInCluster([Deployment("stuck", looks=inf)]) as other:
             stuck = over(other, kubectl=next(iter(tools)).kubectl.program)
-            assert called(stuck, "rollout_restart", deployment="stuck", last_restart="never").ok
+            assert called(
+                stuck, "rollout_restart", deployment="stuck", last_restart="never"
+            ).ok
             told = called(stuck, "rollout_status", deployment="stuck", wait_s=1).value
         assert (told.complete, told.ready_pods) == (False, 0)
         assert "0 of 1" in told.says or "timed out" in told.says
@@ -182,20 +313,33 @@ class TestEitherKubectl:
 def test_a_restart_happens_once_whatever_dies(crash, cluster):
     restart = over(cluster)["rollout_restart"]
     asked = {"deployment": "orders", "last_restart": "never", **HERE}
-    crash(restart, asked, effects=lambda: len(cluster.restarts), approver=ScriptedApprover([True, True]))
+    crash(
+        restart,
+        asked,
+        effects=lambda: len(cluster.restarts),
+        approver=ScriptedApprover([True, True]),
+    )
 
 
 def test_two_runs_that_saw_the_same_restart_once(cluster):
-    with hr.SyncRuntime(over(cluster), approver=ScriptedApprover([True, True])) as runtime:
+    with hr.SyncRuntime(
+        over(cluster), approver=ScriptedApprover([True, True])
+    ) as runtime:
         asked = {"deployment": "orders", "last_restart": "never"}
-        first, again = runtime.call("rollout_restart", asked), runtime.call("rollout_restart", asked)
+        first, again = (
+            runtime.call("rollout_restart", asked),
+            runtime.call("rollout_restart", asked),
+        )
     assert (first.ok, again.replayed, cluster.restarts) == (True, True, ["shop/orders"])
 
 
 def test_another_restart_after_the_last_one_is_another_act(cluster):
     restart = over(cluster)["rollout_restart"]
     seen = ("never", "2026-11-21T08:00:59Z", "2026-11-21T08:00:59Z")
-    keys = [restart.resolve_key({"deployment": "orders", "last_restart": each, **HERE}, "") for each in seen]
+    keys = [
+        restart.resolve_key({"deployment": "orders", "last_restart": each, **HERE}, "")
+        for each in seen
+    ]
     assert (keys[0] != keys[1], keys[1] == keys[2]) == (True, True)
 
 
@@ -215,9 +359,15 @@ def test_another_restart_after_the_last_one_is_another_act(cluster):
     ("describe_resource", {"kind": "pods", "name": "secret/db"}),
     ("rollout_restart", {"deployment": "-n=kube-system", "last_restart": "never"}),
 ])  # fmt: skip
-def test_what_reaches_further_than_it_may_is_refused_and_nothing_is_asked(cluster, name, said):
+def test_what_reaches_further_than_it_may_is_refused_and_nothing_is_asked(
+    cluster, name, said
+):
     result = called(over(cluster), name, **said)
-    assert (code_of(result), result.attempts, cluster.asked) == ("INVALID_ARGUMENTS", 0, [])
+    assert (code_of(result), result.attempts, cluster.asked) == (
+        "INVALID_ARGUMENTS",
+        0,
+        [],
+    )
 
 
 @pytest.mark.parametrize(("where", "name"), [
@@ -227,7 +377,9 @@ def test_what_reaches_further_than_it_may_is_refused_and_nothing_is_asked(cluste
     (Where("stand-in", "shop"), "pods/--all"),
     (Where("stand-in", "shop"), "orders\n"),
 ])  # fmt: skip
-def test_what_may_be_reached_is_looked_at_again_before_kubectl_is_started(cluster, where, name):
+def test_what_may_be_reached_is_looked_at_again_before_kubectl_is_started(
+    cluster, where, name
+):
     kubectl = next(iter(over(cluster))).kubectl
     with pytest.raises(NoEffect):
         asyncio.run(kubectl.ask(where, "get", "pods", name=name))
@@ -239,7 +391,9 @@ def test_no_tool_ever_asks_for_a_secret(cluster):
     (pod,) = cluster.pods("api-gateway")
     called(tools, "describe_resource", kind="pods", name=pod)
     called(tools, "describe_resource", kind="deployments", name="api-gateway")
-    assert cluster.asked and not [each.path for each in cluster.asked if "secret" in each.path]
+    assert cluster.asked and not [
+        each.path for each in cluster.asked if "secret" in each.path
+    ]
 
 
 # ---------------------------------------------------------------------- the process
@@ -257,8 +411,13 @@ def asked(command, cluster, **how):
 
 def test_kubectl_gets_three_variables_of_our_environment(cluster, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
-    passed = json.loads(asked(program("import json, os", "print(json.dumps(dict(os.environ)))"), cluster))
-    assert set(passed) - {"LC_CTYPE"} <= set(PASSED_ON) and "PATH" in passed  # Python itself may set LC_CTYPE
+    passed = json.loads(
+        asked(
+            program("import json, os", "print(json.dumps(dict(os.environ)))"), cluster
+        )
+    )
+    # Python itself may set LC_CTYPE
+    assert set(passed) - {"LC_CTYPE"} <= set(PASSED_ON) and "PATH" in passed
 
 
 @pytest.mark.parametrize(("newest", "is_first"), [(False, True), (True, False)])
@@ -282,7 +441,9 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, par
     kubectl = next(iter(over(cluster, kubectl=hangs))).kubectl
 
     async def give_up():
-        call = asyncio.create_task(kubectl.ask(Where("stand-in", "shop"), "get", "pods"))
+        call = asyncio.create_task(
+            kubectl.ask(Where("stand-in", "shop"), "get", "pods")
+        )
         alive = await asyncio.to_thread(pipe.open, "rb", buffering=0)
         assert await asyncio.to_thread(alive.read, 4) == b"here"
         call.cancel()
@@ -314,7 +475,9 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, par
     ("error: exec plugin: token=hunter2", "INTERNAL_ERROR"),
     ("", "INTERNAL_ERROR"),
 ])  # fmt: skip
-def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, words, code):
+def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(
+    cluster, words, code
+):
     tools = over(cluster, kubectl=program("import sys", f"sys.exit({words!r} or 1)"))
     tools.redeclare("get_resources", max_attempts=1)
     result = called(tools, "get_resources", kind="pods")
@@ -323,7 +486,10 @@ def test_what_kubectl_says_when_it_fails_has_one_code_and_no_secret(cluster, wor
 
 def test_a_kubectl_that_is_not_there_is_told(cluster):
     result = called(over(cluster, kubectl="kubectl-of-nowhere"), "top_pods")
-    assert (code_of(result), "kubectl-of-nowhere" in result.failure.message) == ("KUBECTL_NOT_SET_UP", True)
+    assert (code_of(result), "kubectl-of-nowhere" in result.failure.message) == (
+        "KUBECTL_NOT_SET_UP",
+        True,
+    )
 
 
 def test_a_cluster_that_hangs_is_given_up_in_time(cluster):
@@ -334,7 +500,9 @@ def test_a_cluster_that_hangs_is_given_up_in_time(cluster):
 
 
 def test_a_cluster_that_tells_no_usage_is_not_asked_again(cluster):
-    cluster.broken["GET /apis/metrics"] = refusal(404, "NotFound", "Metrics API not available")
+    cluster.broken["GET /apis/metrics"] = refusal(
+        404, "NotFound", "Metrics API not available"
+    )
     result = called(over(cluster), "top_pods")
     assert (code_of(result), result.attempts) == ("NO_METRICS", 1)
 
@@ -431,7 +599,9 @@ def test_no_secret_of_a_command_line_is_told(said):
 ])  # fmt: skip
 def test_the_fake_kubectl_does_nothing_that_the_tools_do_not_ask(cluster, words, told):
     ended = subprocess.run(
-        [*FAKE_KUBECTL, f"--kubeconfig={cluster.kubeconfig}", *words], capture_output=True, text=True
+        [*FAKE_KUBECTL, f"--kubeconfig={cluster.kubeconfig}", *words],
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, told in ended.stderr, cluster.asked) == (1, True, [])
 
@@ -441,7 +611,9 @@ def test_a_command_that_is_given_up_is_not_waited_for_by_its_streams_which_anoth
         command = ("sh", "-c", "setsid sleep 60 & exec sleep 60")
         async with asyncio.timeout(20):
             with suppress(TimeoutError):
-                await asyncio.wait_for(kubernetes._run_process(command, {}, newest=True), 0.1)
+                await asyncio.wait_for(
+                    kubernetes._run_process(command, {}, newest=True), 0.1
+                )
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -19,7 +19,15 @@ from handrail.toolbox.web import WebSearch
 from handrail.toolbox.webpage import ReadPage
 from handrail.toolbox.wikipedia import Wikipedia
 
-TOOLS = hr.Toolset([calculate, convert_units, *Wikipedia(), *WebSearch(api_key="tvly-none"), ReadPage()])
+TOOLS = hr.Toolset(
+    [
+        calculate,
+        convert_units,
+        *Wikipedia(),
+        *WebSearch(api_key="tvly-none"),
+        ReadPage(),
+    ]
+)
 EXAMPLE = Path(__file__).parents[2] / "examples/toolbox/web.py"
 
 
@@ -46,11 +54,16 @@ def test_many_calls_at_once_share_one_client_each():
     async def ask(tools):
         async with hr.Runtime(tools) as runtime:
             calls = [runtime.call("search_web", {"query": "moon"}) for _ in range(5)]
-            calls += [runtime.call("search_wikipedia", {"query": "moon"}) for _ in range(5)]
+            calls += [
+                runtime.call("search_wikipedia", {"query": "moon"}) for _ in range(5)
+            ]
             return await asyncio.gather(*calls)
 
     with MediaWiki() as wiki, Tavily() as web:
-        tools = [*Wikipedia(api=wiki.api), *WebSearch(api_key=web.key, base_url=web.url)]
+        tools = [
+            *Wikipedia(api=wiki.api),
+            *WebSearch(api_key=web.key, base_url=web.url),
+        ]
         results = asyncio.run(ask(tools))
         # A tool outlives the loop: its client is made anew for the next runtime.
         results += asyncio.run(ask(tools))
@@ -60,7 +73,13 @@ def test_many_calls_at_once_share_one_client_each():
 def test_the_example_needs_no_key(monkeypatch):
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
     names = [tool.name for tool in tools_from([str(EXAMPLE)])]
-    assert names == ["calculate", "convert_units", "search_wikipedia", "read_wikipedia", "read_page"]
+    assert names == [
+        "calculate",
+        "convert_units",
+        "search_wikipedia",
+        "read_wikipedia",
+        "read_page",
+    ]
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-none")
     assert len(runpy.run_path(str(EXAMPLE))["web"]) == 2
 

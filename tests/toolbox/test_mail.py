@@ -20,7 +20,11 @@ from handrail.testing.checklist import check
 from handrail.testing.mail import Mailbox
 from handrail.toolbox.mail import SendEmail, Server
 
-MAIL = {"to": ["wang.li@example.com"], "subject": "订单 A-1 已发货", "text": "您好，\n.\n..dots\n订单已发货。\n"}
+MAIL = {
+    "to": ["wang.li@example.com"],
+    "subject": "订单 A-1 已发货",
+    "text": "您好，\n.\n..dots\n订单已发货。\n",
+}
 
 
 class Kept:
@@ -60,7 +64,9 @@ def mailbox(request):
 
 
 def tool(mailbox, **how):
-    server = Server(mailbox.host, mailbox.port, tls="none", timeout_s=5, **how.pop("server", {}))
+    server = Server(
+        mailbox.host, mailbox.port, tls="none", timeout_s=5, **how.pop("server", {})
+    )
     return SendEmail(server, sender="bot@example.com", **{"approve": False} | how)
 
 
@@ -80,8 +86,15 @@ def sent(tool, *mails, run=None, **how):
 def test_a_mail_arrives_as_it_was_written(mailbox):
     (result,) = sent(tool(mailbox), MAIL | {"cc": ["li@example.com"]})
     (mail,) = mailbox.mails
-    assert (mail["From"], mail["To"], mail["Cc"]) == ("bot@example.com", "wang.li@example.com", "li@example.com")
-    assert (mail["Subject"], mail.get_content().replace("\r\n", "\n")) == (MAIL["subject"], MAIL["text"])
+    assert (mail["From"], mail["To"], mail["Cc"]) == (
+        "bot@example.com",
+        "wang.li@example.com",
+        "li@example.com",
+    )
+    assert (mail["Subject"], mail.get_content().replace("\r\n", "\n")) == (
+        MAIL["subject"],
+        MAIL["text"],
+    )
     assert result.value["message_id"] == mail["Message-ID"]
 
 
@@ -113,13 +126,21 @@ def test_one_mail_arrives_after_two_failures_before_it_was_taken():
 def test_a_mail_that_the_server_refuses_for_now_is_sent_again_under_the_same_id():
     with Mailbox(faults=["refused"]) as mailbox:
         (result,) = sent(tool(mailbox), MAIL)
-    assert (result.attempts, len(mailbox.mails), mailbox.mails[0]["Message-ID"]) == (2, 1, result.value["message_id"])
+    assert (result.attempts, len(mailbox.mails), mailbox.mails[0]["Message-ID"]) == (
+        2,
+        1,
+        result.value["message_id"],
+    )
 
 
 def test_a_lost_answer_leaves_the_mail_in_doubt_and_it_is_not_sent_again():
     with Mailbox(faults=["lost"]) as mailbox:
         (result,) = sent(tool(mailbox), MAIL)
-    assert (result.failure.code, len(mailbox.mails), mailbox.connections) == ("IN_DOUBT", 1, 1)
+    assert (result.failure.code, len(mailbox.mails), mailbox.connections) == (
+        "IN_DOUBT",
+        1,
+        1,
+    )
 
 
 def test_a_lost_answer_is_settled_by_asking_whether_the_mail_went_out():
@@ -144,21 +165,39 @@ def test_when_nobody_can_tell_whether_it_went_out_it_stays_in_doubt():
 def test_when_one_recipient_is_refused_nobody_is_written_to():
     with Mailbox(refuses=["li@example.com"]) as mailbox:
         (result,) = sent(tool(mailbox), MAIL | {"cc": ["li@example.com"]})
-    assert (result.failure.code, result.failure.retryable, mailbox.mails) == ("MAIL_REFUSED", False, [])
+    assert (result.failure.code, result.failure.retryable, mailbox.mails) == (
+        "MAIL_REFUSED",
+        False,
+        [],
+    )
     assert "li@example.com (SMTP 550)" in result.failure.message
 
 
 def test_a_server_that_is_not_there_is_told_as_unavailable():
-    nowhere = SendEmail(Server("127.0.0.1", free_port(), tls="none"), sender="bot@example.com", approve=False)
+    nowhere = SendEmail(
+        Server("127.0.0.1", free_port(), tls="none"),
+        sender="bot@example.com",
+        approve=False,
+    )
     (result,) = sent(nowhere, MAIL)
-    assert (result.failure.code, result.failure.retryable, result.attempts) == ("UNAVAILABLE", True, 3)
+    assert (result.failure.code, result.failure.retryable, result.attempts) == (
+        "UNAVAILABLE",
+        True,
+        3,
+    )
 
 
 def test_a_server_without_tls_gets_nothing_when_tls_is_asked_for():
     with Mailbox() as mailbox:
-        safe = SendEmail(Server(mailbox.host, mailbox.port), sender="bot@example.com", approve=False)
+        safe = SendEmail(
+            Server(mailbox.host, mailbox.port), sender="bot@example.com", approve=False
+        )
         (result,) = sent(safe, MAIL)
-    assert (result.failure.code, result.attempts, mailbox.mails) == ("MAIL_NOT_SET_UP", 1, [])
+    assert (result.failure.code, result.attempts, mailbox.mails) == (
+        "MAIL_NOT_SET_UP",
+        1,
+        [],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +205,9 @@ def certificate(tmp_path_factory):
     """A certificate for localhost that nobody else knows, and its key."""
     openssl = shutil.which("openssl")
     if not openssl:
-        pytest.skip("openssl is not installed, so there is no certificate to test TLS with")
+        pytest.skip(
+            "openssl is not installed, so there is no certificate to test TLS with"
+        )
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run([
         openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -193,11 +234,20 @@ def test_a_mail_and_its_password_go_to_a_server_whose_certificate_is_right_and_t
 
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    with aiosmtpd(tls_context=tls, require_starttls=True, authenticator=authenticate, auth_required=True) as mailbox:
+    with aiosmtpd(
+        tls_context=tls,
+        require_starttls=True,
+        authenticator=authenticate,
+        auth_required=True,
+    ) as mailbox:
         server = Server(host, mailbox.port, user="bot", timeout_s=5)
-        (result,) = sent(SendEmail(server, sender="bot@example.com", approve=False), MAIL)
+        (result,) = sent(
+            SendEmail(server, sender="bot@example.com", approve=False), MAIL
+        )
     assert ("sent" if result.ok else result.failure.code) == outcome
-    assert (len(mailbox.mails), seen) == ((1, [b"hunter2"]) if outcome == "sent" else (0, []))
+    assert (len(mailbox.mails), seen) == (
+        (1, [b"hunter2"]) if outcome == "sent" else (0, [])
+    )
 
 
 def test_a_password_is_in_no_message(mailbox, monkeypatch):
@@ -211,7 +261,11 @@ def test_a_password_is_in_no_message(mailbox, monkeypatch):
 
 def test_one_mail_arrives_whatever_dies_when_the_mailbox_can_be_asked(crash):
     with Mailbox() as mailbox:
-        crash(tool(mailbox, was_sent=mailbox.holds), MAIL, effects=lambda: len(mailbox.mails))
+        crash(
+            tool(mailbox, was_sent=mailbox.holds),
+            MAIL,
+            effects=lambda: len(mailbox.mails),
+        )
 
 
 # ---------------------------------------------------------------------- what may be sent
@@ -250,7 +304,10 @@ def test_only_the_listed_are_written_to(to, cc, code):
     with Mailbox() as mailbox:
         limited = tool(mailbox, recipients=["@example.com", "boss@other.example"])
         (result,) = sent(limited, MAIL | {"to": to, "cc": cc})
-    assert (result.failure.code if result.failure else None, len(mailbox.mails)) == (code, int(code is None))
+    assert (result.failure.code if result.failure else None, len(mailbox.mails)) == (
+        code,
+        int(code is None),
+    )
 
 
 def test_a_person_is_asked_unless_it_is_declared_otherwise():
@@ -259,7 +316,11 @@ def test_a_person_is_asked_unless_it_is_declared_otherwise():
         asking = tool(mailbox, approve=True)
         (refused,) = sent(asking, MAIL, approver=approver)
         (agreed,) = sent(asking, MAIL, approver=approver)
-    assert (refused.failure.code, agreed.ok, len(mailbox.mails)) == ("NOT_APPROVED", True, 1)
+    assert (refused.failure.code, agreed.ok, len(mailbox.mails)) == (
+        "NOT_APPROVED",
+        True,
+        1,
+    )
     assert approver.asked[0].arguments["to"] == MAIL["to"]
 
 
@@ -281,7 +342,9 @@ def test_an_address_that_is_none_is_said_when_the_tool_is_made(how, told):
 
 def test_a_password_does_not_go_over_the_network_in_the_clear():
     with pytest.raises(hr.ConfigError, match="in the clear"):
-        SendEmail(Server("smtp.example.com", tls="none", user="bot"), sender="bot@example.com")
+        SendEmail(
+            Server("smtp.example.com", tls="none", user="bot"), sender="bot@example.com"
+        )
 
 
 def test_lint_and_check_find_nothing():
@@ -316,12 +379,15 @@ def endless(*said):
 
 
 @pytest.mark.parametrize("said", [
-    (b"", b"220-welcome\r\n" * 1000),   # more than any answer has, long before its time is over
+    # more than any answer has, long before its time is over
+    (b"", b"220-welcome\r\n" * 1000),
     (b"", b"220-welcome\r\n"),          # each line in time, and never the last
     (b"220-", b"x"),                     # each byte in time, and never a line
 ])  # fmt: skip
 def test_an_answer_without_an_end_is_not_waited_for(said):
     with endless(*said) as port:
         server = Server("127.0.0.1", port, tls="none", timeout_s=0.3)
-        (result,) = sent(SendEmail(server, sender="bot@example.com", approve=False), MAIL)
+        (result,) = sent(
+            SendEmail(server, sender="bot@example.com", approve=False), MAIL
+        )
     assert result.failure.code == "UNAVAILABLE"

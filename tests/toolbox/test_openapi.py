@@ -39,13 +39,22 @@ class Server:
 
             def answer(self):
                 size = int(self.headers.get("content-length") or 0)
-                outer.got.append((self.command, self.path, self.headers, self.rfile.read(size)))
-                status, headers, body = outer.answers.pop(0) if outer.answers else (200, {}, b'{"ok": true}')
+                outer.got.append(
+                    (self.command, self.path, self.headers, self.rfile.read(size))
+                )
+                status, headers, body = (
+                    outer.answers.pop(0)
+                    if outer.answers
+                    else (200, {}, b'{"ok": true}')
+                )
                 if status == 0:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                for name, value in {"content-type": "application/json", **headers}.items():
+                for name, value in {
+                    "content-type": "application/json",
+                    **headers,
+                }.items():
                     self.send_header(name, value)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -57,12 +66,20 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
     def will(self, status, body=b"", **headers):
         """Answer the next request so; status 0 hangs up."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.answers.append((status, told, body if isinstance(body, bytes) else json.dumps(body).encode()))
+        self.answers.append(
+            (
+                status,
+                told,
+                body if isinstance(body, bytes) else json.dumps(body).encode(),
+            )
+        )
 
     @property
     def last(self):
@@ -84,14 +101,27 @@ def server(running):
     return running
 
 
-def document(path="/things", method="post", components=None, version="3.1.0", **operation):
+def document(
+    path="/things", method="post", components=None, version="3.1.0", **operation
+):
     """A document of one operation."""
     told = {"operationId": "act", "summary": "Act.", **operation}
-    return {"openapi": version, "info": {}, "paths": {path: {method: told}}, "components": components or {}}
+    return {
+        "openapi": version,
+        "info": {},
+        "paths": {path: {method: told}},
+        "components": components or {},
+    }
 
 
 def param(name, where, schema=TEXT, **how):
-    return {"name": name, "in": where, "schema": schema, **({"required": True} if where == "path" else {}), **how}
+    return {
+        "name": name,
+        "in": where,
+        "schema": schema,
+        **({"required": True} if where == "path" else {}),
+        **how,
+    }
 
 
 def body(schema, kind="application/json"):
@@ -107,15 +137,24 @@ FAST = hr.Backoff(0, 0)
 
 def of_two_servers(first, other, **operation):
     """A document whose only operation names a server of its own, and needs a key."""
-    schemes = {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}}
-    told = document(components=schemes, servers=[{"url": other}], security=[{"key": []}], **operation)
+    schemes = {
+        "securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+    }
+    told = document(
+        components=schemes,
+        servers=[{"url": other}],
+        security=[{"key": []}],
+        **operation,
+    )
     return {**told, "servers": [{"url": first}]}
 
 
 @pytest.mark.parametrize("first", [
     "https://shop.example", "http://localhost", "http://127.0.0.1:1", "https://127.0.0.1:{port}",
 ])  # fmt: skip
-def test_a_credential_goes_to_no_origin_but_that_of_the_document_s_first_server(server, first):
+def test_a_credential_goes_to_no_origin_but_that_of_the_document_s_first_server(
+    server, first
+):
     spec = of_two_servers(first.format(port=urlsplit(server.url).port), server.url)
     with pytest.raises(ConfigError, match="auth_origins"):
         hr.openapi(spec, auth={"key": "secret-of-the-shop"})
@@ -123,13 +162,20 @@ def test_a_credential_goes_to_no_origin_but_that_of_the_document_s_first_server(
     assert server.got == []
 
 
-@pytest.mark.parametrize("how", ["the same origin", "another that is listed", "the engineer's address"])
+@pytest.mark.parametrize(
+    "how", ["the same origin", "another that is listed", "the engineer's address"]
+)
 def test_a_credential_goes_where_it_may(server, how):
     origin = server.url.removesuffix("/v1")
     first = f"{origin}/v2" if how == "the same origin" else "https://shop.example"
     listed = {"auth_origins": [f"{origin}/"]} if how == "another that is listed" else {}
     fixed = {"base_url": server.url} if how == "the engineer's address" else {}
-    tools = hr.openapi(of_two_servers(first, server.url), auth={"key": "secret-of-the-shop"}, **listed, **fixed)
+    tools = hr.openapi(
+        of_two_servers(first, server.url),
+        auth={"key": "secret-of-the-shop"},
+        **listed,
+        **fixed,
+    )
     assert called(tools, server).ok
     assert server.last[2]["X-Key"] == "secret-of-the-shop"
 
@@ -149,21 +195,38 @@ def test_an_operation_that_needs_no_credential_may_have_a_server_of_its_own(serv
 
 def called(spec, server, arguments=None, tool="act", **how):
     """Call one operation of a document at the server."""
-    tools = spec if isinstance(spec, hr.Toolset) else hr.openapi(spec, base_url=server.url, **how)
-    with hr.SyncRuntime(tools, backoff=FAST, policy=hr.Policy(ask_from=None)) as runtime:
+    tools = (
+        spec
+        if isinstance(spec, hr.Toolset)
+        else hr.openapi(spec, base_url=server.url, **how)
+    )
+    with hr.SyncRuntime(
+        tools, backoff=FAST, policy=hr.Policy(ask_from=None)
+    ) as runtime:
         return runtime.call(tool, arguments or {})
 
 
-ORDER = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}}}
+ORDER = {
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Order"}}}
+}
 SHOP = {
     "openapi": "3.0.3",
     "info": {"title": "Shop"},
-    "servers": [{"url": "https://{zone}.shop.example/v1", "variables": {"zone": {"default": "eu"}}}],
+    "servers": [
+        {
+            "url": "https://{zone}.shop.example/v1",
+            "variables": {"zone": {"default": "eu"}},
+        }
+    ],
     "security": [{"key": []}, {"token": []}],
     "paths": {
         "/orders/{order_id}": {
             "parameters": [{"$ref": "#/components/parameters/OrderId"}],
-            "get": {"operationId": "getOrder", "summary": "Get an order.", "parameters": [param("api_key", "query")]},
+            "get": {
+                "operationId": "getOrder",
+                "summary": "Get an order.",
+                "parameters": [param("api_key", "query")],
+            },
             "delete": {"operationId": "deleteOrder", "summary": "Delete an order."},
             "put": {
                 "operationId": "orders/replace",
@@ -180,7 +243,9 @@ SHOP = {
         },
     },
     "components": {
-        "parameters": {"OrderId": param("order_id", "path", description="Such as A-1.")},
+        "parameters": {
+            "OrderId": param("order_id", "path", description="Such as A-1.")
+        },
         "securitySchemes": {
             "key": {"type": "apiKey", "in": "query", "name": "api_key"},
             "token": {"type": "http", "scheme": "bearer"},
@@ -191,13 +256,22 @@ SHOP = {
                 "required": ["lines"],
                 "properties": {
                     "id": {"type": "string", "readOnly": True},
-                    "lines": {"type": "array", "items": {"$ref": "#/components/schemas/Line"}},
+                    "lines": {
+                        "type": "array",
+                        "items": {"$ref": "#/components/schemas/Line"},
+                    },
                     "note": {"type": "string", "nullable": True},
                 },
             },
             "Line": {
                 "type": "object",
-                "properties": {"sku": TEXT, "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Line"}}},
+                "properties": {
+                    "sku": TEXT,
+                    "parts": {
+                        "type": "array",
+                        "items": {"$ref": "#/components/schemas/Line"},
+                    },
+                },
             },
         },
     },
@@ -220,15 +294,25 @@ def test_operations_are_tools_by_their_methods():
 
 def test_arguments_are_one_flat_object_without_credentials_or_what_only_the_service_writes():
     tools = hr.openapi(SHOP)
-    assert tools["getOrder"].parameters["properties"] == {"order_id": {**TEXT, "description": "Such as A-1."}}
+    assert tools["getOrder"].parameters["properties"] == {
+        "order_id": {**TEXT, "description": "Such as A-1."}
+    }
     replace = tools["orders_replace"].parameters
-    assert (set(replace["properties"]), replace["required"]) == ({"order_id", "lines", "note"}, ["order_id", "lines"])
+    assert (set(replace["properties"]), replace["required"]) == (
+        {"order_id", "lines", "note"},
+        ["order_id", "lines"],
+    )
     assert replace["properties"]["note"] == {"type": ["string", "null"]}
 
 
-def test_a_header_of_an_operation_stands_in_place_of_the_path_s_in_whatever_case(server):
+def test_a_header_of_an_operation_stands_in_place_of_the_path_s_in_whatever_case(
+    server,
+):
     spec = document(parameters=[param("x-tenant", "header", {"enum": ["a"]})])
-    spec["paths"]["/things"]["parameters"] = [param("X-Tenant", "header"), param("X-Page", "header")]
+    spec["paths"]["/things"]["parameters"] = [
+        param("X-Tenant", "header"),
+        param("X-Page", "header"),
+    ]
     (act,) = hr.openapi(spec, base_url=server.url)
     assert {*act.parameters["properties"]} == {"x-tenant", "X-Page"}
 
@@ -236,39 +320,64 @@ def test_a_header_of_an_operation_stands_in_place_of_the_path_s_in_whatever_case
 def test_schemas_that_refer_to_themselves_are_checked_to_the_bottom(server):
     wrong = {"order_id": "A", "lines": [{"parts": [{"sku": 7}]}]}
     result = called(SHOP, server, wrong, "orders_replace", auth={"token": "t-123456"})
-    assert result.failure.code == Code.INVALID_ARGUMENTS and "lines[0].parts[0].sku" in result.failure.message
+    assert (
+        result.failure.code == Code.INVALID_ARGUMENTS
+        and "lines[0].parts[0].sku" in result.failure.message
+    )
     assert server.got == []
 
 
 def test_schemas_whose_names_are_spelled_alike_stay_two(server):
     def named(field, type):
-        return {"type": "object", "properties": {field: {"type": type}}, "required": [field]}
+        return {
+            "type": "object",
+            "properties": {field: {"type": type}},
+            "required": [field],
+        }
 
     schemas = {"用户": named("name", "string"), "订单": named("amount", "integer")}
     spec = document(
         components={"schemas": schemas},
-        **fields(user={"$ref": "#/components/schemas/用户"}, order={"$ref": "#/components/schemas/%E8%AE%A2%E5%8D%95"}),
+        **fields(
+            user={"$ref": "#/components/schemas/用户"},
+            order={"$ref": "#/components/schemas/%E8%AE%A2%E5%8D%95"},
+        ),
     )
     assert called(spec, server, {"user": {"name": "王"}, "order": {"amount": 1}}).ok
     result = called(spec, server, {"user": {"name": "王"}, "order": {"name": "王"}})
-    assert result.failure.code == Code.INVALID_ARGUMENTS and "order" in result.failure.message
+    assert (
+        result.failure.code == Code.INVALID_ARGUMENTS
+        and "order" in result.failure.message
+    )
 
 
 def test_more_values_than_a_thousand_whose_names_are_spelled_alike_are_read():
-    (act,) = operations(document(**fields(**{f"{'值' * (n + 1)}": TEXT for n in range(1100)})))
+    (act,) = operations(
+        document(**fields(**{f"{'值' * (n + 1)}": TEXT for n in range(1100)}))
+    )
     assert len(act.places) == 1100
 
 
 def test_two_values_of_one_name_have_two_names(server):
-    spec = document("/things/{id}", parameters=[param("id", "path"), param("id", "query")], **fields(id=TEXT))
-    assert set(hr.openapi(spec, base_url=server.url)["act"].parameters["properties"]) == {
+    spec = document(
+        "/things/{id}",
+        parameters=[param("id", "path"), param("id", "query")],
+        **fields(id=TEXT),
+    )
+    assert set(
+        hr.openapi(spec, base_url=server.url)["act"].parameters["properties"]
+    ) == {
         "id",
         "id_in_query",
         "id_in_field",
     }
     called(spec, server, {"id": "p", "id_in_query": "q", "id_in_field": "f"})
     method, path, _, sent = server.last
-    assert (method, path, json.loads(sent)) == ("POST", "/v1/things/p?id=q", {"id": "f"})
+    assert (method, path, json.loads(sent)) == (
+        "POST",
+        "/v1/things/p?id=q",
+        {"id": "f"},
+    )
 
 
 @pytest.mark.parametrize(("operation", "reason"), [
@@ -283,27 +392,49 @@ def test_two_values_of_one_name_have_two_names(server):
     ({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}, "written as text/csv"),
     (body({"type": "wish"}), "wish"),
 ])  # fmt: skip
-def test_an_operation_that_cannot_be_told_is_left_out_with_a_sentence_and_hides_no_other(operation, reason):
+def test_an_operation_that_cannot_be_told_is_left_out_with_a_sentence_and_hides_no_other(
+    operation, reason
+):
     spec = document(**operation)
     spec["paths"]["/other"] = {"get": {"operationId": "other"}}
     tools = hr.openapi(spec, base_url="https://a.example")
     assert [tool.name for tool in tools] == ["other"]
-    assert [each.name for each in tools.left_out] == ["act"] and reason in tools.left_out[0].reason
+    assert [each.name for each in tools.left_out] == [
+        "act"
+    ] and reason in tools.left_out[0].reason
 
 
-@pytest.mark.parametrize("path", ["@evil.example/x", ".evil.example", "{a}/x", "/x?q=1", "/x#y", "/x\\y"])
+@pytest.mark.parametrize(
+    "path", ["@evil.example/x", ".evil.example", "{a}/x", "/x?q=1", "/x#y", "/x\\y"]
+)
 def test_a_path_that_would_become_another_host_or_swallow_the_query_is_left_out(path):
     spec = document(path, "get", parameters=[param("a", "path")])
-    assert ["does not begin with a slash" in each.reason for each in operations(spec)] == [True]
+    assert [
+        "does not begin with a slash" in each.reason for each in operations(spec)
+    ] == [True]
 
 
-@pytest.mark.parametrize("name", ["Host", "content-length", "Cookie", "Transfer-Encoding", "Connection", "x-api-KEY"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Host",
+        "content-length",
+        "Cookie",
+        "Transfer-Encoding",
+        "Connection",
+        "x-api-KEY",
+    ],
+)
 def test_no_argument_says_where_a_request_goes_where_it_ends_or_as_whom(name):
     spec = {
-        **document(method="get", parameters=[param(name, "header"), param("X-Page", "header")]),
+        **document(
+            method="get", parameters=[param(name, "header"), param("X-Page", "header")]
+        ),
         **schemes(type="apiKey", name="X-API-Key", **{"in": "header"}),
     }
-    assert [*hr.openapi(spec, base_url="https://a.example")["act"].parameters["properties"]] == ["X-Page"]
+    assert [
+        *hr.openapi(spec, base_url="https://a.example")["act"].parameters["properties"]
+    ] == ["X-Page"]
 
 
 def test_a_path_that_nobody_fills_and_a_get_with_a_body_are_left_out():
@@ -336,7 +467,10 @@ def test_a_document_that_cannot_be_used_is_one_sentence(spec, said):
 
 def test_a_file_that_is_none_is_one_sentence(tmp_path):
     (tmp_path / "a.json").write_text("{")
-    for name, said in {"a.json": "is not JSON", "absent.json": "cannot be read"}.items():
+    for name, said in {
+        "a.json": "is not JSON",
+        "absent.json": "cannot be read",
+    }.items():
         with pytest.raises(ConfigError, match=said):
             hr.openapi(tmp_path / name)
 
@@ -363,11 +497,15 @@ def test_a_document_in_yaml_means_what_it_means_in_json(tmp_path):
     told = act.parameters["properties"]
     assert told["id"]["enum"] == ["no", "on", "2026-11-21", "12:30"]
     assert told["size"] == {"type": "number", "enum": [10, 1000.0, -0.5]}
-    assert act.returns == {"type": "object", "properties": {"on": {"type": ["string", "null"]}}}
+    assert act.returns == {
+        "type": "object",
+        "properties": {"on": {"type": ["string", "null"]}},
+    }
 
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, here in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
@@ -423,7 +561,19 @@ junk = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["$ref", "in", "name", "schema", "content", "properties", "type", "parameters", "required"])
+            st.sampled_from(
+                [
+                    "$ref",
+                    "in",
+                    "name",
+                    "schema",
+                    "content",
+                    "properties",
+                    "type",
+                    "parameters",
+                    "required",
+                ]
+            )
             | st.text(max_size=4),
             inner,
             max_size=4,
@@ -434,8 +584,13 @@ junk = st.recursive(
 
 
 @given(item=junk, operation=junk, components=junk)
-def test_whatever_a_document_holds_reading_it_does_not_fail(item, operation, components):
-    told = {"get": operation, "put": {"parameters": [operation], "requestBody": item, "security": components}}
+def test_whatever_a_document_holds_reading_it_does_not_fail(
+    item, operation, components
+):
+    told = {
+        "get": operation,
+        "put": {"parameters": [operation], "requestBody": item, "security": components},
+    }
     list(operations({"paths": {"/a/{b}": told, "/c": item}, "components": components}))
 
 
@@ -476,15 +631,26 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(("style", "explode", "value", "path"), PATHS)
-def test_a_path_parameter_is_written_as_the_table_says(server, style, explode, value, path):
-    spec = document("/c/{color}", "get", parameters=[param("color", "path", {}, style=style, explode=explode)])
+def test_a_path_parameter_is_written_as_the_table_says(
+    server, style, explode, value, path
+):
+    spec = document(
+        "/c/{color}",
+        "get",
+        parameters=[param("color", "path", {}, style=style, explode=explode)],
+    )
     called(spec, server, {"color": value})
     assert server.last[1] == f"/v1/c/{path}"
 
 
 @pytest.mark.parametrize(("style", "explode", "value", "query"), QUERIES)
-def test_a_query_parameter_is_written_as_the_table_says(server, style, explode, value, query):
-    spec = document(method="get", parameters=[param("color", "query", {}, style=style, explode=explode)])
+def test_a_query_parameter_is_written_as_the_table_says(
+    server, style, explode, value, query
+):
+    spec = document(
+        method="get",
+        parameters=[param("color", "query", {}, style=style, explode=explode)],
+    )
     called(spec, server, {"color": value})
     assert server.last[1] == f"/v1/things?{query}"
 
@@ -496,9 +662,15 @@ def test_a_query_parameter_is_written_as_the_table_says(server, style, explode, 
     ({"a": {"b": {"c": 1}}}, None), ({"a": {"tenant": 1}}, "filter%5Ba%5D%5Btenant%5D=1"),
 ])  # fmt: skip
 def test_an_object_in_a_parameter_becomes_no_other_parameter(server, value, query):
-    deep = param("filter", "query", {"type": "object"}, style="deepObject", explode=True)
-    others = [param(name, "query") for name in ("filter[owner]", "filter[a][b]", "tenant")]
-    result = called(document(method="get", parameters=[deep, *others]), server, {"filter": value})
+    deep = param(
+        "filter", "query", {"type": "object"}, style="deepObject", explode=True
+    )
+    others = [
+        param(name, "query") for name in ("filter[owner]", "filter[a][b]", "tenant")
+    ]
+    result = called(
+        document(method="get", parameters=[deep, *others]), server, {"filter": value}
+    )
     if query is None:
         assert result.failure.code == "INVALID_ARGUMENTS"
         assert "the service would take it for another value" in result.failure.message
@@ -507,8 +679,15 @@ def test_an_object_in_a_parameter_becomes_no_other_parameter(server, value, quer
 
 
 def test_headers_cookies_and_json_in_a_parameter(server):
-    as_json = {"name": "where", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
-    spec = document(method="get", parameters=[param("X-Tag", "header", {}), param("sid", "cookie"), as_json])
+    as_json = {
+        "name": "where",
+        "in": "query",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+    spec = document(
+        method="get",
+        parameters=[param("X-Tag", "header", {}), param("sid", "cookie"), as_json],
+    )
     called(spec, server, {"X-Tag": ["a", "b"], "sid": "x;y=z", "where": {"a": [1]}})
     _, path, headers, _ = server.last
     assert (headers["X-Tag"], headers["Cookie"]) == ("a,b", "sid=x%3By%3Dz")
@@ -539,8 +718,15 @@ UPLOAD = {
 
 
 def test_a_multipart_body_has_a_part_for_each_field_and_files_come_in_base64(server):
-    spec = document(**body({"type": "object", "required": ["title"], "properties": UPLOAD}, "multipart/form-data"))
-    content = spec["paths"]["/things"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    spec = document(
+        **body(
+            {"type": "object", "required": ["title"], "properties": UPLOAD},
+            "multipart/form-data",
+        )
+    )
+    content = spec["paths"]["/things"]["post"]["requestBody"]["content"][
+        "multipart/form-data"
+    ]
     content["encoding"] = {
         "picture": {"contentType": "image/png, image/jpeg"},
         "note": {"contentType": "text/markdown"},
@@ -550,7 +736,9 @@ def test_a_multipart_body_has_a_part_for_each_field_and_files_come_in_base64(ser
     assert told["picture"] == {
         "type": "string", "contentEncoding": "base64", "description": "What it looks like. Its bytes in base64.",
     }  # fmt: skip
-    picture, one, two = (base64.b64encode(each).decode() for each in (b"\0PNG\r\n--", b"one", b"two"))
+    picture, one, two = (
+        base64.b64encode(each).decode() for each in (b"\0PNG\r\n--", b"one", b"two")
+    )
     given = {"title": 'a "b"\r\nc', "count": 2, "tags": ["x", "y"], "where": {"a": "ü"}, "note": "# n",
              "picture": picture, "more": [one, two]}  # fmt: skip
     assert called(tools, server, given).ok
@@ -566,7 +754,9 @@ def test_a_multipart_body_has_a_part_for_each_field_and_files_come_in_base64(ser
 
 def parts_of(content_type, sent):
     """Read a multipart body by the standard library's reader of e-mail, which has the same form."""
-    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + sent)
+    message = BytesParser(policy=HTTP).parsebytes(
+        f"Content-Type: {content_type}\r\n\r\n".encode() + sent
+    )
     return [
         (each.get_param("name", header="content-disposition"), each.get_filename(), each.get_content_type(),
          each.get_payload(decode=True)) for each in message.iter_parts()
@@ -574,21 +764,32 @@ def parts_of(content_type, sent):
 
 
 def test_a_multipart_body_sent_again_is_the_same_to_the_byte(server):
-    spec = document(method="put", **body({"properties": {"a": TEXT}}, "multipart/form-data"))
+    spec = document(
+        method="put", **body({"properties": {"a": TEXT}}, "multipart/form-data")
+    )
     server.will(503)
     assert called(spec, server, {"a": "x"}).ok
     first, second = server.got
-    assert (first[2]["Content-Type"], first[3]) == (second[2]["Content-Type"], second[3])
+    assert (first[2]["Content-Type"], first[3]) == (
+        second[2]["Content-Type"],
+        second[3],
+    )
 
 
 def test_a_file_that_is_no_base64_is_refused_and_nothing_is_sent(server):
     spec = document(**body({"properties": UPLOAD}, "multipart/form-data"))
     result = called(spec, server, {"picture": "no base64"})
-    assert (result.failure.code, "base64" in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
+    assert (result.failure.code, "base64" in result.failure.message, server.got) == (
+        "INVALID_ARGUMENTS",
+        True,
+        [],
+    )
 
 
 def test_a_multipart_body_without_a_field_is_one_all_the_same(server):
-    assert called(document(**body({"properties": UPLOAD}, "multipart/form-data")), server).ok
+    assert called(
+        document(**body({"properties": UPLOAD}, "multipart/form-data")), server
+    ).ok
     assert parts_of(server.last[2]["Content-Type"], server.last[3]) == []
 
 
@@ -596,56 +797,102 @@ def _is_segment(text):
     return text not in ("", ".", "..")
 
 
-signs = st.text(st.sampled_from("/?#&=%;.,+ {}:@北"))  # what means something in an address
+# what means something in an address
+signs = st.text(st.sampled_from("/?#&=%;.,+ {}:@北"))
 values = (signs | st.text()).filter(_is_segment)
 EVERYWHERE = document(
     "/a/{where}/z",
-    parameters=[param("where", "path"), param("q", "query"), param("list", "query", {"type": "array", "items": TEXT})],
+    parameters=[
+        param("where", "path"),
+        param("q", "query"),
+        param("list", "query", {"type": "array", "items": TEXT}),
+    ],
     **fields(deep={}, text=TEXT),
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
-@given(where=values, q=signs | st.text(), many=st.lists(signs | st.text(), max_size=3), text=st.text(), deep=junk)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=60,
+)
+@given(
+    where=values,
+    q=signs | st.text(),
+    many=st.lists(signs | st.text(), max_size=3),
+    text=st.text(),
+    deep=junk,
+)
 def test_what_goes_in_arrives_exactly(running, where, q, many, text, deep):
     arguments = {"where": where, "q": q, "list": many, "text": text, "deep": deep}
     assert called(EVERYWHERE, running, arguments).ok
     _, path, _, sent = running.last
     split = urlsplit(path)
-    assert unquote(split.path.removeprefix("/v1/a/").removesuffix("/z"), errors="strict") == where
+    assert (
+        unquote(split.path.removeprefix("/v1/a/").removesuffix("/z"), errors="strict")
+        == where
+    )
     assert split.path.count("/") == 4  # a value never becomes a further segment
-    assert parse_qsl(split.query, keep_blank_values=True) == [("q", q), *(("list", each) for each in many)]
+    assert parse_qsl(split.query, keep_blank_values=True) == [
+        ("q", q),
+        *(("list", each) for each in many),
+    ]
     assert json.loads(sent) == {"text": text, "deep": deep}
 
 
 @pytest.mark.parametrize("value", ["..", ".", ""])
-def test_a_value_that_would_be_another_path_is_refused_and_nothing_is_sent(server, value):
-    result = called(document("/a/{id}/b", parameters=[param("id", "path")]), server, {"id": value})
+def test_a_value_that_would_be_another_path_is_refused_and_nothing_is_sent(
+    server, value
+):
+    result = called(
+        document("/a/{id}/b", parameters=[param("id", "path")]), server, {"id": value}
+    )
     assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
 
 
 @pytest.mark.parametrize("name", ["api_key", "API_KEY", "page"])
 def test_no_name_in_an_object_becomes_another_parameter_or_a_credential(server, name):
     spec = {
-        **document(method="get", parameters=[param("filter", "query", {"type": "object"}), param("page", "query")]),
+        **document(
+            method="get",
+            parameters=[
+                param("filter", "query", {"type": "object"}),
+                param("page", "query"),
+            ],
+        ),
         **schemes(type="apiKey", name="api_key", **{"in": "query"}),
     }
-    result = called(spec, server, {"filter": {"color": "red", name: "x"}}, auth={"it": "k-123456"})
-    assert (result.failure.code, name in result.failure.message, server.got) == ("INVALID_ARGUMENTS", True, [])
-    assert called(spec, server, {"filter": {"color": "red"}, "page": "2"}, auth={"it": "k-123456"}).ok
+    result = called(
+        spec, server, {"filter": {"color": "red", name: "x"}}, auth={"it": "k-123456"}
+    )
+    assert (result.failure.code, name in result.failure.message, server.got) == (
+        "INVALID_ARGUMENTS",
+        True,
+        [],
+    )
+    assert called(
+        spec, server, {"filter": {"color": "red"}, "page": "2"}, auth={"it": "k-123456"}
+    ).ok
     assert server.last[1] == "/v1/things?color=red&page=2&api_key=k-123456"
 
 
 def test_no_name_in_a_field_of_a_form_becomes_another_field(server):
     spec = document(
-        **body({"properties": {"to": TEXT, "extra": {"type": "object"}}}, "application/x-www-form-urlencoded")
+        **body(
+            {"properties": {"to": TEXT, "extra": {"type": "object"}}},
+            "application/x-www-form-urlencoded",
+        )
     )
     result = called(spec, server, {"to": "a", "extra": {"to": "b"}})
     assert (result.failure.code, server.got) == ("INVALID_ARGUMENTS", [])
 
 
 def test_a_security_scheme_may_stand_elsewhere_in_the_document(server):
-    spec = {**document(method="get"), "security": [{"it": []}], "x-key": {"type": "http", "scheme": "basic"}}
+    spec = {
+        **document(method="get"),
+        "security": [{"it": []}],
+        "x-key": {"type": "http", "scheme": "basic"},
+    }
     spec["components"] = {"securitySchemes": {"it": {"$ref": "#/x-key"}}}
     called(spec, server, auth={"it": "me:pw"})
     assert server.last[2]["Authorization"].startswith("Basic ")
@@ -653,12 +900,20 @@ def test_a_security_scheme_may_stand_elsewhere_in_the_document(server):
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "北京", "\0"])
 def test_a_value_that_no_header_can_hold_is_refused_and_nothing_is_sent(server, value):
-    result = called(document(parameters=[param("X-Tag", "header")]), server, {"X-Tag": value})
+    result = called(
+        document(parameters=[param("X-Tag", "header")]), server, {"X-Tag": value}
+    )
     assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
 
 
 def test_an_argument_the_document_does_not_have_is_refused(server):
-    result = called(SHOP, server, {"order_id": "A", "api_key": "mine"}, "getOrder", auth={"key": "k-123456"})
+    result = called(
+        SHOP,
+        server,
+        {"order_id": "A", "api_key": "mine"},
+        "getOrder",
+        auth={"key": "k-123456"},
+    )
     assert (result.failure.code, server.got) == (Code.INVALID_ARGUMENTS, [])
 
 
@@ -677,16 +932,26 @@ def schemes(**one):
     ({"type": "apiKey", "in": "cookie", "name": "sid"}, "k 1", "Cookie", "sid=k%201"),
     ({"type": "http", "scheme": "bearer"}, lambda: "fresh", "Authorization", "Bearer fresh"),
 ])  # fmt: skip
-def test_a_credential_goes_along_as_its_scheme_says(server, scheme, secret, where, sent):
+def test_a_credential_goes_along_as_its_scheme_says(
+    server, scheme, secret, where, sent
+):
     called({**document(method="get"), **schemes(**scheme)}, server, auth={"it": secret})
     assert server.last[2][where] == sent
 
 
-def test_a_key_in_the_query_goes_along_and_the_first_alternative_that_is_complete_is_taken(server):
+def test_a_key_in_the_query_goes_along_and_the_first_alternative_that_is_complete_is_taken(
+    server,
+):
     called(SHOP, server, {"order_id": "A"}, "getOrder", auth={"token": "t-123456"})
-    assert (server.last[1], server.last[2]["Authorization"]) == ("/v1/orders/A", "Bearer t-123456")
+    assert (server.last[1], server.last[2]["Authorization"]) == (
+        "/v1/orders/A",
+        "Bearer t-123456",
+    )
     called(SHOP, server, {"order_id": "A"}, "getOrder", auth={"key": "k&1"})
-    assert (server.last[1], server.last[2]["Authorization"]) == ("/v1/orders/A?api_key=k%261", None)
+    assert (server.last[1], server.last[2]["Authorization"]) == (
+        "/v1/orders/A?api_key=k%261",
+        None,
+    )
 
 
 def test_without_credentials_nothing_is_sent_and_an_open_operation_needs_none(server):
@@ -712,14 +977,22 @@ HEADER = {"type": "apiKey", "in": "header", "name": "X-Key"}
     ({"type": "http", "scheme": "Digest"}, "me:pw", "of the kind http digest, which cannot be sent"),
     ({"type": "mutualTLS"}, "x", "of the kind mutualTLS, which cannot be sent"),
 ])  # fmt: skip
-def test_a_credential_that_cannot_be_sent_is_said_when_the_tools_are_made(scheme, secret, said):
+def test_a_credential_that_cannot_be_sent_is_said_when_the_tools_are_made(
+    scheme, secret, said
+):
     with pytest.raises(ConfigError, match=said) as told:
-        hr.openapi({**document(), **schemes(**scheme)}, base_url="https://a.example", auth={"it": secret})
+        hr.openapi(
+            {**document(), **schemes(**scheme)},
+            base_url="https://a.example",
+            auth={"it": secret},
+        )
     assert not secret or secret not in str(told.value)
 
 
 def test_a_credential_that_a_function_gives_with_a_line_break_sends_nothing(server):
-    result = called({**document(), **schemes(**HEADER)}, server, auth={"it": lambda: "k-123\n"})
+    result = called(
+        {**document(), **schemes(**HEADER)}, server, auth={"it": lambda: "k-123\n"}
+    )
     assert (result.failure.code, server.got) == ("UNAVAILABLE", [])
 
 
@@ -732,8 +1005,14 @@ def test_a_credential_beyond_ascii_goes_where_it_can_be_written(server, scheme, 
 
 
 def test_a_token_that_takes_a_flow_is_named_as_one_that_somebody_must_fetch(server):
-    result = called({**document(), **schemes(type="oauth2", flows={"clientCredentials": {}})}, server)
-    assert "it (oauth2, a token that somebody must fetch beforehand)" in result.failure.message
+    result = called(
+        {**document(), **schemes(type="oauth2", flows={"clientCredentials": {}})},
+        server,
+    )
+    assert (
+        "it (oauth2, a token that somebody must fetch beforehand)"
+        in result.failure.message
+    )
     assert server.got == []
 
 
@@ -755,9 +1034,13 @@ IN_QUERY = {"type": "apiKey", "in": "query", "name": "key"}
     (IN_QUERY, "ab/cd+ef==", "ab%2Fcd%2Bef%3D%3D"),
     (IN_QUERY, "ab/cd+ef==", "ab/cd+ef=="),
 ])  # fmt: skip
-def test_a_credential_is_told_in_no_form_in_which_it_went_also_by_an_answer(server, status, scheme, secret, said):
+def test_a_credential_is_told_in_no_form_in_which_it_went_also_by_an_answer(
+    server, status, scheme, secret, said
+):
     server.will(status, {"message": [f"you sent {said}", {said: 1}]})
-    result = called({**document(method="get"), **schemes(**scheme)}, server, auth={"it": secret})
+    result = called(
+        {**document(method="get"), **schemes(**scheme)}, server, auth={"it": secret}
+    )
     assert said not in result.text and "you sent ***" in result.text
 
 
@@ -765,7 +1048,9 @@ def test_a_key_in_the_query_stands_in_no_log(server, caplog):
     caplog.set_level("DEBUG")
     spec = {**document(method="get"), **schemes(**IN_QUERY)}
     assert called(spec, server, auth={"it": "k-123456"}).ok
-    assert server.last[1].endswith("?key=k-123456") and "HTTP Request: GET" in caplog.text
+    assert (
+        server.last[1].endswith("?key=k-123456") and "HTTP Request: GET" in caplog.text
+    )
     assert "k-123456" not in caplog.text
 
 
@@ -776,7 +1061,9 @@ def test_a_credential_is_masked_however_deep_it_lies(server, status):
     server.will(status, deep.encode())
     spec = {**document(method="get"), **schemes(**IN_QUERY)}
     result = called(spec, server, auth={"it": "k-123456"})
-    assert "k-123456" not in result.text and (result.ok if status == 200 else result.failure.code == "REQUEST_REFUSED")
+    assert "k-123456" not in result.text and (
+        result.ok if status == 200 else result.failure.code == "REQUEST_REFUSED"
+    )
 
 
 def test_of_a_credential_that_changes_the_one_that_was_sent_is_not_told(server):
@@ -787,12 +1074,22 @@ def test_of_a_credential_that_changes_the_one_that_was_sent_is_not_told(server):
     assert "*** is not known" in result.text and next(tokens) == "second-token"
 
 
-def test_a_credential_that_cannot_be_had_sends_nothing_and_leaves_no_write_in_doubt(server, tmp_path):
+def test_a_credential_that_cannot_be_had_sends_nothing_and_leaves_no_write_in_doubt(
+    server, tmp_path
+):
     def token():
         raise RuntimeError("the door is shut: s-123456")
 
-    result = called({**document(), **schemes(type="http", scheme="bearer")}, server, auth={"it": token})
-    assert (result.failure.code, result.failure.retryable, server.got) == (Code.UNAVAILABLE, True, [])
+    result = called(
+        {**document(), **schemes(type="http", scheme="bearer")},
+        server,
+        auth={"it": token},
+    )
+    assert (result.failure.code, result.failure.retryable, server.got) == (
+        Code.UNAVAILABLE,
+        True,
+        [],
+    )
     assert "s-123456" not in result.text
 
 
@@ -807,7 +1104,9 @@ def test_a_write_carries_the_key_of_its_act_and_a_read_none(server):
 
 def test_a_service_that_says_it_knows_keys_is_asked_again_with_the_same(server):
     server.will(503)
-    result = called(document(parameters=[param("Idempotency-Key", "header", required=True)]), server)
+    result = called(
+        document(parameters=[param("Idempotency-Key", "header", required=True)]), server
+    )
     keys = {headers["Idempotency-Key"] for _, _, headers, _ in server.got}
     assert result.ok and (len(server.got), len(keys)) == (2, 1)
 
@@ -820,7 +1119,9 @@ def test_a_service_that_says_it_knows_keys_is_asked_again_with_the_same(server):
     (422, "REQUEST_REFUSED"), (418, "REQUEST_REFUSED"),
 ])  # fmt: skip
 def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
-    server.will(status, {"type": "about:blank", "title": "No such order", "status": status})
+    server.will(
+        status, {"type": "about:blank", "title": "No such order", "status": status}
+    )
     result = called(document(), server)
     assert (result.failure.code, len(server.got)) == (code, 1)
     assert "No such order" in result.failure.message
@@ -830,29 +1131,38 @@ def test_a_refusal_is_told_with_the_words_of_the_service(server, status, code):
     (201, "done"), (404, "failed"), (422, "failed"), (302, "in_doubt"), (409, "in_doubt"), (503, "in_doubt"),
     (0, "in_doubt"),
 ])  # fmt: skip
-def test_the_ledger_knows_what_a_status_says_of_a_write(server, tmp_path, status, state):
+def test_the_ledger_knows_what_a_status_says_of_a_write(
+    server, tmp_path, status, state
+):
     server.will(status, {"message": "so it is"})
-    with hr.SyncRuntime(hr.openapi(document(), base_url=server.url), store=f"sqlite:///{tmp_path}/l.db") as runtime:
+    with hr.SyncRuntime(
+        hr.openapi(document(), base_url=server.url), store=f"sqlite:///{tmp_path}/l.db"
+    ) as runtime:
         runtime.call("act", {}, run="r")
         (kept,) = runtime.store.list_writes(run_id="r").result()
     assert kept.state == state
 
 
-def test_a_write_that_the_service_asks_to_wait_with_is_sent_again_after_that_wait(server):
+def test_a_write_that_the_service_asks_to_wait_with_is_sent_again_after_that_wait(
+    server,
+):
     server.will(429, {"message": "slowly"}, Retry_After="0")
     result = called(document(), server)
     assert (result.ok, result.attempts, len(server.got)) == (True, 2, 2)
 
 
 def test_a_write_to_a_service_that_takes_no_connection_was_not_done():
-    tools = hr.openapi(document(), base_url="http://127.0.0.1:1")  # a port that nobody may listen on
+    # a port that nobody may listen on
+    tools = hr.openapi(document(), base_url="http://127.0.0.1:1")
     with hr.SyncRuntime(tools, backoff=FAST) as runtime:
         result = runtime.call("act", {})
     assert (result.failure.code, result.attempts) == (Code.UNAVAILABLE, 3)
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 0])
-def test_after_a_status_that_leaves_it_open_a_write_is_in_doubt_and_not_sent_again(server, status):
+def test_after_a_status_that_leaves_it_open_a_write_is_in_doubt_and_not_sent_again(
+    server, status
+):
     server.will(status, {"message": "later"})
     result = called(document(), server)
     assert (result.failure.code, len(server.got)) == (Code.IN_DOUBT, 1)
@@ -861,7 +1171,10 @@ def test_after_a_status_that_leaves_it_open_a_write_is_in_doubt_and_not_sent_aga
 def test_a_conflict_is_told_and_leaves_it_open(server):
     server.will(409, {"message": "exists already"})
     result = called(document(), server)
-    assert (result.failure.code, len(server.got)) == ("CONFLICT", 1) and "exists already" in result.text
+    assert (result.failure.code, len(server.got)) == (
+        "CONFLICT",
+        1,
+    ) and "exists already" in result.text
 
 
 @pytest.mark.parametrize("method", ["get", "put"])
@@ -901,7 +1214,9 @@ def test_a_picture_is_shown(server):
     assert called(document(method="get"), server).media[0].data == b"\x89PNG"
 
 
-def test_an_answer_that_is_too_large_is_not_read_and_a_write_that_happened_is_told_so(server):
+def test_an_answer_that_is_too_large_is_not_read_and_a_write_that_happened_is_told_so(
+    server,
+):
     big = b'"' + b"x" * 2000 + b'"'
     server.will(200, big)
     read = called(document(method="get"), server, most_bytes=1000)

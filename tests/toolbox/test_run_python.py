@@ -29,14 +29,25 @@ from handrail.sandboxes.supervisor import record
 from handrail.testing.checklist import check
 from handrail.toolbox.run_python import RunPython
 
-pytestmark = pytest.mark.skipif(bool(ProcessSandbox().lacks), reason="level process needs POSIX")
-isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
-on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="daemons are found by way of /proc")
-EACH = [pytest.param(ProcessSandbox(), id="process"), pytest.param(Bubblewrap(), id="bubblewrap", marks=isolated)]
+pytestmark = pytest.mark.skipif(
+    bool(ProcessSandbox().lacks), reason="level process needs POSIX"
+)
+isolated = pytest.mark.skipif(
+    bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}"
+)
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="daemons are found by way of /proc"
+)
+EACH = [
+    pytest.param(ProcessSandbox(), id="process"),
+    pytest.param(Bubblewrap(), id="bubblewrap", marks=isolated),
+]
 
 
 def ran(sandbox, code, *, cancelled=None, **limits):
-    return sandbox.run(SandboxJob([sandbox.python, "-I", "-c", code], **limits), cancelled or Event())
+    return sandbox.run(
+        SandboxJob([sandbox.python, "-I", "-c", code], **limits), cancelled or Event()
+    )
 
 
 # ---------------------------------------------------------------------- both levels
@@ -49,8 +60,15 @@ def test_a_sandbox_is_one(sandbox):
 
 @pytest.mark.parametrize("sandbox", EACH)
 def test_a_program_tells_what_it_prints_and_how_it_ended(sandbox):
-    ended = ran(sandbox, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
-    assert (ended.end, ended.exit_code, ended.stdout, ended.stderr) == ("exited", 3, b"out\n", b"err\n")
+    ended = ran(
+        sandbox, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    )
+    assert (ended.end, ended.exit_code, ended.stdout, ended.stderr) == (
+        "exited",
+        3,
+        b"out\n",
+        b"err\n",
+    )
 
 
 @pytest.mark.parametrize("sandbox", EACH)
@@ -139,7 +157,9 @@ def test_ordinary_programs_go_on(sandbox):
 @on_linux
 def test_a_program_starts_with_an_empty_key_ring_and_the_thread_that_starts_it_keeps_its_own():
     """What is in the kernel's hands is seen without the filter, so from a command that has none."""
-    rings = "import ctypes; print(ctypes.CDLL(None).syscall(ctypes.c_long(%d), 0, -3, 0))"
+    rings = (
+        "import ctypes; print(ctypes.CDLL(None).syscall(ctypes.c_long(%d), 0, -3, 0))"
+    )
     number = confinement._KEYCTL[os.uname().machine]
     confinement.join_empty_key_ring()
     read = [sys.executable, "-c", rings % number]
@@ -152,42 +172,65 @@ def test_a_program_starts_with_an_empty_key_ring_and_the_thread_that_starts_it_k
 
 @on_linux
 @pytest.mark.parametrize("sandbox", EACH)
-def test_a_program_has_no_capabilities_gains_none_and_is_filtered_as_its_supervisor_is(sandbox):
-    first = ", 1" if sandbox.level == "isolated" else ""  # there, the first process is ours too
+def test_a_program_has_no_capabilities_gains_none_and_is_filtered_as_its_supervisor_is(
+    sandbox,
+):
+    # there, the first process is ours too
+    first = ", 1" if sandbox.level == "isolated" else ""
     each = f"(os.getpid(), os.getppid(){first})"
     code = f"import os\nfor number in {each}: print(open(f'/proc/{{number}}/status').read())"
     ended = ran(sandbox, code)
-    rights = dict.fromkeys(re.findall(rb"^(Cap(?:Prm|Eff|Amb)|NoNewPrivs|Seccomp):\s+(\w+)$", ended.stdout, re.M))
+    rights = dict.fromkeys(
+        re.findall(
+            rb"^(Cap(?:Prm|Eff|Amb)|NoNewPrivs|Seccomp):\s+(\w+)$", ended.stdout, re.M
+        )
+    )
     none = b"0" * 16
     assert {*rights} == {
         (b"CapPrm", none), (b"CapEff", none), (b"CapAmb", none), (b"NoNewPrivs", b"1"), (b"Seccomp", b"2")
     }  # fmt: skip
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end is noticed at the next look there")
+@pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="the end is noticed at the next look there"
+)
 @pytest.mark.parametrize("sandbox", EACH)
 def test_the_end_of_a_program_is_noticed_when_it_comes(sandbox, monkeypatch):
-    monkeypatch.setattr(outside, "LOOK_S", 15.0)  # whoever waits for the next look comes after the time of the job
+    # whoever waits for the next look comes after the time of the job
+    monkeypatch.setattr(outside, "LOOK_S", 15.0)
     assert ran(sandbox, "pass", timeout_s=10).end == "exited"
 
 
 @pytest.mark.parametrize("sandbox", EACH)
 def test_what_was_printed_before_the_end_is_kept(sandbox):
     code = "import time; print('begun', flush=True); time.sleep(60)"
-    assert ran(sandbox, code, timeout_s=3).stdout == b"begun\n"  # long enough to start on a busy machine
+    # long enough to start on a busy machine
+    assert ran(sandbox, code, timeout_s=3).stdout == b"begun\n"
 
 
 @pytest.mark.parametrize("sandbox", EACH)
 def test_long_output_is_cut_by_the_host(sandbox):
-    ended = ran(sandbox, "for _ in range(2000): print('x' * 9999)", timeout_s=60, output_bytes=1000)
-    assert (ended.end, len(ended.stdout), ended.dropped_bytes) == ("exited", 1000, 19_999_000)
+    ended = ran(
+        sandbox,
+        "for _ in range(2000): print('x' * 9999)",
+        timeout_s=60,
+        output_bytes=1000,
+    )
+    assert (ended.end, len(ended.stdout), ended.dropped_bytes) == (
+        "exited",
+        1000,
+        19_999_000,
+    )
 
 
 @pytest.mark.parametrize("sandbox", EACH)
 def test_a_call_that_is_given_up_ends_at_once(sandbox):
     given_up = Event()
     given_up.set()
-    assert ran(sandbox, "while True: pass", cancelled=given_up, timeout_s=60).end == "cancelled"
+    assert (
+        ran(sandbox, "while True: pass", cancelled=given_up, timeout_s=60).end
+        == "cancelled"
+    )
 
 
 @pytest.mark.parametrize("sandbox", EACH)
@@ -250,7 +293,10 @@ class Line:
 
     def __init__(self, place):
         os.mkfifo(place)
-        self.place, self._reader = str(place), os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+        self.place, self._reader = (
+            str(place),
+            os.open(place, os.O_RDONLY | os.O_NONBLOCK),
+        )
 
     def until_held(self):
         assert select.select([self._reader], [], [], 10)[0]
@@ -271,7 +317,11 @@ def test_a_daemonised_grandchild_ends_with_its_program(tmp_path, then, kept):
     line, given_up = Line(tmp_path / "line"), Event()
     with ThreadPoolExecutor() as pool:
         running = pool.submit(
-            ran, ProcessSandbox(), f"PLACE = {line.place!r}{DAEMON}{then}", cancelled=given_up, timeout_s=60
+            ran,
+            ProcessSandbox(),
+            f"PLACE = {line.place!r}{DAEMON}{then}",
+            cancelled=given_up,
+            timeout_s=60,
         )
         line.until_held()
         if then:
@@ -311,7 +361,11 @@ def kept(request, monkeypatch):
 @pytest.mark.skipif(not _namespace_command(), reason="no process namespace here")
 def test_in_a_namespace_code_cannot_kill_its_supervisor(tmp_path):
     line = Line(tmp_path / "line")
-    ran(ProcessSandbox(), f"PLACE = {line.place!r}{WALK}os.kill(os.getppid(), 9); time.sleep(600)", timeout_s=1)
+    ran(
+        ProcessSandbox(),
+        f"PLACE = {line.place!r}{WALK}os.kill(os.getppid(), 9); time.sleep(600)",
+        timeout_s=1,
+    )
     assert line.until_let_go() == b""
 
 
@@ -379,7 +433,10 @@ def test_isolated_code_reaches_nobody_who_listens_on_this_machine(family, addres
 
 @isolated
 def test_isolated_code_sees_no_process_but_its_own(tmp_path):
-    ended = ran(Bubblewrap(), "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))")
+    ended = ran(
+        Bubblewrap(),
+        "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))",
+    )
     assert int(ended.stdout) <= 4  # bwrap, the supervisor, and itself
 
 
@@ -404,10 +461,16 @@ def test_of_an_interpreter_in_a_home_only_what_runs_it_is_mounted(tmp_path):
     (tmp_path / "lib/libpython3.so").touch()
     python = tmp_path / "bin/python3"
     mounted = {*_interpreter(str(python))} - {"--ro-bind"}
-    assert mounted == {str(python), str(tmp_path / "lib" / version), str(tmp_path / "lib/libpython3.so")}
+    assert mounted == {
+        str(python),
+        str(tmp_path / "lib" / version),
+        str(tmp_path / "lib/libpython3.so"),
+    }
 
 
-@pytest.mark.parametrize("python", ["/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3"])
+@pytest.mark.parametrize(
+    "python", ["/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3"]
+)
 def test_an_interpreter_of_the_system_mounts_nothing_more(python):
     assert [*_interpreter(python)] == []
 
@@ -417,7 +480,10 @@ def test_the_line_of_the_report_is_closed_to_the_program_whatever_its_number(san
     """A host with many connections open gives it a number above 256."""
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(300)]
     try:
-        ended = ran(sandbox, "import os; print([n for n in range(3, 600) if os.path.exists(f'/proc/self/fd/{n}')])")
+        ended = ran(
+            sandbox,
+            "import os; print([n for n in range(3, 600) if os.path.exists(f'/proc/self/fd/{n}')])",
+        )
     finally:
         for each in taken:
             os.close(each)
@@ -436,30 +502,50 @@ def test_a_report_that_is_none_brings_nothing(report):
     assert _parse_report(report, SandboxJob([])) == (None, {}, [])
 
 
-@given(st.binary() | st.lists(st.tuples(st.sampled_from(["file", "left", "exit_code", "x"]), st.text(), st.binary())))
+@given(
+    st.binary()
+    | st.lists(
+        st.tuples(
+            st.sampled_from(["file", "left", "exit_code", "x"]), st.text(), st.binary()
+        )
+    )
+)
 def test_whatever_a_report_says_stays_within_the_limits(told):
     report = told if isinstance(told, bytes) else b"".join(
         record(kind, name.encode("utf-8", "replace").decode(), data) for kind, name, data in told
     )  # fmt: skip
-    _, files, left = _parse_report(report, SandboxJob([], returned_bytes=10, returned_files=3))
+    _, files, left = _parse_report(
+        report, SandboxJob([], returned_bytes=10, returned_files=3)
+    )
     assert sum(map(len, files.values())) <= 10
     assert max(len(files), len(left)) <= 3
     assert all(is_below(name) for name in (*files, *left))
 
 
 def test_names_that_leave_their_folder_are_left_out():
-    told = [("file", "../a"), ("file", "/b"), ("file", "c"), ("left", "../d"), ("left", "e")]
+    told = [
+        ("file", "../a"),
+        ("file", "/b"),
+        ("file", "c"),
+        ("left", "../d"),
+        ("left", "e"),
+    ]
     report = b"".join(record(*each, b"x") for each in told) + b"torn"
     assert _parse_report(report, SandboxJob([])) == (None, {"c": b"x"}, ["e"])
 
 
 def test_a_report_that_claims_more_than_was_allowed_is_cut():
     report = b"".join(record("file", name, b"xx") for name in "abcdef")
-    assert _parse_report(report, SandboxJob([], returned_bytes=5))[1] == {"a": b"xx", "b": b"xx"}
+    assert _parse_report(report, SandboxJob([], returned_bytes=5))[1] == {
+        "a": b"xx",
+        "b": b"xx",
+    }
     assert len(_parse_report(report, SandboxJob([], returned_files=3))[1]) == 3
 
 
-@pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", ".", "a\nb", "a\\b", "a" * 256])
+@pytest.mark.parametrize(
+    "name", ["", "/a", "../a", "a/../b", "a//b", ".", "a\nb", "a\\b", "a" * 256]
+)
 def test_such_a_name_does_not_stay_below(name):
     assert not is_below(name)
 
@@ -484,13 +570,21 @@ def test_code_runs_in_the_strongest_sandbox_with_its_files(tmp_path):
     tool = RunPython(files={"orders.csv": tmp_path / "orders.csv", "note.txt": b"hi"})
     code = "print(sum(int(l.split(',')[1]) for l in open('orders.csv'))); open('out.txt','w').write('天气')"
     result = called(tool, code)
-    assert (result.value["level"], result.value["stdout"], result.value["exit_code"]) == ("isolated", "3\n", 0)
-    assert result.value["files"] == [{"name": "out.txt", "bytes": 6, "text": "天气", "note": ""}]
+    assert (
+        result.value["level"],
+        result.value["stdout"],
+        result.value["exit_code"],
+    ) == ("isolated", "3\n", 0)
+    assert result.value["files"] == [
+        {"name": "out.txt", "bytes": 6, "text": "天气", "note": ""}
+    ]
     assert "note.txt, orders.csv" in tool.description
 
 
 def test_without_isolation_nothing_runs_and_a_person_is_told_what_to_do(tmp_path):
-    result = called(RunPython(**ONLY_PROCESSES), f"open({str(tmp_path / 'ran')!r}, 'w')")
+    result = called(
+        RunPython(**ONLY_PROCESSES), f"open({str(tmp_path / 'ran')!r}, 'w')"
+    )
     assert (result.failure.code, [*tmp_path.iterdir()]) == ("NOT_ISOLATED", [])
     assert "This machine offers 'process' only" in result.failure.message
     assert "allow_weaker=True" in result.failure.message
@@ -498,7 +592,10 @@ def test_without_isolation_nothing_runs_and_a_person_is_told_what_to_do(tmp_path
 
 def test_a_mere_process_is_used_when_the_programmer_says_so_and_a_person_agrees():
     tool = RunPython(**ONLY_PROCESSES, allow_weaker=True)
-    assert called(tool, "print(1)", approver=lambda _: False).failure.code == "NOT_APPROVED"
+    assert (
+        called(tool, "print(1)", approver=lambda _: False).failure.code
+        == "NOT_APPROVED"
+    )
     result = called(tool, "print(1)", approver=lambda _: True)
     assert (result.value["stdout"], result.value["level"]) == ("1\n", "process")
 
@@ -520,17 +617,24 @@ def test_at_the_deadline_of_the_call_the_code_is_ended_too(tmp_path):
 
 
 def test_a_fault_in_the_code_is_a_result_to_learn_from():
-    result = called(RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False), "1/0")
+    result = called(
+        RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False), "1/0"
+    )
     assert (result.ok, result.value["exit_code"]) == (True, 1)
     assert "ZeroDivisionError" in result.value["stderr"]
 
 
 def test_what_the_code_makes_is_saved_for_the_user(tmp_path):
-    tool = RunPython(**ONLY_PROCESSES, allow_weaker=True, approve=False, outputs=tmp_path)
+    tool = RunPython(
+        **ONLY_PROCESSES, allow_weaker=True, approve=False, outputs=tmp_path
+    )
     result = called(tool, "open('chart.png','wb').write(b'\\0PNG')")
     (folder,) = tmp_path.iterdir()
     assert (folder / "chart.png").read_bytes() == b"\0PNG"
-    assert result.value["files"][0]["note"] == f"saved for the user as {folder.name}/chart.png"
+    assert (
+        result.value["files"][0]["note"]
+        == f"saved for the user as {folder.name}/chart.png"
+    )
 
 
 @pytest.mark.parametrize(("how", "told"), [
@@ -547,7 +651,10 @@ def test_the_sentence_for_a_person_names_why_bubblewrap_is_missing(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     bubblewrap._probe.cache_clear()
     try:
-        assert Bubblewrap().lacks in ("bubblewrap is not installed", "bubblewrap is for Linux")
+        assert Bubblewrap().lacks in (
+            "bubblewrap is not installed",
+            "bubblewrap is for Linux",
+        )
     finally:
         bubblewrap._probe.cache_clear()
 

@@ -45,8 +45,12 @@ def server():
     server = started()
     with psycopg.connect(server.dsn) as connection:
         connection.execute(SCHEMA.encode())
-        connection.execute("CREATE SEQUENCE tickets; CREATE ROLE analyst LOGIN; GRANT pg_read_all_data TO analyst")
-        connection.execute("CREATE ROLE clerk LOGIN; GRANT ALL ON users, orders, tickets, big_orders TO clerk")
+        connection.execute(
+            "CREATE SEQUENCE tickets; CREATE ROLE analyst LOGIN; GRANT pg_read_all_data TO analyst"
+        )
+        connection.execute(
+            "CREATE ROLE clerk LOGIN; GRANT ALL ON users, orders, tickets, big_orders TO clerk"
+        )
     yield server
     server.remove()
 
@@ -56,7 +60,11 @@ def address_of(engine, request):
     if engine == "sqlite":
         return f"sqlite:///{request.getfixturevalue('shop')}"
     server = request.getfixturevalue("server")
-    return server.dsn if engine == "postgres" else server.dsn.replace("handrail@", f"{engine}@")
+    return (
+        server.dsn
+        if engine == "postgres"
+        else server.dsn.replace("handrail@", f"{engine}@")
+    )
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -69,7 +77,9 @@ def asked(address, tool="query", *, runtime=(), timeout_s=20.0, **arguments):
     """Call one tool over one database that the model knows as `shop`."""
 
     async def call():
-        async with hr.Runtime(Databases({"shop": address}, timeout_s=timeout_s), **dict(runtime)) as running:
+        async with hr.Runtime(
+            Databases({"shop": address}, timeout_s=timeout_s), **dict(runtime)
+        ) as running:
             return await running.call(tool, {"database": "shop", **arguments})
 
     return asyncio.run(call())
@@ -85,7 +95,10 @@ def rows_of(address, sql, *parameters):
 
 
 def test_tables_are_listed_with_their_columns(address):
-    listed = {each["table"]: (each["kind"], each["columns"]) for each in asked(address, "list_tables").value}
+    listed = {
+        each["table"]: (each["kind"], each["columns"])
+        for each in asked(address, "list_tables").value
+    }
     assert listed == {
         "users": ("table", ["id", "name", "city"]),
         "orders": ("table", ["id", "user_id", "amount", "note"]),
@@ -95,7 +108,10 @@ def test_tables_are_listed_with_their_columns(address):
 
 def test_a_table_is_described_with_its_keys(address):
     table = asked(address, "describe_table", table="Orders").value
-    told = {column.name: (column.key, column.nullable, column.refers_to) for column in table.columns}
+    told = {
+        column.name: (column.key, column.nullable, column.refers_to)
+        for column in table.columns
+    }
     assert told == {
         "id": (True, False, ""),
         "user_id": (False, False, "users.id"),
@@ -174,7 +190,9 @@ def test_values_reach_postgres_as_what_they_are(server, sql, parameters, rows):
     ("SELECT interval '100 years 2 days', inet '10.0.0.1/8', ARRAY[1,2], 'x'::bytea",
      [["100 years 2 days", "10.0.0.1/8", "{1,2}", "\\x78"]]),
 ])  # fmt: skip
-def test_values_of_postgres_that_python_has_no_type_for_are_told_as_text(server, sql, rows):
+def test_values_of_postgres_that_python_has_no_type_for_are_told_as_text(
+    server, sql, rows
+):
     assert rows_of(server.dsn, sql) == rows
 
 
@@ -188,14 +206,23 @@ def test_who_is_connected_to_what_is_not_told(sql):
 
 
 def test_columns_named_as_what_is_not_told_can_be_read():
-    for sql in ('SELECT "user" FROM t', "SELECT t.user, current_date, now() FROM t", "SELECT count(*) AS user FROM t"):
+    for sql in (
+        'SELECT "user" FROM t',
+        "SELECT t.user, current_date, now() FROM t",
+        "SELECT count(*) AS user FROM t",
+    ):
         assert check_query(sql, [], "postgres").text == sql
-    assert check_query("SELECT user FROM t", [], "sqlite").text  # there it is a name as any other
+    # there it is a name as any other
+    assert check_query("SELECT user FROM t", [], "sqlite").text
 
 
 def test_numbers_that_json_has_not_are_words(shop, server):
-    assert rows_of(f"sqlite:///{shop}", "SELECT 9e999, -9e999, 1.5") == [["Infinity", "-Infinity", 1.5]]
-    found = rows_of(server.dsn, "SELECT 'NaN'::float8, 'Infinity'::float8, '-Infinity'::float4")
+    assert rows_of(f"sqlite:///{shop}", "SELECT 9e999, -9e999, 1.5") == [
+        ["Infinity", "-Infinity", 1.5]
+    ]
+    found = rows_of(
+        server.dsn, "SELECT 'NaN'::float8, 'Infinity'::float8, '-Infinity'::float4"
+    )
     assert found == [["NaN", "Infinity", "-Infinity"]]
 
 
@@ -208,7 +235,9 @@ def test_what_an_engine_says_of_a_query_has_no_control_characters(address, name)
 def test_a_pattern_that_would_hold_sqlite_for_seconds_is_refused(shop):
     """It cannot be interrupted within one GLOB; 200 characters over a megabyte are about a second."""
     pattern = "*" + "[a-z]" * 60
-    failure = asked(f"sqlite:///{shop}", sql=f"SELECT name GLOB '{pattern}' FROM users").failure
+    failure = asked(
+        f"sqlite:///{shop}", sql=f"SELECT name GLOB '{pattern}' FROM users"
+    ).failure
     assert (failure.code, "too complex" in failure.message) == ("QUERY_FAILED", True)
 
 
@@ -222,10 +251,16 @@ def test_a_view_that_is_a_trap_hides_nothing_else(shop):
     with sqlite3.connect(shop) as connection:
         connection.execute("CREATE VIEW trap AS SELECT load_extension('eve') AS a")
     connection.close()
-    listed = {each["table"]: each["columns"] for each in asked(f"sqlite:///{shop}", "list_tables").value}
+    listed = {
+        each["table"]: each["columns"]
+        for each in asked(f"sqlite:///{shop}", "list_tables").value
+    }
     assert (listed["trap"], listed["users"]) == ([], ["id", "name", "city"])
     assert not asked(f"sqlite:///{shop}", sql="SELECT * FROM trap").ok
-    assert "`users`" in asked(f"sqlite:///{shop}", sql="SELECT * FROM usrs").failure.suggestion
+    assert (
+        "`users`"
+        in asked(f"sqlite:///{shop}", sql="SELECT * FROM usrs").failure.suggestion
+    )
 
 
 @pytest.mark.parametrize("sql", [
@@ -238,14 +273,20 @@ def test_no_value_of_sqlite_grows_beyond_a_megabyte(shop, sql):
 
 def test_a_file_that_is_not_there_is_told_as_that_and_not_made(tmp_path):
     failure = asked(f"sqlite:///{tmp_path}/shpo.db", sql="SELECT 1").failure
-    assert (failure.code, failure.retryable, "has no file yet" in failure.message) == ("UNAVAILABLE", False, True)
+    assert (failure.code, failure.retryable, "has no file yet" in failure.message) == (
+        "UNAVAILABLE",
+        False,
+        True,
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_example_answers_from_its_first_call_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with hr.SyncRuntime(tools_from([str(EXAMPLE)])) as runtime:
-        assert runtime.call("query", {"database": "desk", "sql": "SELECT name FROM desk_users"}).value.rows == [["Ada"]]
+        assert runtime.call(
+            "query", {"database": "desk", "sql": "SELECT name FROM desk_users"}
+        ).value.rows == [["Ada"]]
         assert runtime.call("get_user", {"user_id": "U1"}).value["plan"] == "free"
 
 
@@ -253,7 +294,8 @@ def test_a_query_sees_a_file_that_another_process_writes(shop):
     writer = sqlite3.connect(shop)
     writer.execute("PRAGMA journal_mode = WAL")
     writer.execute("INSERT INTO users VALUES ('U4', 'Zoe', 'Lima')")
-    assert rows_of(f"sqlite:///{shop}", "SELECT count(*) FROM users") == [[3]]  # not yet
+    # not yet
+    assert rows_of(f"sqlite:///{shop}", "SELECT count(*) FROM users") == [[3]]
     writer.commit()
     assert rows_of(f"sqlite:///{shop}", "SELECT count(*) FROM users") == [[4]]
     writer.close()
@@ -261,7 +303,9 @@ def test_a_query_sees_a_file_that_another_process_writes(shop):
 
 def test_full_text_search_of_sqlite_is_answered(shop):
     with sqlite3.connect(shop) as connection:
-        connection.executescript("CREATE VIRTUAL TABLE notes USING fts5(body); INSERT INTO notes VALUES ('a red bike')")
+        connection.executescript(
+            "CREATE VIRTUAL TABLE notes USING fts5(body); INSERT INTO notes VALUES ('a red bike')"
+        )
     connection.close()
     sql = "SELECT highlight(notes, 0, '<', '>') FROM notes WHERE notes MATCH $1 ORDER BY bm25(notes)"
     assert rows_of(f"sqlite:///{shop}", sql, "bike") == [["a red <bike>"]]
@@ -295,7 +339,11 @@ def test_the_databases_are_called_by_their_names_only(shop):
     tools = Databases({"shop": f"sqlite:///{shop}", "other": f"sqlite:///{shop}"})
     for tool in tools:
         assert tool.parameters["properties"]["database"]["enum"] == ["shop", "other"]
-    failure = hr.SyncRuntime(tools).call("query", {"database": "sqlite:////etc/passwd", "sql": "SELECT 1"}).failure
+    failure = (
+        hr.SyncRuntime(tools)
+        .call("query", {"database": "sqlite:////etc/passwd", "sql": "SELECT 1"})
+        .failure
+    )
     assert failure.code == hr.Code.INVALID_ARGUMENTS
 
 
@@ -326,7 +374,11 @@ def test_a_select_without_limit_is_a_page_and_a_way_on(long_table):
     first = asked(long_table, sql="SELECT * FROM orders")
     most_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (len(first.value.rows), first.value.next, len(first.text) < 16 * 1024) == (100, 100, True)
+    assert (len(first.value.rows), first.value.next, len(first.text) < 16 * 1024) == (
+        100,
+        100,
+        True,
+    )
     assert most_bytes < 8 * 1024 * 1024  # all of the rows would be some 30 MB
     second = asked(long_table, sql="SELECT * FROM orders", offset=first.value.next)
     assert second.value.rows[0] == [101, "order number 101"]
@@ -335,20 +387,34 @@ def test_a_select_without_limit_is_a_page_and_a_way_on(long_table):
 def test_the_pages_of_a_table_are_the_table(long_table):
     seen, offset = [], 199_000
     while offset is not None:
-        page = asked(long_table, sql="SELECT id FROM orders ORDER BY id", limit=333, offset=offset).value
+        page = asked(
+            long_table,
+            sql="SELECT id FROM orders ORDER BY id",
+            limit=333,
+            offset=offset,
+        ).value
         seen += [row[0] for row in page.rows]
         offset = page.next
     assert seen == list(range(199_001, 200_001))
 
 
 def test_postgres_gives_pages_too(server):
-    page = asked(server.dsn, sql="SELECT g FROM generate_series(1, 1000000) g", limit=3, offset=10).value
+    page = asked(
+        server.dsn,
+        sql="SELECT g FROM generate_series(1, 1000000) g",
+        limit=3,
+        offset=10,
+    ).value
     assert (page.rows, page.next) == ([[11], [12], [13]], 13)
 
 
 def test_long_values_are_cut_and_bytes_are_counted(shop):
     (row,) = rows_of(f"sqlite:///{shop}", "SELECT printf('%.*c', 50000, 'x'), x'00ff'")
-    assert (len(row[0]) < 1_100, row[0].endswith("x [cut]"), row[1]) == (True, True, "[2 bytes]")
+    assert (len(row[0]) < 1_100, row[0].endswith("x [cut]"), row[1]) == (
+        True,
+        True,
+        "[2 bytes]",
+    )
 
 
 def test_a_gigabyte_is_cut_by_the_server_before_it_is_sent(server):
@@ -359,7 +425,11 @@ def test_a_gigabyte_is_cut_by_the_server_before_it_is_sent(server):
 def test_rows_of_many_columns_are_bounded_together(address):
     columns = ", ".join(f"replace('{'x' * 50}', 'x', 'long text ')" for _ in range(60))
     result = asked(address, sql=f"SELECT {columns} FROM orders a, orders b, orders c")
-    assert (result.ok, len(result.text) <= 16 * 1024, result.value.next is not None) == (True, True, True)
+    assert (
+        result.ok,
+        len(result.text) <= 16 * 1024,
+        result.value.next is not None,
+    ) == (True, True, True)
 
 
 # ---------------------------------------------------------------------- what goes wrong
@@ -379,12 +449,16 @@ def test_a_misspelt_name_is_answered_with_the_nearest(address, sql, near):
 
 def test_a_fault_is_told_in_the_words_of_the_engine(address):
     failure = asked(address, sql="SELECT count(id, name) FROM users").failure
-    assert failure.code in ("QUERY_FAILED", "QUERY_REFUSED") and "count" in failure.message.lower()
+    assert (
+        failure.code in ("QUERY_FAILED", "QUERY_REFUSED")
+        and "count" in failure.message.lower()
+    )
 
 
 @pytest.mark.parametrize("sql", [
     "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e, orders f, orders g, orders h, orders i, "
-    "orders j, orders k, orders l, orders m, orders n, orders o, orders p",                          # 3^16 rows
+    # 3^16 rows
+    "orders j, orders k, orders l, orders m, orders n, orders o, orders p",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
 ])  # fmt: skip
 def test_a_query_without_end_is_interrupted_by_the_engine(address, sql):
@@ -393,7 +467,9 @@ def test_a_query_without_end_is_interrupted_by_the_engine(address, sql):
 
 
 def test_a_query_for_which_nobody_waits_any_more_is_ended_by_the_engine(address):
-    endless = Query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    endless = Query(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    )
     database = next(iter(Databases({"shop": address})))._databases["shop"]
     with pytest.raises(hr.ToolError):
         database.query(endless, Share(time_s=600.0, given_up=lambda: True, limit=1))
@@ -409,8 +485,14 @@ def test_nothing_of_an_address_reaches_the_model(tmp_path):
     addresses["d"] = f"sqlite:///{tmp_path}/d.db"
     with hr.SyncRuntime(Databases(addresses)) as runtime:
         for name in addresses:
-            result = runtime.call("query", {"database": name, "sql": "SELECT 1 FROM sqlite"})
-            assert not result.ok and "canary" not in result.text and str(tmp_path) not in result.text, result.text
+            result = runtime.call(
+                "query", {"database": name, "sql": "SELECT 1 FROM sqlite"}
+            )
+            assert (
+                not result.ok
+                and "canary" not in result.text
+                and str(tmp_path) not in result.text
+            ), result.text
 
 
 @pytest.mark.parametrize(("addresses", "told"), [
@@ -558,7 +640,10 @@ BOMBS = ("generate_series", "RECURSIVE", "zeroblob", "replace(printf")
 
 
 def file_world(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+    }
 
 
 def server_world(server):
@@ -587,23 +672,39 @@ def test_a_harmful_statement_is_refused_and_sqlite_alone_would_stay_whole(shop, 
     assert failure is not None and failure.code in _codes(sql), failure
     assert file_world(shop.parent) == before
     told = told_without_guard(f"sqlite:///{shop}", sql)
-    assert (told, file_world(shop.parent)) == ("[[1]]" if "/*!" in sql else "refused", before)
+    assert (told, file_world(shop.parent)) == (
+        "[[1]]" if "/*!" in sql else "refused",
+        before,
+    )
 
 
 @pytest.mark.parametrize("role", ["postgres", "analyst", "clerk"])
-def test_harmful_statements_are_refused_and_postgres_alone_would_stay_whole(request, server, role):
+def test_harmful_statements_are_refused_and_postgres_alone_would_stay_whole(
+    request, server, role
+):
     before, address = server_world(server), address_of(role, request)
     for sql in HARMFUL["postgres"]:
-        sql, values = sql.replace("HERE", str(server.folder)), ["x"] if "$1" in sql else []
+        sql, values = (
+            sql.replace("HERE", str(server.folder)),
+            ["x"] if "$1" in sql else [],
+        )
         failure = asked(address, sql=sql, parameters=values, timeout_s=0.6).failure
         assert failure is not None and failure.code in _codes(sql), (sql, failure)
         told = told_without_guard(address, sql, values)
-        assert "root:" not in told and str(server.folder) not in told and len(told) < 32 * 1024, sql
+        assert (
+            "root:" not in told
+            and str(server.folder) not in told
+            and len(told) < 32 * 1024
+        ), sql
     assert server_world(server) == before
 
 
 def _codes(sql):
-    ended = {"QUERY_TOO_SLOW", "QUERY_FAILED"} if any(bomb in sql for bomb in BOMBS) else set()
+    ended = (
+        {"QUERY_TOO_SLOW", "QUERY_FAILED"}
+        if any(bomb in sql for bomb in BOMBS)
+        else set()
+    )
     return {"QUERY_REFUSED", *ended}
 
 
@@ -618,13 +719,29 @@ def told_without_guard(address, sql, values=()):
 
 def test_no_function_that_postgres_calls_volatile_passes_the_guard(server):
     """What sqlglot types by itself is not looked up in our list; here it is held against a server's own catalogue."""
-    harmless = {"random", "gen_random_uuid", "clock_timestamp", "timeofday", "statement_timestamp", "setseed"}
+    harmless = {
+        "random",
+        "gen_random_uuid",
+        "clock_timestamp",
+        "timeofday",
+        "statement_timestamp",
+        "setseed",
+    }
     with psycopg.connect(server.dsn) as connection:
-        volatile = {name for (name,) in connection.execute("SELECT proname FROM pg_proc WHERE provolatile = 'v'")}
+        volatile = {
+            name
+            for (name,) in connection.execute(
+                "SELECT proname FROM pg_proc WHERE provolatile = 'v'"
+            )
+        }
     assert len(volatile) > 200
     passed = set()
     for name in sorted(volatile - harmless):
-        for call in (f"SELECT {name}()", f"SELECT {name}('x', 'y')", f"SELECT * FROM {name}('x')"):
+        for call in (
+            f"SELECT {name}()",
+            f"SELECT {name}('x', 'y')",
+            f"SELECT * FROM {name}('x')",
+        ):
             try:
                 check_query(call, [], "postgres")
             except hr.ToolError:
@@ -649,7 +766,11 @@ def test_no_call_hides_in_a_text_that_the_guard_lets_pass(server):
         connection.execute("CREATE OR REPLACE FUNCTION canary() RETURNS text IMMUTABLE LANGUAGE plpgsql "
                            "AS $$ BEGIN RAISE EXCEPTION 'the canary was called'; END $$")  # fmt: skip
         for _ in range(20_000):
-            text = "SELECT 'x'," + "".join(made.choices(PIECES, k=made.randint(2, 9))) + made.choice(PIECES[:3])
+            text = (
+                "SELECT 'x',"
+                + "".join(made.choices(PIECES, k=made.randint(2, 9)))
+                + made.choice(PIECES[:3])
+            )
             values = ["x"] if "$1" in text else []
             try:
                 query = check_query(text, values, "postgres")
@@ -657,9 +778,13 @@ def test_no_call_hides_in_a_text_that_the_guard_lets_pass(server):
                 continue
             passed += 1
             try:  # an immutable function is called while the query is planned
-                psycopg.RawCursor(connection).execute(f"EXPLAIN {query.text}".encode(), values)
+                psycopg.RawCursor(connection).execute(
+                    f"EXPLAIN {query.text}".encode(), values
+                )
             except psycopg.Error as error:
-                called += [text] if "canary" in str(error) and "called" in str(error) else []
+                called += (
+                    [text] if "canary" in str(error) and "called" in str(error) else []
+                )
         connection.execute("DROP FUNCTION canary()")
     assert (passed > 20, called) == (True, [])
 
@@ -671,7 +796,12 @@ def test_no_call_hides_in_a_text_that_the_guard_lets_pass(server):
 def test_a_function_that_multiplies_two_texts_is_refused(address, call):
     """`trim` of a megabyte by a megabyte runs for 20 minutes, through the timeout of Postgres too."""
     parameters = ["x"] if "$1" in call else []
-    assert asked(address, sql=f"SELECT {call} FROM users", parameters=parameters).failure.code == "QUERY_REFUSED"
+    assert (
+        asked(
+            address, sql=f"SELECT {call} FROM users", parameters=parameters
+        ).failure.code
+        == "QUERY_REFUSED"
+    )
 
 
 def test_characters_that_are_written_out_are_taken_off(address):
@@ -695,7 +825,11 @@ def test_characters_that_are_written_out_are_taken_off(address):
 ])  # fmt: skip
 def test_text_made_to_break_a_parser_or_a_planner_comes_to_an_end(address, sql):
     failure = asked(address, sql=sql, timeout_s=2.0).failure
-    assert failure is None or failure.code in ("QUERY_REFUSED", "QUERY_FAILED", "QUERY_TOO_SLOW")
+    assert failure is None or failure.code in (
+        "QUERY_REFUSED",
+        "QUERY_FAILED",
+        "QUERY_TOO_SLOW",
+    )
 
 
 def test_a_byte_order_mark_before_a_query_is_no_part_of_it():

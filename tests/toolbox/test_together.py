@@ -39,11 +39,14 @@ def tools(tmp_path_factory):
 def test_all_of_them_are_lint_clean_but_for_their_number(tools):
     """Also the rules on tools that are too alike, which no tool breaks alone."""
     assert {finding.rule for finding in hr.lint(tools).findings} == {"too-many-tools"}
-    assert {line.item for line in check(tools).missing} == {"description"}  # which repeats what lint says
+    # which repeats what lint says
+    assert {line.item for line in check(tools).missing} == {"description"}
 
 
 def test_the_page_lists_each_with_its_effect(tools):
-    rows = re.findall(r"^\|.*\| `(\w+)` \| (read|write) \|", PAGE.read_text(encoding="utf-8"), re.M)
+    rows = re.findall(
+        r"^\|.*\| `(\w+)` \| (read|write) \|", PAGE.read_text(encoding="utf-8"), re.M
+    )
     assert dict(rows) == {tool.name: tool.effect for tool in tools}
 
 
@@ -56,5 +59,22 @@ def test_a_parameter_of_one_name_has_one_type(tools):
 
 
 def test_how_many_at_most_is_always_called_limit(tools):
-    names = {name for each in tools.definitions() for name in each["function"]["parameters"]["properties"]}
-    assert names.isdisjoint({"count", "k", "max_hits", "max_results", "most", "n", "page_size", "size", "top", "top_k"})
+    names = {
+        name
+        for each in tools.definitions()
+        for name in each["function"]["parameters"]["properties"]
+    }
+    assert names.isdisjoint(
+        {
+            "count",
+            "k",
+            "max_hits",
+            "max_results",
+            "most",
+            "n",
+            "page_size",
+            "size",
+            "top",
+            "top_k",
+        }
+    )

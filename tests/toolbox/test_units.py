@@ -44,12 +44,21 @@ from handrail.toolbox.units import _UNITS, convert, convert_units, unit
     (491.67, "degR", "C", "0"),
 ])  # fmt: skip
 def test_a_conversion_is_exact(value, from_unit, to_unit, result):
-    assert convert_units(value, from_unit, to_unit) == {"result": result, "exact": True, "unit": to_unit}
+    assert convert_units(value, from_unit, to_unit) == {
+        "result": result,
+        "exact": True,
+        "unit": to_unit,
+    }
 
 
 def test_a_conversion_without_an_end_is_rounded_and_says_so():
     told = convert_units(100, "km/h", "m/s")
-    assert told == {"result": "27.7777777777778", "exact": False, "fraction": "250/9", "unit": "m/s"}
+    assert told == {
+        "result": "27.7777777777778",
+        "exact": False,
+        "fraction": "250/9",
+        "unit": "m/s",
+    }
 
 
 @pytest.mark.parametrize(("value", "from_unit", "to_unit", "advice"), [
@@ -60,7 +69,8 @@ def test_a_conversion_without_an_end_is_rounded_and_says_so():
     (1, "gb", "B", "GiB"),
     (1, "kilometr", "m", "`metre`"),
     (1, "kw", "W", "`kW`"),
-    (1, "mS", "s", "`ms`"),                      # siemens is not in the table, and case has a meaning
+    # siemens is not in the table, and case has a meaning
+    (1, "mS", "s", "`ms`"),
     (1, "furlong", "m", "usual symbol"),
     (1, "USD", "EUR", "usual symbol"),
     (1, "km", "kg", "same kind"),
@@ -71,9 +81,12 @@ def test_a_conversion_without_an_end_is_rounded_and_says_so():
     (1, "m//s", "m", "`"),
     (1, "m^9", "m", "`m`"),
     (1, "km" * 99, "m", "usual symbol"),
-    (1.7e308, "*".join(["EJ6"] * 12), "*".join(["aeV6"] * 12), "smaller numbers"),  # 10 ** 4200 and more
+    # 10 ** 4200 and more
+    (1.7e308, "*".join(["EJ6"] * 12), "*".join(["aeV6"] * 12), "smaller numbers"),
 ])  # fmt: skip
-def test_a_unit_with_two_meanings_or_none_is_not_guessed(value, from_unit, to_unit, advice):
+def test_a_unit_with_two_meanings_or_none_is_not_guessed(
+    value, from_unit, to_unit, advice
+):
     with pytest.raises(hr.ToolError) as raised:
         convert_units(value, from_unit, to_unit)
     assert advice in raised.value.failure.suggestion
@@ -102,10 +115,15 @@ def test_every_name_of_the_table_is_read_as_its_own_unit():
 
 
 def test_a_number_from_json_is_taken_as_it_is_written(drive):
-    result = drive([convert_units]).call("convert_units", {"value": 0.1, "from_unit": "m", "to_unit": "cm"})
+    result = drive([convert_units]).call(
+        "convert_units", {"value": 0.1, "from_unit": "m", "to_unit": "cm"}
+    )
     assert result.value == {"result": "10", "exact": True, "unit": "cm"}
     assert Fraction(0.1) * 100 != 10
 
 
 def test_it_declares_what_it_does():
-    assert (hr.lint([convert_units]).findings, check([convert_units]).missing) == ([], [])
+    assert (hr.lint([convert_units]).findings, check([convert_units]).missing) == (
+        [],
+        [],
+    )

@@ -42,13 +42,45 @@ def test_html_becomes_text(source, text):
     assert text_of_html(source)[1] == text
 
 
-@given(st.lists(st.sampled_from(["<", ">", "<!--", "-->", "</", "<script>", "</script", "<p>", "'", "a", "&amp"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "<",
+                ">",
+                "<!--",
+                "-->",
+                "</",
+                "<script>",
+                "</script",
+                "<p>",
+                "'",
+                "a",
+                "&amp",
+            ]
+        )
+    )
+)
 def test_broken_html_is_read_to_its_end(pieces):
     title, text = text_of_html("".join(pieces))
     assert isinstance(title + text, str)
 
 
-@pytest.mark.parametrize("piece", ["<", "<!--", "<!", "<a ", "<script", "<script>", "<svg><", "</script", "&#", "<p>"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<",
+        "<!--",
+        "<!",
+        "<a ",
+        "<script",
+        "<script>",
+        "<svg><",
+        "</script",
+        "&#",
+        "<p>",
+    ],
+)
 def test_hostile_html_is_read_in_one_pass(piece):
     """Half a megabyte; a reader that goes back at each piece would need an hour."""
     text_of_html(piece * (512 * 1024 // len(piece)))
@@ -62,14 +94,19 @@ def test_a_character_reference_of_five_thousand_digits_does_not_end_the_page():
     ("text/html; charset=gb2312", "<p>中文</p>".encode("gb2312"), "中文"),
     ("text/html", '<meta charset="big5"><p>中文</p>'.encode("big5"), "中文"),
     ("text/html", "<p>中文</p>".encode("gb18030"), "中文"),
-    ("text/html; charset=utf-7", b"<p>+AGE-</p>", "+AGE-"),          # codecs that no page of the web has
+    # codecs that no page of the web has
+    ("text/html; charset=utf-7", b"<p>+AGE-</p>", "+AGE-"),
     ("text/html; charset=punycode", b"<p>plain-</p>", "plain-"),
     ("text/html; charset=utf-8", b"<p>caf\xe9</p>", "caf"),
     ("application/json", b'{"a": 1}', '{"a": 1}'),
     ("text/plain", b"<b>as it is", "<b>as it is"),
 ])  # fmt: skip
 def test_a_page_is_read_in_its_own_encoding(drive, kind, body, text):
-    assert read(drive, Answer(headers={"content-type": kind}, body=body)).value["text"].startswith(text)
+    assert (
+        read(drive, Answer(headers={"content-type": kind}, body=body))
+        .value["text"]
+        .startswith(text)
+    )
 
 
 @pytest.mark.parametrize(("answer", "code"), [
@@ -87,13 +124,18 @@ def test_what_is_no_page_is_a_sentence(drive, answer, code):
 
 def test_a_redirect_within_what_is_allowed_is_followed_and_told(drive):
     def answer(asked):
-        return Answer(301, headers={"location": "/new"}, body=b"") if asked.path == "/old" else Answer(body=b"here")
+        return (
+            Answer(301, headers={"location": "/new"}, body=b"")
+            if asked.path == "/old"
+            else Answer(body=b"here")
+        )
 
     assert read(drive, answer, "/old").value["url"].endswith("/new")
 
 
 def test_an_answer_that_drips_on_is_left_at_the_deadline():
-    seconds = iter([5.0, 5.0, 0.0])  # when it is sent, after the first piece, after the second
+    # when it is sent, after the first piece, after the second
+    seconds = iter([5.0, 5.0, 0.0])
     with Loopback(lambda asked: Answer(body=bytes(1024 * 1024))) as server:
         tool = ReadPage(Egress(private=["127.0.0.1"], ports=[server.port]))
         tool.open()
@@ -125,8 +167,12 @@ def pouring(*heads):
 
 
 def test_the_body_of_a_redirect_is_not_read(drive):
-    there = b"HTTP/1.1 302 Found\r\nlocation: /new\r\ntransfer-encoding: chunked\r\n\r\n"
-    here = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 4\r\n\r\nhere"
+    there = (
+        b"HTTP/1.1 302 Found\r\nlocation: /new\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    here = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 4\r\n\r\nhere"
+    )
     with pouring(there, here) as (port, taken):
         tool = ReadPage(Egress(private=["127.0.0.1"], ports=[port]))
         page = drive([tool]).call("read_page", {"url": f"http://127.0.0.1:{port}/"})
@@ -135,7 +181,8 @@ def test_the_body_of_a_redirect_is_not_read(drive):
 
 
 def test_a_body_that_comes_byte_by_byte_is_looked_at_byte_by_byte():
-    seconds = iter([5.0, 5.0, 0.0])  # when it is sent, after the first byte, after the second
+    # when it is sent, after the first byte, after the second
+    seconds = iter([5.0, 5.0, 0.0])
     enough = Event()
 
     def drip():
@@ -161,9 +208,15 @@ def test_what_follows_a_packed_body_is_not_read(drive):
     assert (page.value["text"], len(taken) < 64) == ("all of it", True)
 
 
-@pytest.mark.parametrize("url", ["example.org", "file:///etc/passwd", "http://", "https:///x", "", "javascript:1"])
+@pytest.mark.parametrize(
+    "url",
+    ["example.org", "file:///etc/passwd", "http://", "https:///x", "", "javascript:1"],
+)
 def test_what_is_no_address_is_a_sentence(drive, url):
-    assert drive([ReadPage()]).call("read_page", {"url": url}).failure.code == "BAD_ADDRESS"
+    assert (
+        drive([ReadPage()]).call("read_page", {"url": url}).failure.code
+        == "BAD_ADDRESS"
+    )
 
 
 def test_it_declares_what_it_does():

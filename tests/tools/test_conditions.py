@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from handrail.errors import ToolDefinitionError
 from handrail.tools.conditions import MOST_CHARACTERS, condition, names_in
 
-ARGUMENTS = {"amount": 120, "currency": "EUR", "tags": ["a", "b"], "user": {"vip": True, "age": 40}, "note": None}
+ARGUMENTS = {
+    "amount": 120,
+    "currency": "EUR",
+    "tags": ["a", "b"],
+    "user": {"vip": True, "age": 40},
+    "note": None,
+}
 
 
 @pytest.mark.parametrize(("text", "holds"), [
@@ -77,9 +83,11 @@ def test_what_is_refused_is_named():
     ("note.vip", TypeError),
     ("currency > 1", TypeError),
     ("amount / (amount - 120) > 1", ArithmeticError),
-    ("tags * 1000000000 == 1", TypeError),        # repeating a list would fill the memory
+    # repeating a list would fill the memory
+    ("tags * 1000000000 == 1", TypeError),
     ("currency * 1000000000 == 1", TypeError),
-    ("currency + currency == 1", TypeError),      # and so would adding a long text to itself a hundred times
+    # and so would adding a long text to itself a hundred times
+    ("currency + currency == 1", TypeError),
     ("tags + tags == 1", TypeError),
 ])  # fmt: skip
 def test_a_question_without_an_answer_raises_what_a_caller_can_name(text, error):
@@ -87,14 +95,20 @@ def test_a_question_without_an_answer_raises_what_a_caller_can_name(text, error)
         condition(text)(ARGUMENTS)
 
 
-@pytest.mark.parametrize("text", ["amount.__class__", "user.__len__", "tags.append", "currency.format"])
+@pytest.mark.parametrize(
+    "text", ["amount.__class__", "user.__len__", "tags.append", "currency.format"]
+)
 def test_a_dot_never_reaches_a_python_attribute(text):
     with pytest.raises((LookupError, TypeError)):
         condition(text)(ARGUMENTS)
 
 
 def test_a_condition_names_the_arguments_that_it_looks_at():
-    assert names_in("amount > 100 and len(user.tags) > limit") == {"amount", "user", "limit"}
+    assert names_in("amount > 100 and len(user.tags) > limit") == {
+        "amount",
+        "user",
+        "limit",
+    }
 
 
 @given(st.text("ab.()[]'\"<>=+-*/ notandrlei1\n", max_size=40) | st.text(max_size=30))

@@ -19,11 +19,13 @@ from handrail.tools.keys import canonical, default_key, fingerprint, names_in, t
     ("{{literal}}:{a}", {"a": "x"}, "{literal}:x"),
     ("{a}", {"a": True}, "true"),                             # as JSON, not as Python
     ("{a}", {"a": None}, "null"),
-    ("{a}", {"a": 3.0}, "3"),                                 # JSON Schema takes 3.0 for the integer 3
+    # JSON Schema takes 3.0 for the integer 3
+    ("{a}", {"a": 3.0}, "3"),
     ("{a}", {"a": ["x", 1]}, '["x",1]'),
     ("{a}", {"a": "北京"}, "北京"),
     ("a:{x}", {"x": "1:2/3%"}, "a:1%3A2%2F3%25"),
-    ("{a}-{b}", {"a": "1-2", "b": "3"}, "1%2D2-3"),           # whatever stands between the fields is a separator
+    # whatever stands between the fields is a separator
+    ("{a}-{b}", {"a": "1-2", "b": "3"}, "1%2D2-3"),
 ])  # fmt: skip
 def test_a_template_is_filled_from_arguments(text, arguments, key):
     assert template(text)(arguments) == key
@@ -35,12 +37,16 @@ TEXTS = st.text(max_size=5) | st.text("01235AC %:\u2010-_", max_size=5)
 @given(
     first=st.tuples(TEXTS, TEXTS),
     second=st.tuples(TEXTS, TEXTS),
-    separator=st.sampled_from([":", "/", "-", "_", ".", " ", "%:", "::", "-x-", " \u2010"]),
+    separator=st.sampled_from(
+        [":", "/", "-", "_", ".", " ", "%:", "::", "-x-", " \u2010"]
+    ),
 )
 def test_two_acts_never_share_a_key(first, second, separator):
     assume(first != second)
     fill = template("{a}" + separator + "{b}")
-    assert fill({"a": first[0], "b": first[1]}) != fill({"a": second[0], "b": second[1]})
+    assert fill({"a": first[0], "b": first[1]}) != fill(
+        {"a": second[0], "b": second[1]}
+    )
 
 
 @pytest.mark.parametrize("text", [
@@ -60,7 +66,9 @@ def test_what_is_no_template_is_refused_when_it_is_declared(text):
         template(text)
 
 
-@pytest.mark.parametrize("text", ["{a}{b}", "order{a}item{b}", "{a}1{b}", "{a}%{b}", "{a}:{b}{c}"])
+@pytest.mark.parametrize(
+    "text", ["{a}{b}", "order{a}item{b}", "{a}1{b}", "{a}%{b}", "{a}:{b}{c}"]
+)
 def test_two_fields_without_a_separator_are_refused_when_they_are_declared(text):
     with pytest.raises(ToolDefinitionError, match="needs a separator"):
         template(text)
@@ -75,10 +83,16 @@ def test_text_that_looks_like_another_kind_of_value_has_a_key_of_its_own(one, ot
 
 
 def test_a_number_and_its_text_are_one_key():
-    assert template("order:{id}")({"id": 881}) == template("order:{id}")({"id": "881"}) == "order:881"
+    assert (
+        template("order:{id}")({"id": 881})
+        == template("order:{id}")({"id": "881"})
+        == "order:881"
+    )
 
 
-@pytest.mark.parametrize("arguments", [{}, {"user": {}}, {"user": None}, {"user": "Ada"}, {"user": [1]}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"user": {}}, {"user": None}, {"user": "Ada"}, {"user": [1]}]
+)
 def test_a_field_that_is_not_there_is_an_error_and_no_key(arguments):
     with pytest.raises((LookupError, TypeError)):
         template("{user.id}")(arguments)
@@ -94,8 +108,14 @@ def test_a_template_names_the_arguments_that_it_looks_at():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 
@@ -148,7 +168,10 @@ def test_a_fingerprint_tells_tool_version_and_arguments_apart():
 
 def test_a_fingerprint_is_the_same_in_every_process():
     # sha256 of "refund\0\0{}", computed with another program (`printf 'refund\0\0{}' | sha256sum`).
-    assert fingerprint("refund", "", {}).hex() == "1646335d0ef77dfb83a15d2de7b367cf2b2fe9502c334d5d8e1222c978e4d8bd"
+    assert (
+        fingerprint("refund", "", {}).hex()
+        == "1646335d0ef77dfb83a15d2de7b367cf2b2fe9502c334d5d8e1222c978e4d8bd"
+    )
 
 
 def test_a_fingerprint_is_made_of_any_text():

@@ -50,7 +50,12 @@ def numbers_tool(world: World, *, is_async: bool = False, **declared: Any):
         finally:
             world.closed += 1
 
-    return hr.FunctionTool(numbers_async if is_async else numbers, name="numbers", effect="read", **declared)
+    return hr.FunctionTool(
+        numbers_async if is_async else numbers,
+        name="numbers",
+        effect="read",
+        **declared,
+    )
 
 
 BOTH = pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
@@ -73,14 +78,20 @@ def read_all(driver, name, **arguments):
 
 @BOTH
 def test_the_pages_of_a_generator_are_its_rows(drive, is_async):
-    rows, pages = read_all(drive([numbers_tool(World(), is_async=is_async)], result_bytes=1024), "numbers", most=500)
+    rows, pages = read_all(
+        drive([numbers_tool(World(), is_async=is_async)], result_bytes=1024),
+        "numbers",
+        most=500,
+    )
     assert (rows, pages > 3) == ([{"n": n} for n in range(500)], True)
 
 
 @BOTH
 def test_no_more_is_taken_from_a_generator_than_one_page_and_a_row(drive, is_async):
     world = World()
-    result = drive([numbers_tool(world, is_async=is_async)]).call("numbers", {"most": 10**12})
+    result = drive([numbers_tool(world, is_async=is_async)]).call(
+        "numbers", {"most": 10**12}
+    )
     assert (world.taken, world.closed) == (len(result.value.rows) + 1, 1)
     assert world.taken < 2_000
 
@@ -92,7 +103,9 @@ def test_a_generator_is_closed_when_it_fails_in_the_middle(drive, is_async):
     def broken() -> Iterator[int]:
         try:
             yield 1
-            raise hr.ToolError("GONE", "The connection is gone.", suggestion="Try later.")
+            raise hr.ToolError(
+                "GONE", "The connection is gone.", suggestion="Try later."
+            )
         finally:
             world.closed += 1
 
@@ -100,7 +113,9 @@ def test_a_generator_is_closed_when_it_fails_in_the_middle(drive, is_async):
         for row in broken():
             yield row
 
-    tool = hr.FunctionTool(broken_async if is_async else broken, name="broken", effect="read")
+    tool = hr.FunctionTool(
+        broken_async if is_async else broken, name="broken", effect="read"
+    )
     result = drive([tool]).call("broken", {})
     assert (result.failure.code, world.closed) == ("GONE", 1)
 
@@ -125,19 +140,25 @@ def test_the_model_is_told_of_the_offset_and_cannot_misuse_it(drive):
 
 @BOTH
 @pytest.mark.parametrize("is_asked_before", [False, True])
-def test_a_generator_stays_one_whatever_else_it_is_told(drive, is_async, is_asked_before):
+def test_a_generator_stays_one_whatever_else_it_is_told(
+    drive, is_async, is_asked_before
+):
     tool = numbers_tool(World(), is_async=is_async, result_bytes=1024)
     assert not is_asked_before or tool.parameters
     for declared in ({"effect": "write"}, {"isolation": "process"}):
         with pytest.raises(ToolDefinitionError, match="is a generator"):
             tool.replace(**declared)
-    rows, pages = read_all(drive([tool.replace(result_bytes=8192)]), "numbers", most=500)
+    rows, pages = read_all(
+        drive([tool.replace(result_bytes=8192)]), "numbers", most=500
+    )
     more_rows, more_pages = read_all(drive([tool]), "numbers", most=500)
     assert rows == more_rows == [{"n": n} for n in range(500)]
     assert pages < more_pages / 4
 
 
-def test_a_generator_of_a_class_reads_what_it_has_opened_itself_under_another_name_too(drive):
+def test_a_generator_of_a_class_reads_what_it_has_opened_itself_under_another_name_too(
+    drive,
+):
     class Orders(hr.BaseTool):
         """List orders."""
 
@@ -158,8 +179,15 @@ def test_a_generator_with_arguments_filled_in_is_a_tool_like_any_other(drive):
         """List numbers."""
         yield from range(0, most, step)
 
-    tool = hr.FunctionTool(partial(numbers, step=5), name="numbers", description="List numbers.", effect="read")
-    assert drive([tool.replace(timeout_s=9)]).call("numbers", {"most": 12}).value.rows == [0, 5, 10]
+    tool = hr.FunctionTool(
+        partial(numbers, step=5),
+        name="numbers",
+        description="List numbers.",
+        effect="read",
+    )
+    assert drive([tool.replace(timeout_s=9)]).call(
+        "numbers", {"most": 12}
+    ).value.rows == [0, 5, 10]
 
 
 def test_a_generator_that_takes_an_offset_starts_there_itself(drive):
@@ -188,7 +216,11 @@ def test_a_row_that_is_larger_than_a_page_is_shown_cut_and_the_rest_can_be_read(
 
     driver = drive([logs])
     first = driver.call("logs", {})
-    assert (first.value.next, len(first.text) <= 16 * 1024, bool(first.note)) == (1, True, True)
+    assert (first.value.next, len(first.text) <= 16 * 1024, bool(first.note)) == (
+        1,
+        True,
+        True,
+    )
     assert driver.call("logs", {"offset": 1}).value.rows == [{"log": "short"}]
 
 
@@ -205,7 +237,9 @@ def test_a_generator_that_is_skipped_for_ever_ends_with_its_call():
             ended.set()
 
     with hr.SyncRuntime([endless]) as runtime:
-        assert runtime.call("endless", {"offset": 10**15}).failure.code == hr.Code.TIMEOUT
+        assert (
+            runtime.call("endless", {"offset": 10**15}).failure.code == hr.Code.TIMEOUT
+        )
         assert ended.wait(30)  # the thread is free again
 
 
@@ -213,7 +247,9 @@ def test_a_generator_called_by_hand_is_the_generator_that_it_is():
     assert list(numbers_tool(World())(3, None)) == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize("declared", [{}, {"effect": "write"}, {"effect": "read", "isolation": "process"}])
+@pytest.mark.parametrize(
+    "declared", [{}, {"effect": "write"}, {"effect": "read", "isolation": "process"}]
+)
 def test_a_generator_is_a_tool_only_as_a_read_in_this_process(declared):
     def rows() -> Iterator[int]:
         """List."""
@@ -251,7 +287,10 @@ def test_rows_without_a_json_form_count_as_long_as_they_are_told(drive):
 
 def test_a_page_keeps_the_promise_of_a_generators_hint(drive):
     tool = numbers_tool(World())
-    assert difference_from_schema(tool, drive([tool]).call("numbers", {"most": 3}).value) == ""
+    assert (
+        difference_from_schema(tool, drive([tool]).call("numbers", {"most": 3}).value)
+        == ""
+    )
 
 
 def test_a_cancelled_async_generator_is_closed():
@@ -301,7 +340,12 @@ def test_a_page_with_a_place_is_made_smaller_and_goes_on_at_the_first_row_not_sh
     page = hr.Page([{"n": n} for n in range(500)], next=1500, offset=1000)
     shaped = shape(page, 1024)
     told = hr.jsontext.parse(shaped.text).value
-    assert (told["next"], told["has_more"], shaped.cut, shaped.whole) == (1000 + len(told["rows"]), True, "", "")
+    assert (told["next"], told["has_more"], shaped.cut, shaped.whole) == (
+        1000 + len(told["rows"]),
+        True,
+        "",
+        "",
+    )
 
 
 def test_a_page_with_a_mark_of_its_own_keeps_the_mark_and_what_was_left_out(drive):
@@ -313,13 +357,21 @@ def test_a_page_with_a_mark_of_its_own_keeps_the_mark_and_what_was_left_out(driv
     driver = drive([search], result_bytes=1024)
     result = driver.call("search", {})
     told = hr.jsontext.parse(result.text).value
-    assert (told["next"], told["rows"][0], result.handle in told["note"]) == ("mark-7", "row 0", True)
+    assert (told["next"], told["rows"][0], result.handle in told["note"]) == (
+        "mark-7",
+        "row 0",
+        True,
+    )
     assert f"rows {len(told['rows'])} to 4999" in told["note"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=st.lists(st.text(max_size=300) | st.integers() | st.dictionaries(st.text(max_size=5), st.text(max_size=90))),
+    rows=st.lists(
+        st.text(max_size=300)
+        | st.integers()
+        | st.dictionaries(st.text(max_size=5), st.text(max_size=90))
+    ),
     most=st.integers(LEAST_RESULT_BYTES, 4096),
     offset=st.integers(0, 9),
 )

@@ -17,13 +17,16 @@ from handrail.tools.rate_limits import REST_S, Breaker, Bucket, Limits, Rate, pa
 
 
 @pytest.mark.parametrize(
-    ("text", "starts", "seconds"), [("5/s", 5, 1.0), ("30/min", 30, 60.0), ("1000/h", 1000, 3600.0)]
+    ("text", "starts", "seconds"),
+    [("5/s", 5, 1.0), ("30/min", 30, 60.0), ("1000/h", 1000, 3600.0)],
 )
 def test_a_rate_is_a_number_and_a_unit(text, starts, seconds):
     assert parse_rate(text) == Rate(starts, seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5/m", "0/s", "-1/s", "1.5/s", "5 / s", "s/5"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "5/m", "0/s", "-1/s", "1.5/s", "5 / s", "s/5"]
+)
 def test_what_is_no_rate_is_a_mistake_in_the_declaration(text):
     with pytest.raises(ValueError, match="is no rate"):
         parse_rate(text)
@@ -31,7 +34,9 @@ def test_what_is_no_rate_is_a_mistake_in_the_declaration(text):
 
 def test_a_full_bucket_lets_its_number_go_at_once_and_then_one_after_another():
     bucket = Bucket(Rate(3, 60.0))
-    assert [bucket.take(100.0, 1e9) for _ in range(5)] == pytest.approx([0, 0, 0, 20.0, 40.0])
+    assert [bucket.take(100.0, 1e9) for _ in range(5)] == pytest.approx(
+        [0, 0, 0, 20.0, 40.0]
+    )
 
 
 def test_who_would_wait_too_long_takes_nothing():
@@ -42,7 +47,9 @@ def test_who_would_wait_too_long_takes_nothing():
 
 
 @given(st.integers(1, 20), st.floats(0.1, 100), st.lists(st.floats(0, 50), max_size=60))
-def test_no_stretch_of_time_sees_twice_as_many_starts_as_the_rate_has(starts, seconds, pauses):
+def test_no_stretch_of_time_sees_twice_as_many_starts_as_the_rate_has(
+    starts, seconds, pauses
+):
     bucket, now, begun = Bucket(Rate(starts, seconds)), 0.0, []
     for pause in pauses:
         now += pause
@@ -59,7 +66,8 @@ def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_try_after_its_rest
     assert breaker.rest_s(10.0) == 0.0
     breaker.failed(3, 10.0)
     assert breaker.rest_s(11.0) == pytest.approx(REST_S - 1)
-    assert [breaker.rest_s(10.0 + REST_S) for _ in range(2)] == [0.0, 1.0]  # one tries, the others wait for its end
+    # one tries, the others wait for its end
+    assert [breaker.rest_s(10.0 + REST_S) for _ in range(2)] == [0.0, 1.0]
     breaker.failed(3, 10.0 + REST_S)
     assert breaker.rest_s(11.0 + REST_S) == pytest.approx(REST_S - 1)
 
@@ -71,10 +79,13 @@ def test_what_is_told_says_how_long_and_that_the_same_call_may_succeed_later():
     assert isinstance(told, Failure)
     assert (told.code, told.retryable) == ("RATE_LIMITED", True)
     assert "60 s" in told.suggestion
-    assert limits.wait_s("search", "u7", Rate(1, 60.0), 0.0, 5.0) == 0.0  # counted apart
+    # counted apart
+    assert limits.wait_s("search", "u7", Rate(1, 60.0), 0.0, 5.0) == 0.0
 
 
-@pytest.mark.parametrize("declared", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}])
+@pytest.mark.parametrize(
+    "declared", [{"rate": "often"}, {"max_concurrency": 0}, {"breaker": -1}]
+)
 def test_a_limit_that_means_nothing_is_refused_when_the_tool_is_declared(declared):
     with pytest.raises(ToolDefinitionError, match="x"):
         hr.tool(effect="read", **declared)(x)
@@ -90,7 +101,11 @@ def x(n: int) -> int:
 
 def message(name, *arguments):
     calls = [
-        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(each)}}
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(each)},
+        }
         for n, each in enumerate(arguments)
     ]
     return {"role": "assistant", "tool_calls": calls}
@@ -123,14 +138,19 @@ def test_calls_beyond_the_rate_wait_within_their_time_and_are_told_beyond_it():
 
     with hr.SyncRuntime([look]) as runtime:
         asked = time.monotonic()
-        told = [json.loads(each["content"]) for each in runtime.handle(message("look", *({"n": n} for n in range(8))))]
+        told = [
+            json.loads(each["content"])
+            for each in runtime.handle(message("look", *({"n": n} for n in range(8))))
+        ]
     assert told[:6] == [0, 1, 2, 3, 4, 5]
     assert [each["error_code"] for each in told[6:]] == ["RATE_LIMITED"] * 2
     assert max(begun) - asked >= 0.2  # the sixth had to wait for a fifth of a second
 
 
 def test_a_rate_is_counted_apart_for_what_it_names():
-    @hr.tool(effect="write", rate="1/h", rate_key="{user}", repeatable=True, timeout_s=0.1)
+    @hr.tool(
+        effect="write", rate="1/h", rate_key="{user}", repeatable=True, timeout_s=0.1
+    )
     def remind(user: str) -> str:
         """Remind somebody."""
         return user
@@ -169,13 +189,17 @@ def test_what_a_tool_refuses_by_its_own_word_does_not_open_its_breaker():
         raise hr.ToolError("NO_SUCH_ORDER", f"There is no order {order}.")
 
     with hr.SyncRuntime([ask]) as runtime:
-        assert [runtime.call("ask", {"order": n}).failure.code for n in range(4)] == ["NO_SUCH_ORDER"] * 4
+        assert [runtime.call("ask", {"order": n}).failure.code for n in range(4)] == [
+            "NO_SUCH_ORDER"
+        ] * 4
 
 
 def test_a_write_that_is_held_back_keeps_its_key_free():
     clock, up = ManualClock(100.0), []
 
-    @hr.tool(effect="write", key="pay:{order}", breaker=1, one_request=True, blocking=False)
+    @hr.tool(
+        effect="write", key="pay:{order}", breaker=1, one_request=True, blocking=False
+    )
     def pay(order: str) -> str:
         """Pay for an order."""
         if not up:
@@ -189,4 +213,7 @@ def test_a_write_that_is_held_back_keeps_its_key_free():
         assert "left alone" in held.failure.message
         clock.advance(REST_S + 1)
         up.append(1)
-        assert [runtime.call("pay", {"order": order}).text for order in ("1", "2")] == ["paid", "paid"]
+        assert [runtime.call("pay", {"order": order}).text for order in ("1", "2")] == [
+            "paid",
+            "paid",
+        ]

@@ -38,7 +38,9 @@ def get_weather(city: str, days: int = 1) -> dict:
 
 def test_what_type_checkers_take_for_the_settings_are_the_attributes_of_a_tool():
     attributes = get_type_hints(BaseTool)
-    assert get_type_hints(ToolSettings) == {name: attributes[name] for name in BaseTool._DECLARABLE}
+    assert get_type_hints(ToolSettings) == {
+        name: attributes[name] for name in BaseTool._DECLARABLE
+    }
 
 
 def test_a_function_is_made_a_tool_with_settings_without_being_decorated():
@@ -83,7 +85,10 @@ def test_a_tool_is_described_by_what_its_author_wrote_or_by_nothing(made, descri
 
 def test_a_function_is_described_by_its_hints_and_its_docstring():
     made = tool(get_weather)
-    assert (made.name, made.description) == ("get_weather", "Get the weather of a city.")
+    assert (made.name, made.description) == (
+        "get_weather",
+        "Get the weather of a city.",
+    )
     assert made.parameters == {
         "type": "object",
         "properties": {
@@ -106,25 +111,40 @@ def test_a_tool_can_still_be_called_as_the_function_it_is(made):
 
 def test_name_and_description_can_be_overridden():
     made = tool(name="weather.get", description="Weather.")(get_weather)
-    assert (made.name, made.description, made.summary) == ("weather.get", "Weather.", "Weather.")
+    assert (made.name, made.description, made.summary) == (
+        "weather.get",
+        "Weather.",
+        "Weather.",
+    )
 
 
 def test_a_schema_can_stand_in_place_of_the_hints():
-    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-    made = FunctionTool(lambda **said: said, name="search", description="Search.", parameters=schema)
+    schema = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}},
+        "required": ["q"],
+    }
+    made = FunctionTool(
+        lambda **said: said, name="search", description="Search.", parameters=schema
+    )
     assert made.parameters["properties"] == {"q": {"type": "string"}}
     assert made.bind({"q": "x"}) == {"q": "x"}
 
 
 def test_the_summary_is_the_first_sentence():
-    assert tool(description="Find a user. Use it before `update`.")(get_weather).summary == "Find a user."
+    assert (
+        tool(description="Find a user. Use it before `update`.")(get_weather).summary
+        == "Find a user."
+    )
 
 
 def test_a_parameter_without_a_type_is_named_when_the_tool_is_declared():
     def unfinished(city):
         """Do something."""
 
-    with pytest.raises(ToolDefinitionError, match=r"'unfinished'.*`city` has no type hint"):
+    with pytest.raises(
+        ToolDefinitionError, match=r"'unfinished'.*`city` has no type hint"
+    ):
         tool(unfinished)
 
 
@@ -139,7 +159,9 @@ def test_a_model_as_the_one_parameter_is_the_input():
 
     made = tool(ship)
     assert set(made.parameters["properties"]) == {"id", "items"}
-    assert made.bind_call(made.bind({"id": 7, "items": ["x"]}), None, {})() == "7: ['x']"
+    assert (
+        made.bind_call(made.bind({"id": 7, "items": ["x"]}), None, {})() == "7: ['x']"
+    )
     refusal = made.check_arguments({"id": 7, "items": ["x", ""]})
     assert isinstance(refusal, Failure)
     assert "items[1]" in refusal.message
@@ -171,25 +193,36 @@ def charge(
 def test_a_hidden_parameter_is_in_no_definition(dialect, strict):
     told = str(Toolset([charge]).definitions(dialect, strict=strict))
     assert "amount" in told
-    assert not any(hidden in told for hidden in ("context", "tenant", "user", "Never told"))
+    assert not any(
+        hidden in told for hidden in ("context", "tenant", "user", "Never told")
+    )
 
 
 @pytest.mark.parametrize("name", ["context", "tenant", "user"])
 def test_a_model_that_sends_a_hidden_name_is_refused(name):
     refusal = tool(charge).check_arguments({"amount": 1, name: "mine"})
     assert isinstance(refusal, Failure)
-    assert (refusal.code, f"`{name}`" in refusal.message) == (Code.INVALID_ARGUMENTS, True)
+    assert (refusal.code, f"`{name}`" in refusal.message) == (
+        Code.INVALID_ARGUMENTS,
+        True,
+    )
 
 
 def test_the_caller_fills_what_is_hidden():
     made = tool(charge)
     injected = {"tenant": "acme", "user": 7}
-    assert made.bind_call(made.bind({"amount": 1}), "the context", injected)() == "1.0 acme 7 the context"
+    assert (
+        made.bind_call(made.bind({"amount": 1}), "the context", injected)()
+        == "1.0 acme 7 the context"
+    )
 
 
 def test_a_hidden_parameter_may_be_written_as_text():
     namespace = {"hr": hr, "Annotated": Annotated}
-    exec("def later(context: 'hr.Context', amount: 'float') -> str:\n    'Do it.'", namespace)
+    exec(
+        "def later(context: 'hr.Context', amount: 'float') -> str:\n    'Do it.'",
+        namespace,
+    )
     assert list(tool(namespace["later"]).parameters["properties"]) == ["amount"]
 
 
@@ -214,14 +247,20 @@ class Documents(BaseTool):
 
 def test_a_tool_with_state_is_described_by_its_run():
     made = Documents()
-    assert (made.name, made.description, made.opens) == ("search_docs", "Search the handbook.", True)
+    assert (made.name, made.description, made.opens) == (
+        "search_docs",
+        "Search the handbook.",
+        True,
+    )
     assert list(made.parameters["properties"]) == ["query"]
 
 
 def test_a_tool_with_state_keeps_it_between_calls():
     made = Documents()
     made.open()
-    assert [made.bind_call({"query": "vpn"}, None, {})() for _ in range(2)] == ["Use the VPN."] * 2
+    assert [made.bind_call({"query": "vpn"}, None, {})() for _ in range(2)] == [
+        "Use the VPN."
+    ] * 2
 
 
 def test_a_class_without_a_name_is_called_by_its_own():
@@ -251,11 +290,16 @@ def test_a_tool_that_overrides_nothing_needs_no_opening():
     ("read", False, "read", "low"),
     ("write", True, "write", "medium"),
     ("destructive", True, "write", "high"),
-    (None, True, "write", "medium"),           # undeclared counts as a write wherever safety matters
+    # undeclared counts as a write wherever safety matters
+    (None, True, "write", "medium"),
 ])  # fmt: skip
 def test_permission_and_risk_follow_from_the_effect(effect, writes, needs, weighs):
     made = FunctionTool(get_weather, effect=effect)
-    assert (made.writes, made.required_permission, made.effective_risk) == (writes, needs, weighs)
+    assert (made.writes, made.required_permission, made.effective_risk) == (
+        writes,
+        needs,
+        weighs,
+    )
 
 
 def test_permission_and_risk_can_be_declared():
@@ -265,12 +309,16 @@ def test_permission_and_risk_can_be_declared():
 
 @pytest.mark.parametrize(("declared", "replay_class"), [
     ({}, "none"),
-    ({"key": "w:{city}"}, "none"),             # a key names the act; it does not say that the far side honours it
+    # a key names the act; it does not say that the far side honours it
+    ({"key": "w:{city}"}, "none"),
     ({"replay": "key"}, "key"),
     ({"verify": get_weather}, "verify"),
 ])  # fmt: skip
 def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
-    assert FunctionTool(get_weather, effect="write", **declared).replay_class == replay_class
+    assert (
+        FunctionTool(get_weather, effect="write", **declared).replay_class
+        == replay_class
+    )
 
 
 @pytest.mark.parametrize(("declared", "complaint"), [
@@ -305,7 +353,8 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"approve": 100}, "a condition or a function, not 100"),
     ({"tags": "admin"}, "`tags` is a list of texts, not 'admin'"),
     ({"tags": (each for each in ["admin"])}, "`tags` is a list of texts, not <generator"),
-    ({"tags": iter(["admin"])}, "`tags` is a list of texts, not <list_iterator"),  # empty once looked at
+    # empty once looked at
+    ({"tags": iter(["admin"])}, "`tags` is a list of texts, not <list_iterator"),
     ({"effect": "write", "resource": iter(["order"])}, "`resource` is text or a list of texts, not <list_iterator"),
     ({"rate": 5}, "`rate` is text, not 5"),
     ({"name": 5}, "`name` is text, not 5"),
@@ -316,8 +365,13 @@ def test_the_replay_class_is_what_the_author_promised(declared, replay_class):
     ({"approve": "amount >"}, "not a condition"),
     ({"timeout": 5}, "declares `timeout`, which no tool has. Did you mean `timeout_s`?"),
 ])  # fmt: skip
-def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared, complaint):
-    for described in ({}, {"parameters": {"type": "object", "properties": {"city": {}}}}):
+def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(
+    declared, complaint
+):
+    for described in (
+        {},
+        {"parameters": {"type": "object", "properties": {"city": {}}}},
+    ):
         with pytest.raises(ToolDefinitionError) as told:
             FunctionTool(get_weather, **described, **declared)
         assert complaint in str(told.value)
@@ -325,7 +379,12 @@ def test_a_declaration_that_cannot_be_meant_is_refused_when_it_is_made(declared,
 
 def test_approval_that_is_left_out_is_asked_for_where_several_must_agree():
     assert FunctionTool(get_weather, approve=None).needs_approval({}) is False
-    assert FunctionTool(get_weather, approve=None, required_approvals=2).needs_approval({"city": "Oslo"}) is True
+    assert (
+        FunctionTool(get_weather, approve=None, required_approvals=2).needs_approval(
+            {"city": "Oslo"}
+        )
+        is True
+    )
 
 
 def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
@@ -337,7 +396,9 @@ def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
         tool.rate_limit,
         tool.resolve_resources({"city": "Oslo"}),
     )
-    other = tool.replace(effect="destructive", rate=None, resource="town:{city}", key="{city}")
+    other = tool.replace(
+        effect="destructive", rate=None, resource="town:{city}", key="{city}"
+    )
     now = (
         other.writes,
         other.effective_risk,
@@ -356,7 +417,9 @@ def test_nothing_that_followed_from_what_a_tool_was_follows_from_another():
     ("run", print),
 ])  # fmt: skip
 def test_another_tool_is_checked_like_every_one(setting, value):
-    with pytest.raises(ToolDefinitionError, match=setting if setting != "key" else "a read|template"):
+    with pytest.raises(
+        ToolDefinitionError, match=setting if setting != "key" else "a read|template"
+    ):
         FunctionTool(get_weather, effect="read").replace(**{setting: value})
 
 
@@ -382,7 +445,11 @@ def test_a_tool_that_was_called_is_copied_and_pickled_like_any_other():
     tool = FunctionTool(get_weather, effect="read")
     assert tool.check_arguments({"city": 7})
     for other in (deepcopy(tool), pickle.loads(pickle.dumps(tool.checker))):
-        checked = other.check_arguments({"city": 7}) if isinstance(other, FunctionTool) else other.check({"city": 7})
+        checked = (
+            other.check_arguments({"city": 7})
+            if isinstance(other, FunctionTool)
+            else other.check({"city": 7})
+        )
         assert checked == tool.check_arguments({"city": 7})
 
 
@@ -409,7 +476,10 @@ def test_a_name_that_every_tool_has_is_told_apart_from_what_it_declares():
             return city
 
     [tool] = Toolset([Documents()])
-    with pytest.raises(ToolDefinitionError, match="`docs` holds once a set has the tool; it is a tool's own"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match="`docs` holds once a set has the tool; it is a tool's own",
+    ):
         tool.docs = {}
 
 
@@ -468,7 +538,9 @@ def test_a_tool_whose_class_forgets_to_settle_is_settled_by_its_set():
 
 
 def test_a_class_declares_values_and_works_nothing_out():
-    with pytest.raises(ToolDefinitionError, match="Tool 'Either': `effect` is a property"):
+    with pytest.raises(
+        ToolDefinitionError, match="Tool 'Either': `effect` is a property"
+    ):
 
         class Either(BaseTool):
             """Reads, or writes."""
@@ -484,7 +556,9 @@ def test_a_class_declares_values_and_works_nothing_out():
     ({"key": "w:{city}:{town}", "effect": "write"}, "key"),
     ({"approve": "day > 3"}, "approve"),                    # would always ask
 ])  # fmt: skip
-def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declared, setting):
+def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(
+    declared, setting
+):
     with pytest.raises(ToolDefinitionError, match=f"`{setting}` looks at"):
         Toolset([FunctionTool(get_weather, **declared)]).definitions()
 
@@ -497,19 +571,28 @@ def test_a_name_that_is_no_parameter_is_found_when_the_tool_is_described(declare
     ({"rate": "5/s", "rate_key": "{town}"}, "rate_key"),
     ({"then": Then(FunctionTool(get_weather), {"city": "{town}"})}, "then"),
 ])  # fmt: skip
-def test_a_name_that_is_no_parameter_is_found_when_the_runtime_is_made(runtime, declared, setting):
-    with pytest.raises(ToolDefinitionError, match=f"Tool 'get_weather': `{setting}` looks at"):
+def test_a_name_that_is_no_parameter_is_found_when_the_runtime_is_made(
+    runtime, declared, setting
+):
+    with pytest.raises(
+        ToolDefinitionError, match=f"Tool 'get_weather': `{setting}` looks at"
+    ):
         runtime([FunctionTool(get_weather, **declared)])
 
 
 def test_so_is_one_of_a_step_behind_a_tool():
     step = FunctionTool(get_weather, name="step", resource="w:{town}")
-    with pytest.raises(ToolDefinitionError, match="Tool 'step': `resource` looks at `town`"):
+    with pytest.raises(
+        ToolDefinitionError, match="Tool 'step': `resource` looks at `town`"
+    ):
         SyncRuntime([FunctionTool(get_weather, then=Then(step, {"city": "{city}"}))])
 
 
 def test_a_runtime_describes_no_tool_whose_names_are_right():
-    tools = [FunctionTool(get_weather), FunctionTool(get_weather, name="keyed", effect="write", key="w:{city}")]
+    tools = [
+        FunctionTool(get_weather),
+        FunctionTool(get_weather, name="keyed", effect="write", key="w:{city}"),
+    ]
     SyncRuntime(tools)
     assert not any("parameters" in vars(tool) for tool in tools)
 
@@ -526,7 +609,12 @@ def test_a_runtime_takes_a_name_that_only_the_whole_description_knows():
         """Find."""
         return place
 
-    SyncRuntime([FunctionTool(look, resource="w:{city}"), FunctionTool(find, resource="w:{city}")])
+    SyncRuntime(
+        [
+            FunctionTool(look, resource="w:{city}"),
+            FunctionTool(find, resource="w:{city}"),
+        ]
+    )
 
 
 FORMS = "`{0}` is called as `{0}({1})`, and the function given cannot be: "
@@ -535,16 +623,21 @@ FORMS = "`{0}` is called as `{0}({1})`, and the function given cannot be: "
 @pytest.mark.parametrize(("setting", "function", "form"), [
     ("verify", lambda arguments: None, "arguments, context"),
     ("verify", lambda city, days, result: None, "arguments, context"),
-    ("compensate", lambda arguments, context: None, "city=…, days=…, result=…"),  # written as `verify` is
+    # written as `verify` is
+    ("compensate", lambda arguments, context: None, "city=…, days=…, result=…"),
     ("compensate", lambda city, days: None, "city=…, days=…, result=…"),
     ("check", lambda arguments: None, "city=…, days=…"),
     ("approve", lambda context, city, days: True, "city=…, days=…"),
     ("key", lambda city: city, "city=…, days=…"),
     ("then", lambda city, days: {}, "city=…, days=…, result=…"),
 ])  # fmt: skip
-def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form_that_it_needs(setting, function, form):
+def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form_that_it_needs(
+    setting, function, form
+):
     given = Then(FunctionTool(get_weather), function) if setting == "then" else function
-    with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format(setting, form))):
+    with pytest.raises(
+        ToolDefinitionError, match=re.escape(FORMS.format(setting, form))
+    ):
         FunctionTool(get_weather, effect="write", **{setting: given})
 
 
@@ -559,27 +652,52 @@ def test_a_function_that_cannot_be_called_as_it_will_be_is_refused_with_the_form
     ("check", max),  # built in, and says nothing of what it takes
 ])  # fmt: skip
 def test_a_function_that_takes_what_it_will_be_given_is_taken(setting, function):
-    assert FunctionTool(get_weather, effect="write", **{setting: function}).effect == "write"
+    assert (
+        FunctionTool(get_weather, effect="write", **{setting: function}).effect
+        == "write"
+    )
 
 
 def test_a_function_of_a_tool_by_schema_takes_its_properties_where_these_are_all_there_are():
-    closed = {"type": "object", "properties": {"city": {}}, "additionalProperties": False}
-    with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format("key", "city=…"))):
-        FunctionTool(get_weather, parameters=closed, effect="write", key=lambda town: town)
-    FunctionTool(get_weather, parameters={"type": "object"}, effect="write", key=lambda town: town)
+    closed = {
+        "type": "object",
+        "properties": {"city": {}},
+        "additionalProperties": False,
+    }
+    with pytest.raises(
+        ToolDefinitionError, match=re.escape(FORMS.format("key", "city=…"))
+    ):
+        FunctionTool(
+            get_weather, parameters=closed, effect="write", key=lambda town: town
+        )
+    FunctionTool(
+        get_weather,
+        parameters={"type": "object"},
+        effect="write",
+        key=lambda town: town,
+    )
 
 
 def test_a_tool_by_schema_that_declares_no_effect_weighs_as_what_nobody_here_has_written():
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     made = FunctionTool(get_weather, parameters=schema)
-    assert (made.effective_risk, made.replace(risk="low").effective_risk) == ("high", "low")
-    assert (made.replace(effect="write").effective_risk, made.replace(effect="read").effective_risk) == (
+    assert (made.effective_risk, made.replace(risk="low").effective_risk) == (
+        "high",
+        "low",
+    )
+    assert (
+        made.replace(effect="write").effective_risk,
+        made.replace(effect="read").effective_risk,
+    ) == (
         "medium",
         "low",
     )
     assert FunctionTool(get_weather).effective_risk == "medium"
     described = FunctionTool(get_weather)
-    assert (described.parameters["type"], described.effective_risk) == ("object", "medium")
+    assert (described.parameters["type"], described.effective_risk) == (
+        "object",
+        "medium",
+    )
 
 
 def test_what_is_hidden_from_the_model_is_not_given_to_a_function():
@@ -599,7 +717,9 @@ def test_where_a_hint_names_what_comes_later_a_function_is_looked_at_when_the_to
     tool = FunctionTool(look, effect="write", check=lambda town: None)
     look.__globals__["Later"] = str
     try:
-        with pytest.raises(ToolDefinitionError, match=re.escape(FORMS.format("check", "place=…"))):
+        with pytest.raises(
+            ToolDefinitionError, match=re.escape(FORMS.format("check", "place=…"))
+        ):
             Toolset([tool]).definitions()
     finally:
         del look.__globals__["Later"]
@@ -610,13 +730,20 @@ def test_a_function_that_decides_before_a_call_does_not_wait(setting):
     async def waits(city, days):
         """Its answer would be a coroutine: a yes, a key that is another each time."""
 
-    with pytest.raises(ToolDefinitionError, match=f"`{setting}` must be a plain function"):
+    with pytest.raises(
+        ToolDefinitionError, match=f"`{setting}` must be a plain function"
+    ):
         FunctionTool(get_weather, effect="write", **{setting: waits})
 
 
 def test_so_is_one_of_a_tool_without_parameters_which_no_call_could_give():
-    with pytest.raises(ToolDefinitionError, match="`key` looks at `city`, which is none of its parameters"):
-        Toolset([FunctionTool(lambda: "", name="restart", effect="write", key="w:{city}")]).definitions()
+    with pytest.raises(
+        ToolDefinitionError,
+        match="`key` looks at `city`, which is none of its parameters",
+    ):
+        Toolset(
+            [FunctionTool(lambda: "", name="restart", effect="write", key="w:{city}")]
+        ).definitions()
 
 
 @pytest.mark.parametrize("schema", [
@@ -626,7 +753,9 @@ def test_so_is_one_of_a_tool_without_parameters_which_no_call_could_give():
     {"type": "object"},
 ])  # fmt: skip
 def test_a_name_that_an_open_schema_may_hold_is_believed(schema):
-    assert FunctionTool(lambda **said: said, name="open", parameters=schema, resource="{x_1}").parameters
+    assert FunctionTool(
+        lambda **said: said, name="open", parameters=schema, resource="{x_1}"
+    ).parameters
 
 
 @pytest.mark.parametrize(("approve", "arguments", "asks"), [
@@ -647,10 +776,13 @@ def test_a_person_is_asked_as_declared_and_when_unsure(approve, arguments, asks)
     (lambda city, days: True, None, ""),
     (lambda city, days: "At most 7 days." if days > 7 else None, Code.RULE_VIOLATED, "At most 7 days."),
     (lambda city, days: False, Code.RULE_VIOLATED, "does not allow"),
-    (lambda city, days: "", Code.RULE_VIOLATED, "does not allow"),      # an empty word is no reason, and no permission
+    # an empty word is no reason, and no permission
+    (lambda city, days: "", Code.RULE_VIOLATED, "does not allow"),
 ])  # fmt: skip
 def test_a_rule_refuses_with_a_sentence(check, code, said):
-    broken = FunctionTool(get_weather, check=check).check_rule({"city": "Bern", "days": 9})
+    broken = FunctionTool(get_weather, check=check).check_rule(
+        {"city": "Bern", "days": 9}
+    )
     assert (broken and broken.code) == code
     assert broken is None or (said in broken.message and "canary" not in broken.message)
 
@@ -659,34 +791,53 @@ def test_a_rule_may_word_its_own_failure():
     def known(city, days):
         raise ToolError("NO_SUCH_CITY", "There is no such city.")
 
-    assert FunctionTool(get_weather, check=known).check_rule({"city": "x", "days": 1}).code == "NO_SUCH_CITY"
+    assert (
+        FunctionTool(get_weather, check=known).check_rule({"city": "x", "days": 1}).code
+        == "NO_SUCH_CITY"
+    )
 
 
 @pytest.mark.parametrize(("resource", "effect", "touched"), [
     (None, "write", []),
     ("city:{city}", "write", [Resource("city:Bern", exclusive=True)]),
-    ("city:{city}", "read", [Resource("city:Bern", exclusive=False)]),          # readers share
-    (["city:{city}", "days:{days}"], "write", [Resource("city:Bern"), Resource("days:1")]),  # the default counts
+    # readers share
+    ("city:{city}", "read", [Resource("city:Bern", exclusive=False)]),
+    # the default counts
+    (["city:{city}", "days:{days}"], "write", [Resource("city:Bern"), Resource("days:1")]),
 ])  # fmt: skip
 def test_what_a_call_touches_follows_from_its_arguments(resource, effect, touched):
     assert (
-        list(FunctionTool(get_weather, effect=effect, resource=resource).resolve_resources({"city": "Bern"})) == touched
+        list(
+            FunctionTool(
+                get_weather, effect=effect, resource=resource
+            ).resolve_resources({"city": "Bern"})
+        )
+        == touched
     )
 
 
 @pytest.mark.parametrize(("key", "made"), [
     (None, "r1/1/0"),                                        # its place in the run
     ("w:{city}", "w:Bern"),
-    ("w:{city}:{days}", "w:Bern:1"),                         # whether or not the model wrote the default out
+    # whether or not the model wrote the default out
+    ("w:{city}:{days}", "w:Bern:1"),
     (lambda city, days: f"{city}+{days}", "Bern+1"),
     (lambda city, days: 7, "7"),
 ])  # fmt: skip
 def test_a_key_names_the_act(key, made):
-    assert FunctionTool(get_weather, effect="write", key=key).resolve_key({"city": "Bern"}, "r1/1/0") == made
+    assert (
+        FunctionTool(get_weather, effect="write", key=key).resolve_key(
+            {"city": "Bern"}, "r1/1/0"
+        )
+        == made
+    )
 
 
 def test_a_repr_says_the_name_the_effect_and_the_time():
-    assert repr(FunctionTool(get_weather, effect="read", timeout_s=5)) == "<Tool get_weather: read, 5 s>"
+    assert (
+        repr(FunctionTool(get_weather, effect="read", timeout_s=5))
+        == "<Tool get_weather: read, 5 s>"
+    )
     assert repr(tool(get_weather)) == "<Tool get_weather: undeclared effect, 30 s>"
 
 
@@ -699,23 +850,31 @@ def test_a_repr_says_the_name_the_effect_and_the_time():
     (NoEffect("CARD_DECLINED", "Declined."), "CARD_DECLINED", "Declined."),
 ])  # fmt: skip
 def test_an_author_words_a_failure_for_the_model(error, code, message):
-    assert (error.failure.code, error.failure.message, str(error)) == (code, message, message)
+    assert (error.failure.code, error.failure.message, str(error)) == (
+        code,
+        message,
+        message,
+    )
 
 
 @pytest.mark.parametrize(("details", "told"), [
     ([], False),
-    ([{"field": "a", "message": "no"}], False),              # one fault is told in the message
+    # one fault is told in the message
+    ([{"field": "a", "message": "no"}], False),
     ([{"field": "a", "message": "no"}, {"field": "b", "message": "no"}], True),
 ])  # fmt: skip
 def test_details_are_told_where_there_are_several(details, told):
-    assert ("details" in ToolError("X", "Several.", details=details).failure.as_json()) is told
+    assert (
+        "details" in ToolError("X", "Several.", details=details).failure.as_json()
+    ) is told
 
 
 def test_a_call_is_a_value():
     assert ToolCall("1", "x") == ToolCall("1", "x", "{}")
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
+# that is what is tested
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_that_is_forked_while_a_tool_is_described_describes_its_own():
     entered, gate = threading.Event(), threading.Event()
 
@@ -734,7 +893,9 @@ def test_a_child_that_is_forked_while_a_tool_is_described_describes_its_own():
         """Take a word."""
         return word
 
-    described = threading.Thread(target=lambda: FunctionTool(slow, effect="read").checker)
+    described = threading.Thread(
+        target=lambda: FunctionTool(slow, effect="read").checker
+    )
     described.start()
     assert entered.wait(BOUND_S)
     if (child := os.fork()) == 0:
@@ -748,4 +909,10 @@ def test_a_child_that_is_forked_while_a_tool_is_described_describes_its_own():
 @pytest.mark.parametrize("schema", [True, False, [], "x", 7])
 def test_a_schema_that_is_no_object_is_a_definition_error(schema):
     with pytest.raises(ToolDefinitionError, match="described by an object"):
-        hr.FunctionTool(lambda **given: 1, name="a", description="A.", parameters=schema, effect="read")
+        hr.FunctionTool(
+            lambda **given: 1,
+            name="a",
+            description="A.",
+            parameters=schema,
+            effect="read",
+        )

@@ -60,7 +60,10 @@ def test_a_tool_is_redeclared_in_its_place():
     before = tools.snapshot()
     tools.redeclare("update", effect="destructive", name="overwrite")
     assert names(tools) == ["find", "overwrite", "drop"]
-    assert (tools["overwrite"].effective_risk, before["update"].effective_risk) == ("high", "medium")
+    assert (tools["overwrite"].effective_risk, before["update"].effective_risk) == (
+        "high",
+        "medium",
+    )
     for name, declared, refusal in [
         ("gone", {}, KeyError),
         ("find", {"name": "drop"}, DuplicateToolError),
@@ -74,11 +77,19 @@ def test_a_tool_is_redeclared_in_its_place():
 def test_a_step_that_is_redeclared_is_so_where_code_calls_it_too():
     changing = FunctionTool(update, effect="write")
     booking = FunctionTool(find, name="book", then=Then(changing))
-    tools = Toolset([FunctionTool(find), changing, FunctionTool(drop, then=Then(booking))])
+    tools = Toolset(
+        [FunctionTool(find), changing, FunctionTool(drop, then=Then(booking))]
+    )
     before = tools.snapshot()
     tools.redeclare("update", approve=True)
-    assert (tools["update"].approve, tools["drop"].then.tool.then.tool is tools["update"]) == (True, True)
-    assert (tools["find"] is before["find"], before["drop"].then.tool.then.tool) == (True, changing)
+    assert (
+        tools["update"].approve,
+        tools["drop"].then.tool.then.tool is tools["update"],
+    ) == (True, True)
+    assert (tools["find"] is before["find"], before["drop"].then.tool.then.tool) == (
+        True,
+        changing,
+    )
 
 
 def test_a_step_does_not_change_either_once_a_set_has_its_tool():
@@ -149,7 +160,10 @@ def test_a_repr_names_the_first_tools():
 
 
 def test_a_summary_is_a_line_for_each_tool():
-    assert users().summary() == "find: Find a user.\nupdate: Change a user.\ndrop: Delete a user."
+    assert (
+        users().summary()
+        == "find: Find a user.\nupdate: Change a user.\ndrop: Delete a user."
+    )
 
 
 # ---------------------------------------------------------------------- parts of it
@@ -187,7 +201,11 @@ def test_a_prefix_sets_a_group_apart_and_leaves_the_original():
 
 
 def test_names_can_be_changed_one_by_one():
-    assert names(users().rename({"drop": "delete_user"})) == ["find", "update", "delete_user"]
+    assert names(users().rename({"drop": "delete_user"})) == [
+        "find",
+        "update",
+        "delete_user",
+    ]
 
 
 def test_a_new_name_that_is_taken_is_refused():
@@ -196,7 +214,11 @@ def test_a_new_name_that_is_taken_is_refused():
 
 
 def test_two_sets_are_joined():
-    assert names(Toolset([find]) + Toolset([update]) + [drop]) == ["find", "update", "drop"]
+    assert names(Toolset([find]) + Toolset([update]) + [drop]) == [
+        "find",
+        "update",
+        "drop",
+    ]
 
 
 def test_a_part_does_not_change_with_the_whole():
@@ -210,14 +232,17 @@ def test_a_part_does_not_change_with_the_whole():
 # ---------------------------------------------------------------------- which tool was meant
 
 
-@pytest.mark.parametrize("said", ["find", "functions.find", "find<|channel|>json", " find "])
+@pytest.mark.parametrize(
+    "said", ["find", "functions.find", "find<|channel|>json", " find "]
+)
 def test_a_name_is_found_under_what_models_wrap_around_it(said):
     assert users().resolve(said).name == "find"
 
 
 @pytest.mark.parametrize(("said", "advice"), [
     ("fnd", "Did you mean `find`? Call it by exactly that name."),
-    ("Find", "Did you mean `find`?"),                        # only similar: suggested, never run by guess
+    # only similar: suggested, never run by guess
+    ("Find", "Did you mean `find`?"),
     ("update_user", "Did you mean `update`?"),
     ("calculate", "The tools are `find`, `update`, `drop`."),
     ("x" * 1_000_000, "The tools are `find`, `update`, `drop`."),
@@ -315,7 +340,9 @@ def test_no_thread_ever_sees_half_a_change():
     def look():
         while not over.is_set():
             snapshot = tools.snapshot()
-            if ("left" in snapshot) is not ("right" in snapshot) or names_told(snapshot) != names(snapshot):
+            if ("left" in snapshot) is not ("right" in snapshot) or names_told(
+                snapshot
+            ) != names(snapshot):
                 wrong.append(names(snapshot))
 
     watchers = [threading.Thread(target=look) for _ in range(3)]

@@ -40,7 +40,12 @@ def fail(how: str) -> str:
     """Fail as asked."""
     match how:
         case "tool":
-            raise hr.ToolError("NO_SUCH_ORDER", "There is no order 7.", suggestion="Look it up.", retryable=False)
+            raise hr.ToolError(
+                "NO_SUCH_ORDER",
+                "There is no order 7.",
+                suggestion="Look it up.",
+                retryable=False,
+            )
         case "exit":
             os._exit(3)
         case "sys.exit":
@@ -70,9 +75,16 @@ def write_late(path: str) -> str:
 
 
 @hr.tool(effect="write", isolation="process")
-def with_context(context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str) -> dict:
+def with_context(
+    context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str
+) -> dict:
     """Tell what it knows of its call."""
-    return {"deps": context.deps, "key": context.idempotency_key, "left": context.remaining_s() > 0, "of": tenant}
+    return {
+        "deps": context.deps,
+        "key": context.idempotency_key,
+        "left": context.remaining_s() > 0,
+        "of": tenant,
+    }
 
 
 @hr.tool(effect="read", isolation="process")
@@ -85,7 +97,11 @@ def what(kind: str) -> object:
 def rights(how: str) -> dict:
     """Say whose this process is, and which rights it and a program of its own have."""
     command = ["cat", "/proc/self/status"]
-    status = Path("/proc/self/status").read_text() if how == "itself" else subprocess.check_output(command, text=True)
+    status = (
+        Path("/proc/self/status").read_text()
+        if how == "itself"
+        else subprocess.check_output(command, text=True)
+    )
     lines = dict(line.split(":\t") for line in status.splitlines() if ":\t" in line)
     names = ("CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
     return {"uid": os.getuid(), **{name: lines[name] for name in names}}
@@ -121,13 +137,22 @@ def test_a_long_text_and_a_value_without_a_pickle_come_back(call):
     assert "lambda" in call("what", {"kind": "function"}).text
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="capabilities are Linux's")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="capabilities are Linux's"
+)
 @pytest.mark.parametrize("how", ["itself", "a program"])
 def test_a_tool_in_a_process_is_our_user_and_has_none_of_root_s_rights(call, how):
     told = call("rights", {"how": how}).value
-    assert told["uid"] == os.getuid()  # so the files of a user, and of a root-only folder, stay within reach
-    assert (told["CapPrm"], told["CapEff"], told["NoNewPrivs"], told["Seccomp"]) == ("0" * 16, "0" * 16, "1", "2")
-    if os.geteuid() == 0:  # nobody else may change the bound, nor needs to: no program gains a right
+    # so the files of a user, and of a root-only folder, stay within reach
+    assert told["uid"] == os.getuid()
+    assert (told["CapPrm"], told["CapEff"], told["NoNewPrivs"], told["Seccomp"]) == (
+        "0" * 16,
+        "0" * 16,
+        "1",
+        "2",
+    )
+    # nobody else may change the bound, nor needs to: no program gains a right
+    if os.geteuid() == 0:
         assert told["CapBnd"] == "0" * 16
 
 
@@ -138,7 +163,9 @@ def test_a_tool_in_a_process_is_our_user_and_has_none_of_root_s_rights(call, how
     ("sys.exit", "INTERNAL_ERROR"),
     ("exit", "INTERNAL_ERROR"),
 ])  # fmt: skip
-def test_a_failure_there_is_a_failure_here_and_the_next_call_finds_a_worker(call, how, code):
+def test_a_failure_there_is_a_failure_here_and_the_next_call_finds_a_worker(
+    call, how, code
+):
     result = call("fail", {"how": how})
     assert result.failure.code == code
     assert "secret" not in result.text
@@ -151,7 +178,8 @@ def test_a_call_that_is_over_its_time_leaves_no_late_effect(call, tmp_path):
     result = call("write_late", {"path": str(path)})
     assert Path(f"{path}.begun").exists()
     assert result.failure.code == "IN_DOUBT"
-    time.sleep(1.5)  # longer than the tool and its child would have taken: the one way to see that nothing comes
+    # longer than the tool and its child would have taken: the one way to see that nothing comes
+    time.sleep(1.5)
     assert not path.exists()
     assert not Path(f"{path}.child").exists()
     assert call("add", {"x": 1, "y": 1}).value == 2
@@ -161,7 +189,9 @@ def test_a_call_that_is_over_its_time_leaves_no_late_effect(call, tmp_path):
 async def test_calls_run_side_by_side_in_processes_of_their_own(tmp_path):
     async with hr.Runtime([meet]) as runtime:
         box = {"box": str(tmp_path)}
-        results = await asyncio.gather(*(runtime.call("meet", box | {"who": who}) for who in ("a", "b")))
+        results = await asyncio.gather(
+            *(runtime.call("meet", box | {"who": who}) for who in ("a", "b"))
+        )
     assert [result.value for result in results] == [2, 2]
 
 
@@ -178,18 +208,24 @@ def meet(box: str, who: str) -> int:
 @pytest.mark.anyio
 async def test_a_cancelled_run_ends_its_reads_at_once(tmp_path):
     async with hr.Runtime([meet]) as runtime:
-        task = asyncio.create_task(runtime.call("meet", {"box": str(tmp_path), "who": "alone"}))
+        task = asyncio.create_task(
+            runtime.call("meet", {"box": str(tmp_path), "who": "alone"})
+        )
         while not (tmp_path / "alone").exists():
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait([task], timeout=BOUND_S)
         assert task.cancelled()
-        assert not runtime._engine.services.given_up  # the process is dead, not left alone
+        # the process is dead, not left alone
+        assert not runtime._engine.services.given_up
 
 
-holding_the_lock = pytest.param(  # of the interpreter, as a library in C may while it writes
+# of the interpreter, as a library in C may while it writes
+holding_the_lock = pytest.param(
     "ctypes.PyDLL(None).sleep(60)",
-    marks=pytest.mark.skipif(sys.platform != "linux", reason="only its kernel sends a signal of our choice"),
+    marks=pytest.mark.skipif(
+        sys.platform != "linux", reason="only its kernel sends a signal of our choice"
+    ),
 )
 
 
@@ -210,7 +246,9 @@ if __name__ == "__main__":
         runtime.call("sleep")
 """)
     parent = subprocess.Popen([sys.executable, str(program)])
-    pid = int(_once(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    pid = int(
+        _once(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    )
     parent.kill()
     parent.wait()
     _once(lambda: not _runs(pid))
@@ -227,7 +265,11 @@ def _once(holds):
 def _runs(pid):
     try:
         os.kill(pid, 0)
-        return not Path("/proc").exists() or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            not Path("/proc").exists()
+            or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except (ProcessLookupError, FileNotFoundError):
         return False
 
@@ -249,15 +291,23 @@ def test_a_function_without_a_place_goes_by_value_or_is_refused_by_name(monkeypa
         return base + x
 
     refused = hr.FunctionTool(other, effect="read", isolation="process")
-    refusal = pytest.raises(ToolDefinitionError, match="defined inside another function")
+    refusal = pytest.raises(
+        ToolDefinitionError, match="defined inside another function"
+    )
     with hr.SyncRuntime([refused]) as runtime, refusal:
         runtime.call("other", {"x": 2})
 
 
 def test_what_cannot_leave_the_process_is_told_to_the_engineer():
-    with hr.SyncRuntime(TOOLS) as runtime, pytest.raises(ToolDefinitionError, match="cannot be sent there"):
+    with (
+        hr.SyncRuntime(TOOLS) as runtime,
+        pytest.raises(ToolDefinitionError, match="cannot be sent there"),
+    ):
         runtime.call(
-            "with_context", {"order": "7"}, deps={"lock": __import__("threading").Lock()}, inject={"tenant": "a"}
+            "with_context",
+            {"order": "7"},
+            deps={"lock": __import__("threading").Lock()},
+            inject={"tenant": "a"},
         )
 
 
@@ -268,8 +318,13 @@ def test_closing_ends_the_workers():
     _once(lambda: not _runs(pid))
 
 
-def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(tmp_path):
-    calls = [("c1", "hold", "{}"), ("c2", "leave_mark", json.dumps({"path": str(tmp_path / "mark")}))]
+def test_a_write_that_waits_for_a_worker_until_its_time_is_over_was_not_started(
+    tmp_path,
+):
+    calls = [
+        ("c1", "hold", "{}"),
+        ("c2", "leave_mark", json.dumps({"path": str(tmp_path / "mark")})),
+    ]
     message = {"role": "assistant", "tool_calls": [
         {"id": id, "type": "function", "function": {"name": name, "arguments": text}} for id, name, text in calls
     ]}  # fmt: skip
@@ -300,7 +355,9 @@ def test_a_worker_that_was_killed_while_it_was_idle_is_replaced(call):
     _once(lambda: call("where").value not in (None, pid))
 
 
-def test_a_runtime_with_a_warm_worker_has_another_one_on_the_other_side_of_a_fork(tmp_path):
+def test_a_runtime_with_a_warm_worker_has_another_one_on_the_other_side_of_a_fork(
+    tmp_path,
+):
     (tmp_path / "forks.py").write_text("""
 import os
 import handrail as hr
@@ -320,8 +377,15 @@ if __name__ == "__main__":
     print(runtime.call("where").value, flush=True)
     runtime.close()
 """)
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", tmp_path / "forks.py"]
-    before, beyond, after = subprocess.check_output(command, text=True, timeout=BOUND_S).split()
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        tmp_path / "forks.py",
+    ]
+    before, beyond, after = subprocess.check_output(
+        command, text=True, timeout=BOUND_S
+    ).split()
     assert before == after != beyond
 
 
@@ -344,7 +408,9 @@ def scatter(line: str) -> None:
         time.sleep(60)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="walkers are found by way of /proc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="walkers are found by way of /proc"
+)
 def test_no_crowd_that_forks_on_outruns_its_end(tmp_path):
     os.mkfifo(line := tmp_path / "line")
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
@@ -352,7 +418,8 @@ def test_no_crowd_that_forks_on_outruns_its_end(tmp_path):
         runtime.call("where")  # a worker is warm: the time is the tool's alone
         assert runtime.call("scatter", {"line": str(line)}).failure.code == "IN_DOUBT"
     os.set_blocking(reader, True)
-    assert os.read(reader, 100) == b""  # the end of the line: none holds it any more, and none came to its last step
+    # the end of the line: none holds it any more, and none came to its last step
+    assert os.read(reader, 100) == b""
     os.close(reader)
 
 
@@ -378,12 +445,24 @@ for name in ("pay", "report", "report"):
 """
 
 
-def test_a_script_that_calls_at_its_top_level_makes_no_call_again_where_its_tool_is_imported(tmp_path):
+def test_a_script_that_calls_at_its_top_level_makes_no_call_again_where_its_tool_is_imported(
+    tmp_path,
+):
     script, world = tmp_path / "script.py", tmp_path / "world"
     script.write_text(SCRIPT, encoding="utf-8")
     where = {**os.environ, "WORLD": str(world)}
-    told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=60, env=where)
+    told = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=where,
+    )
     paid, *reported = told.stdout.splitlines()
     assert (paid, world.read_text(encoding="utf-8")) == ("paid", "p")
-    assert [json.loads(each)["error_code"] for each in reported] == ["INTERNAL_ERROR"] * 2  # and not IN_DOUBT
+    # and not IN_DOUBT
+    assert [json.loads(each)["error_code"] for each in reported] == [
+        "INTERNAL_ERROR"
+    ] * 2
     assert told.stderr.count('put them under `if __name__ == "__main__":`') == 2

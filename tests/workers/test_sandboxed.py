@@ -35,10 +35,16 @@ from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.supervisor import descendants
 from handrail.workers.processes import ProcessEnded
-from handrail.workers.sandboxed import MOST_ANSWER_BYTES, SandboxedCall, find_visible_code
+from handrail.workers.sandboxed import (
+    MOST_ANSWER_BYTES,
+    SandboxedCall,
+    find_visible_code,
+)
 from tests.support.drivers import BOUND_S
 
-isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}")
+isolated = pytest.mark.skipif(
+    bool(Bubblewrap().lacks), reason=f"no isolation here: {Bubblewrap().lacks}"
+)
 
 HOW = {"effect": "read", "isolation": "isolated", "max_attempts": 1, "timeout_s": 30}
 
@@ -78,7 +84,9 @@ def fail(how: str) -> str:
     """Fail as asked."""
     match how:
         case "tool":
-            raise hr.ToolError("NO_SUCH_ORDER", "There is no order 7.", suggestion="Look it up.")
+            raise hr.ToolError(
+                "NO_SUCH_ORDER", "There is no order 7.", suggestion="Look it up."
+            )
         case "exit":
             os._exit(3)
         case "sys.exit":
@@ -109,19 +117,32 @@ def fail_below(how: str) -> object:
 @hr.tool(**HOW)
 def rows_inside(where: str) -> object:
     """Return iterators where they may lie."""
-    return {"bare": map(str, range(2)), "object": {"rows": map(str, range(2))}, "list": [map(str, range(2))]}[where]
+    return {
+        "bare": map(str, range(2)),
+        "object": {"rows": map(str, range(2))},
+        "list": [map(str, range(2))],
+    }[where]
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
 def refuse_to_write() -> str:
     """Say that nothing happened."""
-    raise hr.NoEffect("CLOSED", "The desk is closed.", suggestion="Come back at nine.", retryable=True)
+    raise hr.NoEffect(
+        "CLOSED", "The desk is closed.", suggestion="Come back at nine.", retryable=True
+    )
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
-def with_context(context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str) -> dict:
+def with_context(
+    context: hr.Context[dict], tenant: Annotated[str, hr.Injected], order: str
+) -> dict:
     """Tell what it knows of its call."""
-    return {"deps": context.deps, "key": context.idempotency_key, "left": context.remaining_s() > 0, "of": tenant}
+    return {
+        "deps": context.deps,
+        "key": context.idempotency_key,
+        "left": context.remaining_s() > 0,
+        "of": tenant,
+    }
 
 
 @hr.tool(**HOW)
@@ -161,7 +182,9 @@ def call(request):
 
         async def asked():
             async with hr.Runtime([tool]) as runtime:
-                return await asyncio.wait_for(runtime.call(tool.name, arguments or {}, **how), BOUND_S + 20)
+                return await asyncio.wait_for(
+                    runtime.call(tool.name, arguments or {}, **how), BOUND_S + 20
+                )
 
         return asyncio.run(asked())
 
@@ -171,7 +194,9 @@ def call(request):
 # ---------------------------------------------------------------------- as a tool
 
 
-levels = pytest.mark.parametrize("level", ["process", pytest.param("isolated", marks=isolated)])
+levels = pytest.mark.parametrize(
+    "level", ["process", pytest.param("isolated", marks=isolated)]
+)
 
 
 def at(level, tool):
@@ -200,8 +225,17 @@ def test_no_call_finds_anything_of_the_one_before():
 
 @levels
 def test_a_tool_gets_its_context_and_what_is_injected(call, level):
-    result = call(at(level, with_context), {"order": "7"}, deps={"db": "shop"}, inject={"tenant": "acme"})
-    assert (result.value["deps"], result.value["of"], result.value["left"]) == ({"db": "shop"}, "acme", True)
+    result = call(
+        at(level, with_context),
+        {"order": "7"},
+        deps={"db": "shop"},
+        inject={"tenant": "acme"},
+    )
+    assert (result.value["deps"], result.value["of"], result.value["left"]) == (
+        {"db": "shop"},
+        "acme",
+        True,
+    )
     assert result.value["key"]
 
 
@@ -213,7 +247,9 @@ def test_a_tool_gets_its_context_and_what_is_injected(call, level):
 def test_what_a_tool_returns_is_the_same_as_in_our_own_process(call, level, kind, text):
     result = call(at(level, what), {"kind": kind})
     assert result.text == text
-    assert [each.data for each in result.media] == ([b"\0PNG"] if "picture" in kind else [])
+    assert [each.data for each in result.media] == (
+        [b"\0PNG"] if "picture" in kind else []
+    )
 
 
 @isolated
@@ -234,7 +270,9 @@ def test_a_failure_there_is_a_failure_here(call, how, code):
 
 
 @isolated
-def test_a_write_that_says_that_it_had_no_effect_is_believed_as_in_our_own_process(call):
+def test_a_write_that_says_that_it_had_no_effect_is_believed_as_in_our_own_process(
+    call,
+):
     assert call(refuse_to_write).failure.as_json() == {
         "success": False, "error_code": "CLOSED", "error_message": "The desk is closed.",
         "suggestion": "Come back at nine.", "retryable": True,
@@ -256,7 +294,9 @@ def test_a_tool_that_is_made_inside_a_function_goes_by_value(call):
 
 
 @isolated
-def test_it_sees_its_own_module_and_nothing_that_lies_beside_it(call, open_folder, monkeypatch):
+def test_it_sees_its_own_module_and_nothing_that_lies_beside_it(
+    call, open_folder, monkeypatch
+):
     own = "import os\ndef look():\n    '''Look.'''\n    return os.listdir(os.path.dirname(__file__))\n"
     (open_folder / "own_tool.py").write_text(own)
     (open_folder / ".env").write_text("KEY=secret")
@@ -280,7 +320,10 @@ def test_it_sees_what_it_declares_and_cannot_change_it(call, open_folder):
         return ["it could be written"]
 
     tool = hr.FunctionTool(look, **HOW, mounts=[open_folder])
-    assert call(tool, {"path": str(open_folder / "orders.csv")}).value == ["a,1\n", "OSError"]
+    assert call(tool, {"path": str(open_folder / "orders.csv")}).value == [
+        "a,1\n",
+        "OSError",
+    ]
 
 
 @pytest.fixture
@@ -292,7 +335,9 @@ def open_folder():
 
 
 @isolated
-def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(call, caplog):
+def test_what_cannot_be_shown_to_it_refuses_the_call_and_tells_the_log_why(
+    call, caplog
+):
     tool = hr.FunctionTool(list_folder.fn, **HOW, mounts=["/nowhere/there"])
     result = call(tool, {"folder": "/"})
     assert result.failure.code == "NOT_ISOLATED"
@@ -305,18 +350,30 @@ def test_installed_packages_are_shown_whole_and_of_a_project_the_tool_s_own_code
     assert str(Path(hr.__file__).parent) in mounts
     assert str(Path(__file__).parents[1]) in mounts
     assert str(Path(__file__).parents[2]) not in mounts
-    assert {Path(each).name for each in mounts} <= {"site-packages", "dist-packages", "handrail", "tests"}
+    assert {Path(each).name for each in mounts} <= {
+        "site-packages",
+        "dist-packages",
+        "handrail",
+        "tests",
+    }
     assert set(path) <= {str(Path(each or ".").resolve()) for each in sys.path}
 
 
 def test_memory_is_above_nothing():
-    with pytest.raises(ToolDefinitionError, match="`memory_bytes` is a whole number, at least 1, not 0"):
+    with pytest.raises(
+        ToolDefinitionError, match="`memory_bytes` is a whole number, at least 1, not 0"
+    ):
         hr.FunctionTool(list_folder.fn, memory_bytes=0)
 
 
-@pytest.mark.parametrize("how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}])
+@pytest.mark.parametrize(
+    "how", [{"mounts": ["/tmp"]}, {"mounts": "/tmp", "isolation": "isolated"}]
+)
 def test_mounts_are_a_list_for_isolated_tools(how):
-    with pytest.raises(ToolDefinitionError, match=r"`mounts` is (a list of files and folders|for an isolated)"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"`mounts` is (a list of files and folders|for an isolated)",
+    ):
         hr.FunctionTool(list_folder.fn, **how)
 
 
@@ -399,10 +456,13 @@ room = ctypes.create_string_buffer(100)
 number = call(*keyctl, 10, -3, b'user', key.encode(), 0)  # KEYCTL_SEARCH in the session's ring
 got = room.raw[:call(*keyctl, 11, number, room, 100)]  # KEYCTL_READ
 """,
-    "leave a key": BY_NUMBER + "got = call(*add_key, b'user', key.encode(), b'left', 4, -4)  # in the user's ring",
-    "ask for a key": BY_NUMBER + "got = call(*request_key, b'user', key.encode(), None, 0)",
+    "leave a key": BY_NUMBER
+    + "got = call(*add_key, b'user', key.encode(), b'left', 4, -4)  # in the user's ring",
+    "ask for a key": BY_NUMBER
+    + "got = call(*request_key, b'user', key.encode(), None, 0)",
     "list keys": "got = [line for line in open('/proc/keys') if key in line][0]",
-    "set up an io_uring": BY_NUMBER + "got = call(425, 425, 8, ctypes.create_string_buffer(120))",
+    "set up an io_uring": BY_NUMBER
+    + "got = call(425, 425, 8, ctypes.create_string_buffer(120))",
     "catch page faults": BY_NUMBER + "got = call(323, 282, 1)",  # UFFD_USER_MODE_ONLY
     "make a socket to the host of a virtual machine": "import socket; got = socket.socket(40, socket.SOCK_STREAM)",
     "make a socket to the kernel's ciphers": "import socket; got = socket.socket(38, socket.SOCK_SEQPACKET)",
@@ -419,7 +479,8 @@ if (child := call(56, 220, ctypes.c_long(0x10000000 | 17), None, None, None, Non
 os.waitpid(child, 0)
 got = 'cloned'
 """,
-    "compare two processes": BY_NUMBER + "got = call(312, 272, os.getpid(), os.getpid(), 1, 0, 0)",
+    "compare two processes": BY_NUMBER
+    + "got = call(312, 272, os.getpid(), os.getpid(), 1, 0, 0)",
     "read by way of a link": "os.symlink('/etc/shadow', 'link'); got = open('link').read()",
     "take four gigabytes": "got = len(bytearray(4 * 1024**3))",
     "fork 400 times": """
@@ -456,7 +517,13 @@ def world(tmp_path, monkeypatch, key):
             listener.listen()
             threading.Thread(target=_greet, args=(listener,), daemon=True).start()
         outside = str(tmp_path / "outside")
-        yield {"port": port.getsockname()[1], "name": name, "outside": outside, "runtime": os.getpid(), "key": key}
+        yield {
+            "port": port.getsockname()[1],
+            "name": name,
+            "outside": outside,
+            "runtime": os.getpid(),
+            "key": key,
+        }
         for listener in (port, abstract):
             listener.shutdown(socket.SHUT_RDWR)  # it wakes whoever waits in accept
 
@@ -506,9 +573,17 @@ def test_the_same_probe_gets_out_of_a_program_that_is_in_no_sandbox(probe, world
     """Else it would show nothing of the sandbox. What this machine has not itself, no sandbox can be tried with."""
     program = "import json, os, sys; world = json.load(sys.stdin); exec(world['probe'], world | {'os': os})"
     given = json.dumps({**world, "probe": PROBES[probe]})
-    tried = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, text=True, timeout=60)
+    tried = subprocess.run(
+        [sys.executable, "-c", program],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if tried.returncode and probe not in OPEN_TO_A_PROCESS:
-        pytest.skip(f"this machine refuses it to everybody: {tried.stderr.splitlines()[-1]}")
+        pytest.skip(
+            f"this machine refuses it to everybody: {tried.stderr.splitlines()[-1]}"
+        )
     assert (tried.returncode, tried.stderr) == (0, "")
 
 
@@ -522,7 +597,10 @@ def loop_for_ever() -> str:
 @isolated
 def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
     failure = call(loop_for_ever).failure
-    assert (failure.code, failure.message) == ("TIMEOUT", "`loop_for_ever` did not finish within 1 s and was stopped.")
+    assert (failure.code, failure.message) == (
+        "TIMEOUT",
+        "`loop_for_ever` did not finish within 1 s and was stopped.",
+    )
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
@@ -545,13 +623,17 @@ def hoard() -> None:
 
 
 @isolated
-@pytest.mark.parametrize(("memory_bytes", "ok"), [(256 * 1024**2, False), (1024**3, True)])
+@pytest.mark.parametrize(
+    ("memory_bytes", "ok"), [(256 * 1024**2, False), (1024**3, True)]
+)
 def test_what_it_may_address_is_declared(memory_bytes, ok):
     def take() -> int:
         """Take 300 MiB."""
         return len(bytearray(300 * 1024**2))
 
-    with hr.SyncRuntime([hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]) as runtime:
+    with hr.SyncRuntime(
+        [hr.FunctionTool(take, **HOW, memory_bytes=memory_bytes)]
+    ) as runtime:
         assert runtime.call("take").ok is ok
 
 
@@ -585,7 +667,9 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
     line = open_folder / "line"
     os.mkfifo(line)
     line.chmod(0o666)
-    tool = hr.FunctionTool(leave_a_daemon.fn, effect="write", isolation="isolated", mounts=[open_folder])
+    tool = hr.FunctionTool(
+        leave_a_daemon.fn, effect="write", isolation="isolated", mounts=[open_folder]
+    )
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
     with hr.SyncRuntime([tool]) as runtime:
         assert runtime.call("leave_a_daemon", {"line": str(line)}).value == "left"
@@ -597,7 +681,18 @@ def test_a_daemonised_grandchild_ends_with_its_call(open_folder):
 @hr.tool(**HOW)
 def leave_or_find(what: str) -> list[str]:
     """Leave something wherever it can be left, or say what of it is there."""
-    places = [Path(folder, "left") for folder in (os.environ["HOME"], "/tmp", "/dev/shm", ".", "/", "/run", "/var/tmp")]
+    places = [
+        Path(folder, "left")
+        for folder in (
+            os.environ["HOME"],
+            "/tmp",
+            "/dev/shm",
+            ".",
+            "/",
+            "/run",
+            "/var/tmp",
+        )
+    ]
     libc = ctypes.CDLL(None)
     if what == "find":
         segment = ["a segment of memory"] if libc.shmget(SEGMENT, 4096, 0) >= 0 else []
@@ -616,7 +711,9 @@ SEGMENT = 0x68_72_01
 def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one():
     with hr.SyncRuntime([leave_or_find]) as runtime:
         left = runtime.call("leave_or_find", {"what": "leave"}).value
-        assert {"/box/left", "/tmp/left", "/dev/shm/left", "a segment of memory"} <= {*left}
+        assert {"/box/left", "/tmp/left", "/dev/shm/left", "a segment of memory"} <= {
+            *left
+        }
         assert runtime.call("leave_or_find", {"what": "find"}).value == []
 
 
@@ -661,7 +758,9 @@ def test_many_calls_at_once_get_their_own_answers_and_leave_no_descriptor_and_no
     asyncio.run(crowd())
 
     def held():
-        return len([*Path("/proc/self/fd").iterdir()]), {*descendants(os.getpid(), stop=False)}
+        return len([*Path("/proc/self/fd").iterdir()]), {
+            *descendants(os.getpid(), stop=False)
+        }
 
     descriptors, children = held()
     assert asyncio.run(crowd()) == [number + 1 for number in range(24)]
@@ -709,32 +808,46 @@ def test_a_plug_in_brings_another_level(plugged_in, call):
     )
     isolation.offered.cache_clear()
     isolation.SEARCH.reset()
-    assert [each.level for each in isolation.offered()] == ["container", "isolated", "process"]
+    assert [each.level for each in isolation.offered()] == [
+        "container",
+        "isolated",
+        "process",
+    ]
     assert call(tool, {"folder": "/box"}).value == ["order"]
 
 
 def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_in):
-    (plugged_in / "entry_points.txt").write_text("[handrail.sandboxes]\nfoam = tests.workers.test_sandboxed:HOW\n")
+    (plugged_in / "entry_points.txt").write_text(
+        "[handrail.sandboxes]\nfoam = tests.workers.test_sandboxed:HOW\n"
+    )
     isolation.offered.cache_clear()
     isolation.SEARCH.reset()
-    with pytest.raises(ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"):
+    with pytest.raises(
+        ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"
+    ):
         isolation.offered()
 
 
-def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(tmp_path, monkeypatch):
+def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_what_to_do(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     bubblewrap._probe.cache_clear()
     isolation.SEARCH.reset()
     asked = []
     tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
     try:
-        with hr.SyncRuntime([tool], approver=lambda question: asked.append(question)) as runtime:
+        with hr.SyncRuntime(
+            [tool], approver=lambda question: asked.append(question)
+        ) as runtime:
             result = runtime.call("list_folder", {"folder": "/"})
     finally:
         bubblewrap._probe.cache_clear()
         isolation.SEARCH.reset()
     assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
-    assert "This machine offers 'process' only (bubblewrap is " in result.failure.message
+    assert (
+        "This machine offers 'process' only (bubblewrap is " in result.failure.message
+    )
     assert 'set isolation="process"' in result.failure.message
 
 
@@ -742,13 +855,17 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
 
 
 def believed(stdout: bytes, **how):
-    return SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(JobEnded("exited", 0, stdout, b"", **how))
+    return SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(
+        JobEnded("exited", 0, stdout, b"", **how)
+    )
 
 
 def test_an_answer_is_a_value_with_what_is_to_be_looked_at():
     shown = ["chart", "image/png", b64encode(b"\0PNG").decode(), "", "a.png"]
     told = {"returned": {"chart": None}, "media": [shown]}
-    assert believed(b"\n" + json.dumps(told).encode()) == {"chart": Media("image/png", b"\0PNG", name="a.png")}
+    assert believed(b"\n" + json.dumps(told).encode()) == {
+        "chart": Media("image/png", b"\0PNG", name="a.png")
+    }
 
 
 @pytest.mark.parametrize("told", [
@@ -772,26 +889,52 @@ def test_an_answer_that_is_none_is_a_failure_of_the_tool(told):
     ("image/png", "", "a\u202eb"), ("image/png", "", "a" * 256), ("image/png", "", ["a"]),
 ])  # fmt: skip
 @pytest.mark.parametrize("place", [None, "chart"])
-def test_of_media_the_bytes_are_taken_and_neither_an_address_nor_what_is_no_name_or_type(kind, url, name, place):
+def test_of_media_the_bytes_are_taken_and_neither_an_address_nor_what_is_no_name_or_type(
+    kind, url, name, place
+):
     shown = [place, kind, b64encode(b"\0PNG").decode(), url, name]
-    with pytest.raises(ToolError, match=r"`add` returned media .*, which is not taken from a sandbox") as told:
-        believed(b"\n" + json.dumps({"returned": {"chart": None}, "media": [shown]}).encode())
+    with pytest.raises(
+        ToolError, match=r"`add` returned media .*, which is not taken from a sandbox"
+    ) as told:
+        believed(
+            b"\n" + json.dumps({"returned": {"chart": None}, "media": [shown]}).encode()
+        )
     assert told.value.failure.code == "TOOL_ERROR"
-    assert not [each for each in (url, name, kind) if each and str(each) in str(told.value)]  # a stranger's text
+    # a stranger's text
+    assert not [
+        each for each in (url, name, kind) if each and str(each) in str(told.value)
+    ]
 
 
-@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -5, "soon", [1], 10**400])
+@pytest.mark.parametrize(
+    "seconds", [float("inf"), float("nan"), -5, "soon", [1], 10**400]
+)
 def test_a_wait_that_is_no_time_says_nothing(seconds):
     assert ToolError("BUSY", "Later.", retry_after_s=seconds).retry_after_s is None
 
 
-def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_line(caplog):
-    told = {"raised": {"text": "E: a\nCRITICAL b", "kind": "E\nCRITICAL " + "x" * 5000, "place": "f (a\x1b[31m.py:1)"}}
-    with caplog.at_level("WARNING"), pytest.raises(RuntimeError, match="E: a CRITICAL b") as raised:
+def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_line(
+    caplog,
+):
+    told = {
+        "raised": {
+            "text": "E: a\nCRITICAL b",
+            "kind": "E\nCRITICAL " + "x" * 5000,
+            "place": "f (a\x1b[31m.py:1)",
+        }
+    }
+    with (
+        caplog.at_level("WARNING"),
+        pytest.raises(RuntimeError, match="E: a CRITICAL b") as raised,
+    ):
         believed(b"\n" + json.dumps(told).encode())
     logs.log_exception("add raised", raised.value)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("add raised: E CRITICAL xxx") and line.isprintable() and len(line) < 300
+    assert (
+        line.startswith("add raised: E CRITICAL xxx")
+        and line.isprintable()
+        and len(line) < 300
+    )
     assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
 
 
@@ -805,8 +948,15 @@ def test_iterators_are_read_where_the_tool_runs(level, where, value, call):
 
 @isolated
 @pytest.mark.parametrize("how", ["sync", "async", "generator", "below"])
-def test_the_log_names_what_an_isolated_tool_raised_and_its_line_and_not_its_words(how, call, caplog):
-    tool = {"sync": fail, "async": fail_later, "generator": fail_in_a_row, "below": fail_below}[how]
+def test_the_log_names_what_an_isolated_tool_raised_and_its_line_and_not_its_words(
+    how, call, caplog
+):
+    tool = {
+        "sync": fail,
+        "async": fail_later,
+        "generator": fail_in_a_row,
+        "below": fail_below,
+    }[how]
     with caplog.at_level("WARNING"):
         assert call(tool, {"how": "secret"}).failure.code == "INTERNAL_ERROR"
     kind = "JSONDecodeError" if how in ("generator", "below") else "ValueError"
@@ -833,5 +983,7 @@ def test_a_box_that_was_never_set_up_certainly_had_no_effect():
 ])  # fmt: skip
 def test_a_box_that_was_ended_says_whether_its_tool_had_begun(end, stdout, begun):
     with pytest.raises(ProcessEnded) as told:
-        SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(JobEnded(end, None, stdout, b""))
+        SandboxedCall(add, {"x": 1, "y": 2}, 1.0)._read_answer(
+            JobEnded(end, None, stdout, b"")
+        )
     assert told.value.started is begun

@@ -70,7 +70,10 @@ def raise_(error: BaseException):
     raise error
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()],
+)
 def test_what_would_end_a_program_ends_the_tool_only_and_is_reported(threads, error):
     outcome = run(threads, lambda: raise_(error))
     assert isinstance(outcome, Raised)
@@ -149,7 +152,9 @@ def test_an_idle_thread_keeps_nothing_of_its_last_call_alive(threads):
     gone = weakref.ref(large)
     run(threads, large.look)
     del large
-    until(lambda: gc.collect() is not None and gone() is None, "the idle thread holds it")
+    until(
+        lambda: gc.collect() is not None and gone() is None, "the idle thread holds it"
+    )
 
 
 # ---------------------------------------------------------------------- taken back, and closed

@@ -33,16 +33,27 @@ _DESTINATION = (
 )
 """Names of arguments that say where something goes."""
 
-_ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
+_ALIKE = {
+    "LATIN",
+    "CYRILLIC",
+    "GREEK",
+    "ARMENIAN",
+    "CHEROKEE",
+    "COPTIC",
+    "LISU",
+    "FULLWIDTH",
+    "MATHEMATICAL",
+}
 """Scripts with letters that look like those of another one."""
 
 
 def exact(arguments: Json) -> str:
     """Return the arguments as JSON that is safe to show: the same value, with more characters escaped."""
     text = json.dumps(arguments, ensure_ascii=False, indent=2)
-    return "".join(json.dumps(char)[1:-1] if char != "\n" and misleads(char) else char for char in text).replace(
-        "\x7f", "\\u007f"
-    )
+    return "".join(
+        json.dumps(char)[1:-1] if char != "\n" and misleads(char) else char
+        for char in text
+    ).replace("\x7f", "\\u007f")
 
 
 def in_short(arguments: Mapping[str, Json]) -> str:
@@ -58,18 +69,28 @@ def in_short(arguments: Mapping[str, Json]) -> str:
     def shorten(value: Json) -> Json:
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             left = len(value) - _HEAD - _TAIL
-            return mark(f"{_quote(value[:_HEAD])} ... {left:,} more characters ... {_quote(value[-_TAIL:])}")
+            return mark(
+                f"{_quote(value[:_HEAD])} ... {left:,} more characters ... {_quote(value[-_TAIL:])}"
+            )
         if isinstance(value, list):
             left = len(value) - _FIRST_PARTS - _LAST_PARTS
             if len(value) <= _MOST_PARTS:
                 return [shorten(each) for each in value]
-            ends = [shorten(each) for each in (*value[:_FIRST_PARTS], *value[-_LAST_PARTS:])]
-            return [*ends[:_FIRST_PARTS], mark(f"... {left:,} more ..."), *ends[_FIRST_PARTS:]]
+            ends = [
+                shorten(each) for each in (*value[:_FIRST_PARTS], *value[-_LAST_PARTS:])
+            ]
+            return [
+                *ends[:_FIRST_PARTS],
+                mark(f"... {left:,} more ..."),
+                *ends[_FIRST_PARTS:],
+            ]
         if isinstance(value, Mapping):
             return {name: shorten(each) for name, each in value.items()}
         return value
 
-    ordered = sorted(arguments.items(), key=lambda pair: re.search(_DESTINATION, pair[0]) is not None)
+    ordered = sorted(
+        arguments.items(), key=lambda pair: re.search(_DESTINATION, pair[0]) is not None
+    )
     text = exact({name: shorten(value) for name, value in ordered})
     for place, shown in cuts.items():
         text = text.replace(place, shown)
@@ -84,7 +105,12 @@ def warnings(arguments: Mapping[str, Json]) -> list[str]:
         for word in re.findall(r"[^\W\d_]{2,}", text[:_LOOKED_AT])
         if not word.isascii() and len(scripts := _scripts(word)) > 1
     )
-    return [sentence for _, sentence in zip(range(_MOST_WARNINGS), dict.fromkeys(found), strict=False)]
+    return [
+        sentence
+        for _, sentence in zip(
+            range(_MOST_WARNINGS), dict.fromkeys(found), strict=False
+        )
+    ]
 
 
 def _quote(text: str) -> str:

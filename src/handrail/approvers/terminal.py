@@ -78,7 +78,12 @@ class TerminalApprover:
     """
 
     def __init__(
-        self, *, input: TextIO | None = None, output: TextIO | None = None, by: str = "", editor: str | None = None
+        self,
+        *,
+        input: TextIO | None = None,
+        output: TextIO | None = None,
+        by: str = "",
+        editor: str | None = None,
     ) -> None:
         self._input = input
         self._output = output
@@ -101,12 +106,16 @@ class TerminalApprover:
                 return None
             self._shown = asked
             try:
-                return _TerminalQuestion(keyboard, self._output or sys.stderr, self, visit).ask(asked)
+                return _TerminalQuestion(
+                    keyboard, self._output or sys.stderr, self, visit
+                ).ask(asked)
             except _NobodyThere:
                 return None
             finally:
                 self._shown = None
-                self._withdrawn = [each for each in self._withdrawn if each is not asked]
+                self._withdrawn = [
+                    each for each in self._withdrawn if each is not asked
+                ]
 
     def withdraw(self, asked: AskHuman, question: ApprovalRequest) -> None:
         """See `ports.Withdrawing`; who has answered elsewhere is told at once, before anything else is shown."""
@@ -114,7 +123,9 @@ class TerminalApprover:
         if self._shown is asked and question.state != "open":
             by = f" by {printable(question.by)}" if question.by else ""
             screen = self._output or sys.stderr
-            screen.write(f"\n{_INDENT}This question is taken back: it is {question.state}{by}.\n")
+            screen.write(
+                f"\n{_INDENT}This question is taken back: it is {question.state}{by}.\n"
+            )
             screen.flush()
 
     def is_withdrawn(self, asked: AskHuman) -> bool:
@@ -131,7 +142,8 @@ class TerminalApprover:
         return self._keyboard() is not None
 
     def _keyboard(self) -> TextIO | None:
-        keyboard = self._input or sys.stdin  # None when the process was started with stdin closed
+        # None when the process was started with stdin closed
+        keyboard = self._input or sys.stdin
         if keyboard is not None and not keyboard.closed and keyboard.isatty():
             return keyboard
         return None
@@ -140,7 +152,9 @@ class TerminalApprover:
 class _TerminalQuestion:
     """One question, from its first line to the answer."""
 
-    def __init__(self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int) -> None:
+    def __init__(
+        self, keyboard: TextIO, screen: TextIO, approver: TerminalApprover, visit: int
+    ) -> None:
         self._keyboard = keyboard
         self._screen = screen
         self._approver = approver
@@ -159,14 +173,18 @@ class _TerminalQuestion:
         return self._ask_among_several(asked)
 
     def _introduce(self, asked: AskHuman) -> None:
-        self._say(f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n")
+        self._say(
+            f"\n{_INDENT}{printable(asked.call.name)} wants to run. Risk: {asked.risk}\n"
+        )
         for line in _paragraphs(asked.description):
             for row in _wrap_prose(printable(line), self._screen):
                 self._say(f"{_INDENT}{row}\n")
         if asked.reason:
             self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n")
         if asked.required_approvals > 1:
-            self._say(f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n")
+            self._say(
+                f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n"
+            )
 
     def _ask_one(self, asked: AskHuman) -> Approval:
         arguments = asked.arguments
@@ -208,7 +226,11 @@ class _TerminalQuestion:
             agreed = f"; {printable(', '.join(asked.agreed))} did"
         else:
             agreed = ""
-        return agreed + (f"; not {printable(asked.principal)}, whom the run acts for" if asked.principal else "")
+        return agreed + (
+            f"; not {printable(asked.principal)}, whom the run acts for"
+            if asked.principal
+            else ""
+        )
 
     def _name(self, asked: AskHuman) -> str:
         """Ask who agrees; return nothing, and say why, where that does not count."""
@@ -216,7 +238,12 @@ class _TerminalQuestion:
             usual = ""
         else:
             usual = self._by
-        name = self._line(f"Your name{f' ({printable(usual)})' if usual else ''}: ").strip() or usual
+        name = (
+            self._line(
+                f"Your name{f' ({printable(usual)})' if usual else ''}: "
+            ).strip()
+            or usual
+        )
         if why := not_counted(name, asked.agreed, asked.principal):
             self._say(f"{_INDENT}This does not count: {printable(why)}.\n")
             return ""
@@ -234,7 +261,9 @@ class _TerminalQuestion:
                 self._draft = self._edit_line(before)
             value = _read(self._draft, self._asked.parameters)
         except (OSError, ValueError) as error:
-            self._say(f"{_INDENT}Nothing was changed: {printable(str(error)).removesuffix('.')}.\n")
+            self._say(
+                f"{_INDENT}Nothing was changed: {printable(str(error)).removesuffix('.')}.\n"
+            )
             return arguments
         self._draft = ""
         return value
@@ -249,7 +278,9 @@ class _TerminalQuestion:
         if not (sys.executable and os.name == "posix" and util.find_spec("readline")):
             return self._line(prompt)
         line = " ".join(each.strip() for each in text.splitlines())
-        with _line_editor(_INDENT + prompt, line, self._keyboard, self._screen) as editing:
+        with _line_editor(
+            _INDENT + prompt, line, self._keyboard, self._screen
+        ) as editing:
             while (code := editing.poll()) is None:
                 self._check_withdrawn()
                 with suppress(subprocess.TimeoutExpired):
@@ -263,7 +294,10 @@ class _TerminalQuestion:
         return edited
 
     def _show(self, arguments: Mapping[str, Json]) -> None:
-        for line in (*in_short(arguments).splitlines(), *(f"Look twice: {each}" for each in warnings(arguments))):
+        for line in (
+            *in_short(arguments).splitlines(),
+            *(f"Look twice: {each}" for each in warnings(arguments)),
+        ):
             for row in _fold_json(line, self._screen):
                 self._say(f"{_INDENT}{row}\n")
 
@@ -277,7 +311,8 @@ class _TerminalQuestion:
         typed = False
         while not typed:
             typed = _has_line(self._keyboard)
-            self._check_withdrawn()  # also with a line there: it is meant for whoever reads next
+            # also with a line there: it is meant for whoever reads next
+            self._check_withdrawn()
         line = self._keyboard.readline()
         if not line:
             self._say("\n")
@@ -285,7 +320,9 @@ class _TerminalQuestion:
         return line
 
     def _check_withdrawn(self) -> None:
-        if self._visit != self._approver.visit or self._approver.is_withdrawn(self._asked):
+        if self._visit != self._approver.visit or self._approver.is_withdrawn(
+            self._asked
+        ):
             raise _NobodyThere
 
 
@@ -322,7 +359,9 @@ os.write(result, line.encode())
 
 
 @contextmanager
-def _line_editor(prompt: str, line: str, keyboard: TextIO, screen: TextIO) -> Iterator[subprocess.Popen[bytes]]:
+def _line_editor(
+    prompt: str, line: str, keyboard: TextIO, screen: TextIO
+) -> Iterator[subprocess.Popen[bytes]]:
     """Let the person edit a line, in a process of its own.
 
     In this process `readline` could not be interrupted: it holds the lock of stdin until Enter is pressed, and the
@@ -368,7 +407,9 @@ def _paragraphs(text: str) -> Iterator[str]:
     """Join the lines that an author has wrapped. An indented line or a list item starts a new one."""
     paragraph = ""
     for line in text.splitlines():
-        goes_on = paragraph and line and line[0].isalnum() and not re.match(r"\d+[.)] ", line)
+        goes_on = (
+            paragraph and line and line[0].isalnum() and not re.match(r"\d+[.)] ", line)
+        )
         if goes_on:
             paragraph += f" {line}"
             continue
@@ -441,5 +482,6 @@ def edit_in(editor: str, text: str) -> str:
 def _login_name() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no name for this user, as in some containers
+    except (OSError, KeyError, ImportError):
+        # no name for this user, as in some containers
         return ""

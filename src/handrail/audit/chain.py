@@ -35,9 +35,13 @@ spelled = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
 
 
-def digest(seq: int, at: float, run_id: str, event: str, body: str, prev: str, key: bytes = b"") -> str:
+def digest(
+    seq: int, at: float, run_id: str, event: str, body: str, prev: str, key: bytes = b""
+) -> str:
     """Return the hash of a record whose body has been `spelled`: that of the whole record as canonical JSON."""
-    named = f'"event":{_quoted(event)},"prev":{_quoted(prev)},"run_id":{_quoted(run_id)}'
+    named = (
+        f'"event":{_quoted(event)},"prev":{_quoted(prev)},"run_id":{_quoted(run_id)}'
+    )
     data = f'{{"at":{at!r},"body":{body},{named},"seq":{seq}}}'.encode()
     if key:
         return hmac.new(key, data, "sha256").hexdigest()
@@ -45,7 +49,10 @@ def digest(seq: int, at: float, run_id: str, event: str, body: str, prev: str, k
 
 
 def verify(
-    records: Iterable[AuditRecord], *, key: bytes = b"", checkpoint: tuple[int, str] | None = None
+    records: Iterable[AuditRecord],
+    *,
+    key: bytes = b"",
+    checkpoint: tuple[int, str] | None = None,
 ) -> tuple[int, Broken | None]:
     """Return how many records stand in good order, and where the chain breaks, if it does.
 
@@ -56,19 +63,32 @@ def verify(
     seq = 0
     for record in records:
         if record.seq != seq + 1:
-            return seq, Broken(record.seq, f"record {seq + 1} is missing: after {seq} comes {record.seq}")
+            return seq, Broken(
+                record.seq,
+                f"record {seq + 1} is missing: after {seq} comes {record.seq}",
+            )
         if record.prev != prev:
-            return seq, Broken(record.seq, f"record {record.seq} does not follow record {seq}: something was taken out")
+            return seq, Broken(
+                record.seq,
+                f"record {record.seq} does not follow record {seq}: something was taken out",
+            )
         if not _is_whole(record, key):
-            return seq, Broken(record.seq, f"record {record.seq} was changed, or hashed with another key")
+            return seq, Broken(
+                record.seq,
+                f"record {record.seq} was changed, or hashed with another key",
+            )
         if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
             return seq, Broken(
-                record.seq, f"record {record.seq} is not the one of the checkpoint: the log was written anew"
+                record.seq,
+                f"record {record.seq} is not the one of the checkpoint: the log was written anew",
             )
         prev = record.hash
         seq = record.seq
     if checkpoint and seq < checkpoint[0]:
-        return seq, Broken(seq + 1, f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}")
+        return seq, Broken(
+            seq + 1,
+            f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}",
+        )
     return seq, None
 
 
@@ -91,7 +111,10 @@ def refusal(last: AuditRecord, key: bytes) -> str:
 def _is_whole(record: AuditRecord, key: bytes) -> bool:
     try:
         body = spelled(record.body)
-        wanted = digest(record.seq, record.at, record.run_id, record.event, body, record.prev, key)
+        wanted = digest(
+            record.seq, record.at, record.run_id, record.event, body, record.prev, key
+        )
         return hmac.compare_digest(wanted, record.hash)
-    except TypeError:  # something else stands where a text was, or no ASCII where a hash was
+    except TypeError:
+        # something else stands where a text was, or no ASCII where a hash was
         return False

@@ -29,9 +29,13 @@ def key_in(file: str) -> bytes:
     try:
         key = Path(file).read_bytes().strip()
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no file {file}, which should hold the key of the audit log") from error
+        raise ConfigError(
+            f"there is no file {file}, which should hold the key of the audit log"
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{file}, the key of the audit log, cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{file}, the key of the audit log, cannot be read: {error.strerror}"
+        ) from error
     if not key:
         raise ConfigError(f"{file} holds no key: it is empty")
     return key
@@ -46,7 +50,9 @@ def give(store: Any, file: str) -> None:
     if not (file and isinstance(store, AuditStore)):
         return
     if not isinstance(store, KeyedAuditStore):
-        raise ConfigError(f"{VARIABLE} names a key, and the audit log of {store!r} takes none")
+        raise ConfigError(
+            f"{VARIABLE} names a key, and the audit log of {store!r} takes none"
+        )
     store.audit_key = key_in(file)
 
 

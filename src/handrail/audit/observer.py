@@ -27,7 +27,9 @@ class AuditObserver:
 
     __slots__ = ("_answer", "_builder", "_offered", "_run_id", "_store", "_unwritten")
 
-    def __init__(self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = "") -> None:
+    def __init__(
+        self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = ""
+    ) -> None:
         self._store = store
         self._builder = AuditBuilder(run_id, redactor, principal)
         self._run_id = run_id
@@ -63,10 +65,19 @@ class AuditObserver:
         self._answer = answer
         self._offered = list(entries)
         # Not a bound method: the future, which this object refers to, would refer back to it.
-        answer.add_done_callback(partial(_on_answer, self._run_id, self._offered, self._unwritten))
+        answer.add_done_callback(
+            partial(_on_answer, self._run_id, self._offered, self._unwritten)
+        )
 
 
-def _on_answer(run_id: str, offered: list[AuditEntry], unwritten: deque[AuditEntry], answer: Future[None]) -> None:
+def _on_answer(
+    run_id: str,
+    offered: list[AuditEntry],
+    unwritten: deque[AuditEntry],
+    answer: Future[None],
+) -> None:
     if (error := answer.exception()) is not None:
         unwritten.extend(offered)
-        logs.log_exception(f"an audit record of run {run_id} could not be written", error)
+        logs.log_exception(
+            f"an audit record of run {run_id} could not be written", error
+        )

@@ -76,16 +76,24 @@ class AuditBuilder:
                 return []
             self._open_calls[id(event.call)] = (event.call, None)
             return [entry]
-        if isinstance(event, AttemptStarted) and event.attempt == 1 and id(event.call) in self._open_calls:
+        if (
+            isinstance(event, AttemptStarted)
+            and event.attempt == 1
+            and id(event.call) in self._open_calls
+        ):
             return []  # admission and end say it as well
         entry = self._make_entry(event)
         if isinstance(event, RunEnded):
             return [*self._take_held_back(), entry]
-        _, admitted = self._open_calls.pop(id(getattr(event, "call", None)), (None, None))
+        _, admitted = self._open_calls.pop(
+            id(getattr(event, "call", None)), (None, None)
+        )
         if admitted is None:
             return [entry]
         if isinstance(event, CallFinished):
-            return [AuditEntry(self._run_id, entry.event, {**admitted.body, **entry.body})]
+            return [
+                AuditEntry(self._run_id, entry.event, {**admitted.body, **entry.body})
+            ]
         return [admitted, entry]
 
     def _take_held_back(self) -> list[AuditEntry]:
@@ -104,10 +112,15 @@ class AuditBuilder:
         return AuditEntry(self._run_id, name, body)
 
 
-def person_entry(word: str, run_id: str, redactor: Redactor, *, by: str, **details: Json) -> AuditEntry:
+def person_entry(
+    word: str, run_id: str, redactor: Redactor, *, by: str, **details: Json
+) -> AuditEntry:
     """Return the entry of a person's decision; `arguments` among its details are redacted."""
     arguments: Any = details.pop("arguments", None)
-    shown = {name: redactor.text(each) if isinstance(each, str) else each for name, each in details.items()}
+    shown = {
+        name: redactor.text(each) if isinstance(each, str) else each
+        for name, each in details.items()
+    }
     edited = {} if arguments is None else _arguments(arguments, redactor)
     return AuditEntry(run_id, word, {"by": by, **shown, **edited})
 
@@ -118,7 +131,11 @@ def _is_harmless(admitted: CallAdmitted) -> bool:
 
 
 def _call_body(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:
-    return {"call": _line(event.call.id, redactor), "tool": _tool(event.call, redactor), **details}
+    return {
+        "call": _line(event.call.id, redactor),
+        "tool": _tool(event.call, redactor),
+        **details,
+    }
 
 
 def _model_answered_body(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
@@ -148,7 +165,9 @@ def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
     key = redactor.text(event.key)
     if key and (given := plain(dict(event.arguments))) != shown:
-        key = Redactor(text for text in _hidden_texts(given, shown) if len(text) <= len(event.key)).text(key)
+        key = Redactor(
+            text for text in _hidden_texts(given, shown) if len(text) <= len(event.key)
+        ).text(key)
     return key
 
 
@@ -168,16 +187,23 @@ def _hidden_texts(given: Json, shown: Json) -> Iterator[str]:
 
 def _approval_asked_body(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
     return _call_body(
-        event, redactor, **_arguments(event.arguments, redactor), risk=event.risk, reason=_line(event.reason, redactor)
+        event,
+        redactor,
+        **_arguments(event.arguments, redactor),
+        risk=event.risk,
+        reason=_line(event.reason, redactor),
     )
 
 
 def _approval_given_body(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
-        return _call_body(event, redactor)  # nobody has answered: recorded as `ApprovalPending`
+        # nobody has answered: recorded as `ApprovalPending`
+        return _call_body(event, redactor)
     reason = _line(approval.reason, redactor)
-    body = _call_body(event, redactor, granted=approval.granted, by=approval.by, reason=reason)
+    body = _call_body(
+        event, redactor, granted=approval.granted, by=approval.by, reason=reason
+    )
     if approval.arguments is None:
         return body
     return body | _arguments(approval.arguments, redactor)
@@ -201,23 +227,32 @@ def _call_finished_body(event: CallFinished, redactor: Redactor) -> dict[str, Js
 
 def _finished_late_body(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
     result = _digest(text_of(event.value), redactor)
-    return _call_body(event, redactor, error=_line(event.error, redactor), result=result)
+    return _call_body(
+        event, redactor, error=_line(event.error, redactor), result=result
+    )
 
 
 def _late_result_body(event: LateResult, redactor: Redactor) -> dict[str, Json]:
     key = _line(event.key, redactor)
     result = _digest(text_of(event.value), redactor)
-    return _call_body(event, redactor, key=key, fence=event.fence, state=event.state, result=result)
+    return _call_body(
+        event, redactor, key=key, fence=event.fence, state=event.state, result=result
+    )
 
 
 _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
     RunStarted: lambda event, _: {"model": event.model},
-    RunEnded: lambda event, redactor: {"status": event.status, "reason": _line(event.reason, redactor)},
+    RunEnded: lambda event, redactor: {
+        "status": event.status,
+        "reason": _line(event.reason, redactor),
+    },
     ModelAnswered: _model_answered_body,
     CallAdmitted: _admitted_body,
     ApprovalAsked: _approval_asked_body,
     ApprovalGiven: _approval_given_body,
-    AttemptStarted: lambda event, redactor: _call_body(event, redactor, attempt=event.attempt),
+    AttemptStarted: lambda event, redactor: _call_body(
+        event, redactor, attempt=event.attempt
+    ),
     AttemptFailed: lambda event, redactor: _call_body(
         event, redactor, attempt=event.attempt, reason=_line(event.reason, redactor)
     ),
@@ -263,11 +298,17 @@ class _Excerpt:
         left = len(text) - chars
         self._rest.append(text[chars:])
         self.rest_chars += left
-        return f"{_beginning(text, chars, self._redactor)}[... {left:,} more characters]"
+        return (
+            f"{_beginning(text, chars, self._redactor)}[... {left:,} more characters]"
+        )
 
     def rest(self) -> dict[str, Json]:
         """Return the length and digest of the rest; no digest if the rest is short enough to be guessed."""
-        digest = {"rest_sha256": _sha256("".join(self._rest))} if self.rest_chars > _MARGIN else {}
+        digest = (
+            {"rest_sha256": _sha256("".join(self._rest))}
+            if self.rest_chars > _MARGIN
+            else {}
+        )
         return {"rest_chars": self.rest_chars, **digest}
 
 

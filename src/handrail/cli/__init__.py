@@ -69,16 +69,23 @@ class Program(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        return cast(click.Command, import_module(f"handrail.cli.commands.{cmd_name}").command)
+        return cast(
+            click.Command, import_module(f"handrail.cli.commands.{cmd_name}").command
+        )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest one that is spelled alike."""
-        self.commands = dict.fromkeys(COMMANDS, click.Command(None))  # click looks for similar names here
+        # click looks for similar names here
+        self.commands = dict.fromkeys(COMMANDS, click.Command(None))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -86,7 +93,13 @@ class Program(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the exit codes."""
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(int(code)), code.meaning) for code in exits.Exit if code.is_documented])
+            formatter.write_dl(
+                [
+                    (str(int(code)), code.meaning)
+                    for code in exits.Exit
+                    if code.is_documented
+                ]
+            )
         with formatter.section("Start with"):
             formatter.write_text("handrail demo")
 
@@ -97,12 +110,16 @@ class Program(click.Group):
                 return super().main(*args, **how)
             finally:
                 if sys.stdout is not None:
-                    sys.stdout.flush()  # here, and not when the interpreter ends: help is printed before any command
+                    # here, and not when the interpreter ends: help is printed before any command
+                    sys.stdout.flush()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _discard_stdout()
-            click.echo(f"{_ERROR} cannot write {error.filename or 'the result'}: {error.strerror}", err=True)
+            click.echo(
+                f"{_ERROR} cannot write {error.filename or 'the result'}: {error.strerror}",
+                err=True,
+            )
             sys.exit(exits.Exit.ERROR)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -128,7 +145,9 @@ class Program(click.Group):
 
 def is_debugging(ctx: click.Context) -> bool:
     """Return whether tracebacks are wanted: `--debug` on the command, or HANDRAIL_DEBUG in the environment."""
-    return bool(ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0"))
+    return bool(
+        ctx.meta.get("debug") or os.environ.get("HANDRAIL_DEBUG", "0") not in ("", "0")
+    )
 
 
 @contextmanager
@@ -163,7 +182,10 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, message="handrail %(version)s")
 def main() -> None:
     """The layer between a model's tool call and your production system.

@@ -42,7 +42,11 @@ class CallReview(Struct, frozen=True):
 
     def as_json(self) -> Document:
         """Return the call: `arguments` is the model's own text, `value` the parsed arguments."""
-        document: Document = {"id": self.call.id, "name": self.call.name, "arguments": self.call.arguments}
+        document: Document = {
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+        }
         document |= {"tool": self.tool} if self.tool else {}
         document |= {
             "value": self.arguments,
@@ -85,7 +89,11 @@ class TurnReview(Struct, frozen=True):
         """Yield pairs of a label and a text of one or more lines, for a person."""
         turn = self.turn
         usage = self.turn.usage
-        for label, text in (("reasoning", turn.reasoning), ("text", turn.text), ("refusal", turn.refusal)):
+        for label, text in (
+            ("reasoning", turn.reasoning),
+            ("text", turn.text),
+            ("refusal", turn.refusal),
+        ):
             if text:
                 yield label, text
         for each in turn.server_side:
@@ -108,10 +116,14 @@ _FINISHES: Mapping[Finish, str] = {
 
 def review_turn(dialect: str, turn: Turn, tools: Toolset | None) -> TurnReview:
     """Review every call of an answer."""
-    return TurnReview(dialect, turn, [_review_call(call, turn.finish, tools) for call in turn.calls])
+    return TurnReview(
+        dialect, turn, [_review_call(call, turn.finish, tools) for call in turn.calls]
+    )
 
 
-def print_review(read: Callable[[Json], TurnReview], text: str, *, as_json: bool, as_jsonl: bool) -> Exit:
+def print_review(
+    read: Callable[[Json], TurnReview], text: str, *, as_json: bool, as_jsonl: bool
+) -> Exit:
     """Print the review of a text, or of each of its lines; return the exit code.
 
     Raises:
@@ -143,7 +155,12 @@ def _review_call(call: ToolCall, finish: Finish, tools: Toolset | None) -> CallR
     if isinstance(parsed_call, Failure):
         return CallReview(call, failure=parsed_call)
     tool = parsed_call.tool
-    review = CallReview(call, "" if tool.name == call.name else tool.name, parsed_call.arguments, parsed_call.repairs)
+    review = CallReview(
+        call,
+        "" if tool.name == call.name else tool.name,
+        parsed_call.arguments,
+        parsed_call.repairs,
+    )
     checked = tool.check_arguments(parsed_call.arguments)
     if isinstance(checked, Failure):
         return replace(review, failure=checked)

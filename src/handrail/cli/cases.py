@@ -59,7 +59,11 @@ def error_document(error: HandrailError) -> Document:
     """Return the document of a case that failed."""
     document: Document = {"ok": False, "error": str(error)}
     if isinstance(error, ModelError):
-        document |= {"code": error.code, "status": error.status, "retryable": error.retryable}
+        document |= {
+            "code": error.code,
+            "status": error.status,
+            "retryable": error.retryable,
+        }
     return document
 
 
@@ -81,7 +85,8 @@ def parse_json(text: str, what: str) -> Json:
 def model_output(case: Json) -> Json:
     """Return the model's output: the `text` or `body` of a case, or the case itself if it has neither."""
     if isinstance(case, Mapping):
-        if isinstance(case.get("text"), str):  # OpenAI's Responses have an object of this name
+        # OpenAI's Responses have an object of this name
+        if isinstance(case.get("text"), str):
             return case["text"]
         if "body" in case:
             return case["body"]
@@ -125,8 +130,13 @@ def tools_from_definitions(definitions: Json) -> list[BaseTool]:
     if isinstance(definitions, Mapping) and isinstance(definitions.get("tools"), list):
         definitions = definitions["tools"]  # a request, or MCP's answer to `tools/list`
     if not isinstance(definitions, list):
-        raise ConfigError("tools are a list of definitions, each with `name`, `description` and `parameters`")
-    return [_tool_from_definition(each, number) for number, each in enumerate(definitions, start=1)]
+        raise ConfigError(
+            "tools are a list of definitions, each with `name`, `description` and `parameters`"
+        )
+    return [
+        _tool_from_definition(each, number)
+        for number, each in enumerate(definitions, start=1)
+    ]
 
 
 def _tool_from_definition(definition: Json, number: int) -> BaseTool:
@@ -134,11 +144,21 @@ def _tool_from_definition(definition: Json, number: int) -> BaseTool:
         function = definition.get("function", definition)
     else:
         function = None
-    if not (isinstance(function, Mapping) and isinstance(function.get("name"), str) and function["name"]):
-        raise ConfigError(f"tool {number} has no `name`; a definition has `name`, `description` and `parameters`")
-    parameters: Json = next((function[key] for key in _SCHEMA_KEYS if function.get(key)), {})
+    if not (
+        isinstance(function, Mapping)
+        and isinstance(function.get("name"), str)
+        and function["name"]
+    ):
+        raise ConfigError(
+            f"tool {number} has no `name`; a definition has `name`, `description` and `parameters`"
+        )
+    parameters: Json = next(
+        (function[key] for key in _SCHEMA_KEYS if function.get(key)), {}
+    )
     if not isinstance(parameters, Mapping):
-        raise ConfigError(f"the parameters of tool {function['name']!r} are not a JSON Schema")
+        raise ConfigError(
+            f"the parameters of tool {function['name']!r} are not a JSON Schema"
+        )
     description = str(function.get("description") or "")
     return FunctionTool(
         _never,

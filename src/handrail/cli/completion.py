@@ -17,10 +17,14 @@ from click.shell_completion import CompletionItem
 from handrail import plugins
 from handrail.errors import HandrailError
 
-Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
+Completer: TypeAlias = Callable[
+    [click.Context, click.Parameter, str], list[CompletionItem[str]]
+]
 
 
-def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+def files(
+    _: click.Context, __: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
     """Leave the completion of files to the shell."""
     return [CompletionItem(incomplete, type="file")]
 
@@ -28,8 +32,14 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
 def names(list_names: Callable[[click.Context], Iterable[str]]) -> Completer:
     """Return a completer for these names, without those already on the command line."""
 
-    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        with (
+            Path(os.devnull).open("w") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
             try:
                 candidates = list(list_names(context))
             except (HandrailError, OSError):
@@ -39,7 +49,11 @@ def names(list_names: Callable[[click.Context], Iterable[str]]) -> Completer:
             before = set(typed)
         else:
             before = set()
-        return [CompletionItem(name) for name in candidates if name.startswith(incomplete) and name not in before]
+        return [
+            CompletionItem(name)
+            for name in candidates
+            if name.startswith(incomplete) and name not in before
+        ]
 
     return complete
 

@@ -25,7 +25,9 @@ else:
 
 
 def _tools(context: click.Context) -> Iterable[str]:
-    return [tool.name for tool in loading.tools_from(context.params.get("places") or ())]
+    return [
+        tool.name for tool in loading.tools_from(context.params.get("places") or ())
+    ]
 
 
 def _store(context: click.Context) -> str:

@@ -21,4 +21,6 @@ def app_files() -> Mapping[str, Path]:
     for place in PLACES:
         if files := sorted(place.glob("[!_]*.py")):
             return {file.stem: file for file in files}
-    raise ConfigError("the apps are not installed; they are in `examples/apps` of the repository")
+    raise ConfigError(
+        "the apps are not installed; they are in `examples/apps` of the repository"
+    )

@@ -51,8 +51,13 @@ _SPEAKERS: Mapping[str, str] = {
 
 
 def _hermes(run: RunHistory, tools: Toolset | None) -> Lines:
-    prompt = DIALECTS["hermes-2-pro"].encode_request(mended(run.messages).messages, tools)
-    turns = [{"from": _SPEAKERS[role], "value": value.strip("\n")} for role, value in _TURN.findall(prompt)]
+    prompt = DIALECTS["hermes-2-pro"].encode_request(
+        mended(run.messages).messages, tools
+    )
+    turns = [
+        {"from": _SPEAKERS[role], "value": value.strip("\n")}
+        for role, value in _TURN.findall(prompt)
+    ]
     if tools is None:
         definitions = {}
     else:

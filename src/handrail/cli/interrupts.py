@@ -74,7 +74,8 @@ def _on_interrupt(cancel: Callable[[], bool]) -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
-    except (NotImplementedError, RuntimeError):  # Windows, or not the main thread: asyncio's own handling stays
+    except (NotImplementedError, RuntimeError):
+        # Windows, or not the main thread: asyncio's own handling stays
         yield
         return
     try:

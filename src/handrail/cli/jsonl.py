@@ -38,7 +38,12 @@ class Recorder:
     """
 
     def __init__(
-        self, file: TextIO, *, wire: bool = False, raw: bool = False, now: Callable[[], float] = monotonic
+        self,
+        file: TextIO,
+        *,
+        wire: bool = False,
+        raw: bool = False,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._file = file
         self._wire = wire
@@ -53,7 +58,10 @@ class Recorder:
             try:
                 record = event_record(event, self._now() - self._started)
                 if self._redactor is not None and isinstance(event, HttpExchange):
-                    record = {name: self._redactor.value(each) for name, each in record.items()}
+                    record = {
+                        name: self._redactor.value(each)
+                        for name, each in record.items()
+                    }
                 self.write(record)
             except BrokenPipeError:
                 self._gone = True
@@ -73,7 +81,11 @@ _LEFT_OUT = {"raw", "data"}
 
 
 def _fields(value: Any) -> dict[str, Json]:
-    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _LEFT_OUT}
+    return {
+        name: _plain(getattr(value, name))
+        for name in value.__struct_fields__
+        if name not in _LEFT_OUT
+    }
 
 
 def _plain(value: Any) -> Json:

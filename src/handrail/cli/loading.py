@@ -44,7 +44,8 @@ def tools_from(places: Iterable[str]) -> Toolset:
     by_identity: dict[int, BaseTool] = {}
     for place in places:
         for tool in _tools_at(place):
-            by_identity[id(tool)] = tool  # one tool under two names, or alone and in a toolset, is still one tool
+            # one tool under two names, or alone and in a toolset, is still one tool
+            by_identity[id(tool)] = tool
     tools = Toolset(by_identity.values())
     for tool in tools:
         _ = tool.checker, tool.bind
@@ -61,7 +62,9 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
     module = _module(path)
     if attribute:
         return _attribute_tools(module, path, attribute)
-    tools = [tool for value in list(vars(module).values()) for tool in _iter_tools(value)]
+    tools = [
+        tool for value in list(vars(module).values()) for tool in _iter_tools(value)
+    ]
     if class_name := next(_uninstantiated(module, tools), None):
         raise _class_error(class_name, getattr(module, class_name), path)
     if not tools:
@@ -93,7 +96,9 @@ def _uninstantiated(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[s
             and value.__module__ == module.__name__
             and (issubclass(value, Toolset) or callable(getattr(value, "run", None)))
             and not (inspect.isabstract(value) or name.startswith("_"))
-            and not any(isinstance(tool, value) for tool in [*tools, *vars(module).values()])
+            and not any(
+                isinstance(tool, value) for tool in [*tools, *vars(module).values()]
+            )
         ):
             yield name
 
@@ -130,19 +135,28 @@ def _attribute_tools(module: ModuleType, path: str, attribute: str) -> Toolset:
 
 def _hint(module: ModuleType) -> str:
     """Describe what the module has, for someone who expected tools."""
-    tool_names = [name for name, value in vars(module).items() if any(True for _ in _iter_tools(value))]
+    tool_names = [
+        name
+        for name, value in vars(module).items()
+        if any(True for _ in _iter_tools(value))
+    ]
     if tool_names:
         return f"it has {', '.join(tool_names)}"
     function_names = [
         name
         for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     ]
     if function_names:
-        return (
-            f"decorate what the model may call with @tool ({', '.join(function_names[:5])}), or name one after a colon"
-        )
-    if submodules := [each.name for each in iter_modules(getattr(module, "__path__", ())) if each.name[0] != "_"]:
+        names = ", ".join(function_names[:5])
+        return f"decorate what the model may call with @tool ({names}), or name one after a colon"
+    if submodules := [
+        each.name
+        for each in iter_modules(getattr(module, "__path__", ()))
+        if each.name[0] != "_"
+    ]:
         return f"name one of its modules with it: {', '.join(submodules)}"
     return "decorate functions with @tool, or put a Toolset at its top level"
 
@@ -166,7 +180,9 @@ def file_at(place: str | Path) -> Path:
 
 def _module(path: str) -> ModuleType:
     if path.endswith((".json", ".yaml", ".yml")):
-        raise ConfigError(f"{path} is not a Python file; name an OpenAPI document as {OPENAPI}{path}")
+        raise ConfigError(
+            f"{path} is not a Python file; name an OpenAPI document as {OPENAPI}{path}"
+        )
     is_file = _names_file(path)
     file = file_at(path) if is_file else Path()
     try:
@@ -177,14 +193,21 @@ def _module(path: str) -> ModuleType:
     except HandrailError:
         raise
     except SyntaxError as error:
-        raise ConfigError(f"{error.filename or path}, line {error.lineno}: {error.msg}") from error
+        raise ConfigError(
+            f"{error.filename or path}, line {error.lineno}: {error.msg}"
+        ) from error
     except ModuleNotFoundError as error:
         if not is_file and f"{path}.".startswith(f"{error.name}."):
             missing = f"no module {error.name}, and no file of that name; the name of a file ends in .py"
             raise ConfigError(missing) from error
-        raise ConfigError(f"{path} cannot be imported: no module {error.name} ({_line(error)})") from error
-    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error} ({_line(error)})") from error
+        raise ConfigError(
+            f"{path} cannot be imported: no module {error.name} ({_line(error)})"
+        ) from error
+    except (Exception, SystemExit) as error:
+        # a user's file may raise anything while it is imported
+        raise ConfigError(
+            f"{path} cannot be imported: {type(error).__name__}: {error} ({_line(error)})"
+        ) from error
 
 
 def _names_file(path: str) -> bool:
@@ -217,7 +240,11 @@ def _from_path(name: str) -> ModuleType:
 
 def _line(error: BaseException) -> str:
     """Return the file and line of the user's own code where an import failed."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename
+    ]
     if frames:
         return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
     return "at import"

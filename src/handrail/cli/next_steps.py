@@ -37,14 +37,20 @@ def describe_next_steps(store: object, run: Run, setup: Setup, place: str) -> st
     if isinstance(store, RunStore):
         lines += _stored_run_steps(store, run, requests, setup=setup, place=place)
     elif run.status == "waiting":
-        lines.append(f"this run is not stored, so nobody can approve it later; store it: --store {STORE_HERE}")
+        lines.append(
+            f"this run is not stored, so nobody can approve it later; store it: --store {STORE_HERE}"
+        )
     return "\n".join(lines)
 
 
 def _requests_within(store: object, run_id: str) -> list[ApprovalRequest]:
     if not isinstance(store, ApprovalStore):
         return []
-    return [request for request in result_now(store.list_approvals()) if is_within(request.run_id, run_id)]
+    return [
+        request
+        for request in result_now(store.list_approvals())
+        if is_within(request.run_id, run_id)
+    ]
 
 
 def _stored_run_steps(
@@ -55,7 +61,10 @@ def _stored_run_steps(
     setup: Setup,
     place: str,
 ) -> Iterator[str]:
-    if any(failure is not None and failure.code == Code.IN_DOUBT for failure in call_failures(run)):
+    if any(
+        failure is not None and failure.code == Code.IN_DOUBT
+        for failure in call_failures(run)
+    ):
         stored = result_now(store.load_run(run.id))
         yield from doubt_lines(stored.steps if stored else (), run.id, store, place)
     for request in requests:
@@ -67,15 +76,23 @@ def _stored_run_steps(
 
 def _risk_hints(run: Run, setup: Setup) -> Iterator[str]:
     """Name the `--yes-to` risk that each waiting tool needs; no option replaces several people."""
-    results = [message.result for message in run.messages if isinstance(message, ToolMessage)]
-    waiting = [each.name for each in results if each.failure and each.failure.code == Code.APPROVAL_PENDING]
+    results = [
+        message.result for message in run.messages if isinstance(message, ToolMessage)
+    ]
+    waiting = [
+        each.name
+        for each in results
+        if each.failure and each.failure.code == Code.APPROVAL_PENDING
+    ]
     for name in dict.fromkeys(waiting):
         tool = setup.tools.resolve(name)
         if isinstance(tool, BaseTool) and not setup.consent.covers(tool.effective_risk):
             yield f"`{tool.name}` has {tool.effective_risk} risk: --yes-to {tool.effective_risk} approves it unasked"
 
 
-def doubt_lines(steps: Sequence[JournalStep], run_id: str, store: object, place: str) -> list[str]:
+def doubt_lines(
+    steps: Sequence[JournalStep], run_id: str, store: object, place: str
+) -> list[str]:
     """Return the present state of each write that a run left in doubt, and where to look while it is unknown."""
     doubts = list(dict.fromkeys(filter(None, map(doubt_in, steps))))
     lines: list[str] = []
@@ -92,7 +109,9 @@ def undone_writes(run_id: str, store: object) -> list[tuple[str, str]]:
     """Return tool and step of each write of a run that was taken back since, in the order of the steps."""
     if not isinstance(store, LedgerStore):
         return []
-    rows = result_now(store.list_writes(state="failed", run_id=strip_scope(run_id), most=EVERY))
+    rows = result_now(
+        store.list_writes(state="failed", run_id=strip_scope(run_id), most=EVERY)
+    )
     undone = [row for row in reversed(rows) if row.resolved_by.startswith(UNDO_OF)]
     return [(row.scope, row.resolved_by.removeprefix(UNDO_OF)) for row in undone]
 
@@ -103,13 +122,17 @@ def _row(store: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
         return row
     same = (
         each
-        for each in result_now(store.list_writes(run_id=strip_scope(run_id), most=EVERY))
+        for each in result_now(
+            store.list_writes(run_id=strip_scope(run_id), most=EVERY)
+        )
         if each.scope == doubt.scope
     )
     return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
 
 
-def _write_lines(tool: str, row: WriteRecord | None, run_id: str, place: str) -> Iterator[str]:
+def _write_lines(
+    tool: str, row: WriteRecord | None, run_id: str, place: str
+) -> Iterator[str]:
     if row is None:
         yield "a write may or may not have happened; a person must look, and record what became of it"
         yield f"look:    {command_line(f'ledger list --state in_doubt --run {strip_scope(run_id)}', place)}"

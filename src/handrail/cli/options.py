@@ -42,10 +42,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Commands(click.Group):
     """A group that lists each of its commands with its whole first sentence, on as many lines as that takes."""
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.get_short_help_str(limit=1000)) for name, each in self.commands.items()])
+            formatter.write_dl(
+                [
+                    (name, each.get_short_help_str(limit=1000))
+                    for name, each in self.commands.items()
+                ]
+            )
 
 
 # ---------------------------------------------------------------------- single options
@@ -58,10 +67,19 @@ tools = click.option(
     shell_complete=completion.files,
     help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE or openapi:FILE (JSON or YAML). May be repeated.",
 )
-wire = click.option("--wire", is_flag=True, help="Show the HTTP requests and answers, keys masked, and as curl.")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+wire = click.option(
+    "--wire",
+    is_flag=True,
+    help="Show the HTTP requests and answers, keys masked, and as curl.",
+)
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
+)
 as_jsonl = click.option(
-    "--jsonl", "as_jsonl", is_flag=True, help="Take every line as a JSON case of its own; print one for each."
+    "--jsonl",
+    "as_jsonl",
+    is_flag=True,
+    help="Take every line as a JSON case of its own; print one for each.",
 )
 definitions = click.option(
     "--tools",
@@ -79,9 +97,17 @@ dialect = click.option(
     shell_complete=completion.dialects,
     help="How it is written: a wire such as openai-chat, or the prompt of a model family.",
 )
-raw = click.option("--raw", is_flag=True, help="Show what looks like a secret too: in calls, results and --wire.")
-quiet = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result and errors.")
-verbose = click.option("-v", "--verbose", is_flag=True, help="Show arguments and results whole.")
+raw = click.option(
+    "--raw",
+    is_flag=True,
+    help="Show what looks like a secret too: in calls, results and --wire.",
+)
+quiet = click.option(
+    "-q", "--quiet", is_flag=True, help="Show nothing but the result and errors."
+)
+verbose = click.option(
+    "-v", "--verbose", is_flag=True, help="Show arguments and results whole."
+)
 
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -169,7 +195,9 @@ def store_setting(name: str) -> str:
     values = settings.table("store")
     for each, value in values.items():
         if each not in _STORE_SETTINGS:
-            raise ConfigError(f"{each!r} is not a setting of store; known are {', '.join(_STORE_SETTINGS)}")
+            raise ConfigError(
+                f"{each!r} is not a setting of store; known are {', '.join(_STORE_SETTINGS)}"
+            )
         if not isinstance(value, str):
             raise ConfigError(f"`{each}` of store is {value!r}; write text in quotes")
     return str(values.get(name, ""))
@@ -218,9 +246,13 @@ class Setup(Struct, frozen=True):
         for tool in tools:
             for name in injected_names(tool):
                 if name not in self.inject:
-                    raise MissingInjection(f"{tool.name!r} needs `{name}` from you; add: --inject {name}=...")
+                    raise MissingInjection(
+                        f"{tool.name!r} needs `{name}` from you; add: --inject {name}=..."
+                    )
 
-    def runtime(self, *observers: Observer, store: str | Store = NO_STORE, scope: str = "") -> Runtime:
+    def runtime(
+        self, *observers: Observer, store: str | Store = NO_STORE, scope: str = ""
+    ) -> Runtime:
         """Return a runtime; the caller closes it."""
         return Runtime(
             self.tools,
@@ -241,7 +273,13 @@ _SETUP = (
         default="",
         help="Approve calls up to this risk without asking: low, medium or high (every call).",
     ),
-    click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="A policy in TOML."),
+    click.option(
+        "--policy",
+        "rules",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="A policy in TOML.",
+    ),
     click.option(
         "--inject",
         "injections",
@@ -268,7 +306,12 @@ def setup(command: Callable[..., Any]) -> Callable[..., Any]:
         else:
             policy = Policy()
         consent = Consent(TerminalApprover(), _highest_risk(yes_to))
-        return command(setup=Setup(tools_from(places), policy, consent, injections_from(injections), places), **others)
+        return command(
+            setup=Setup(
+                tools_from(places), policy, consent, injections_from(injections), places
+            ),
+            **others,
+        )
 
     return _with(_SETUP, with_setup)
 
@@ -320,7 +363,13 @@ def budget(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the limits of a run to a command, which gets them as one `budget`."""
 
     @wraps(command)
-    def with_budget(max_seconds: float, max_calls: int, max_turns: int, max_tokens: int | None, **others: Any) -> Any:
+    def with_budget(
+        max_seconds: float,
+        max_calls: int,
+        max_turns: int,
+        max_tokens: int | None,
+        **others: Any,
+    ) -> Any:
         limits = Budget(
             time_s=max_seconds,
             calls=max_calls,
@@ -337,7 +386,11 @@ def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_limits(
-        max_seconds: float | None, max_calls: int | None, max_turns: int | None, max_tokens: int | None, **others: Any
+        max_seconds: float | None,
+        max_calls: int | None,
+        max_turns: int | None,
+        max_tokens: int | None,
+        **others: Any,
     ) -> Any:
         options_given = {
             "time_s": max_seconds,
@@ -345,7 +398,9 @@ def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
             "turns": max_turns,
             "tokens": max_tokens,
         }
-        limits = {name: limit for name, limit in options_given.items() if limit is not None}
+        limits = {
+            name: limit for name, limit in options_given.items() if limit is not None
+        }
         return command(limits=limits, **others)
 
     return _with(_NEW_BUDGET, with_limits)
@@ -353,14 +408,18 @@ def new_budget(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
     """Decorate a command with options; its help lists them in this order."""
-    return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+    return reduce(
+        lambda decorated, option: option(decorated), reversed(options), command
+    )
 
 
 def _highest_risk(text: str) -> Risk | None:
     """Return the highest risk in a text such as `low,medium`; None if it names none."""
     named = {word.strip().lower() for word in text.split(",") if word.strip()}
     if unknown := named - set(get_args(Risk)):
-        raise ConfigError(f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}")
+        raise ConfigError(
+            f"--yes-to has {', '.join(sorted(unknown))}; risks are {', '.join(get_args(Risk))}"
+        )
     return max(
         (risk for risk in get_args(Risk) if risk in named),
         key=get_args(Risk).index,
@@ -374,7 +433,9 @@ def injections_from(assignments: Iterable[str]) -> Mapping[str, str]:
     for each in assignments:
         name, equals, value = each.partition("=")
         if not (name and equals):
-            raise ConfigError(f"--inject has {each!r}; write it as NAME=VALUE, such as tenant=acme")
+            raise ConfigError(
+                f"--inject has {each!r}; write it as NAME=VALUE, such as tenant=acme"
+            )
         injections[name] = value
     return injections
 
@@ -384,7 +445,11 @@ def injections_from(assignments: Iterable[str]) -> Mapping[str, str]:
 
 def injected_names(tool: BaseTool) -> list[str]:
     """Return the names of the parameters that the caller fills and the model never sees."""
-    return [name for name, kind in tool.injected_parameters.items() if issubclass(kind, Injected)]
+    return [
+        name
+        for name, kind in tool.injected_parameters.items()
+        if issubclass(kind, Injected)
+    ]
 
 
 def text_or_stdin(text: str) -> str:
@@ -403,13 +468,19 @@ def text_or_stdin(text: str) -> str:
 
 def wires() -> list[str]:
     """Return the names of the wires; prompt dialects have no tool definitions and no request bodies."""
-    return [name for name in plugins.known("dialects") if isinstance(dialects.dialect(name), WireDialect)]
+    return [
+        name
+        for name in plugins.known("dialects")
+        if isinstance(dialects.dialect(name), WireDialect)
+    ]
 
 
 def one_form(as_json: bool, as_jsonl: bool) -> None:
     """Refuse both `--json` and `--jsonl`."""
     if as_json and as_jsonl:
-        raise click.UsageError("--json prints one document and --jsonl one for each line; choose one.")
+        raise click.UsageError(
+            "--json prints one document and --jsonl one for each line; choose one."
+        )
 
 
 def read_text(file: str) -> str:
@@ -419,7 +490,8 @@ def read_text(file: str) -> str:
         ConfigError: It cannot be read.
     """
     if file == "-":
-        return text_or_stdin("-").removesuffix("\n")  # the line end is the shell's, not the model's
+        # the line end is the shell's, not the model's
+        return text_or_stdin("-").removesuffix("\n")
     try:
         return file_at(file).read_text(encoding="utf-8")
     except OSError as error:
@@ -430,4 +502,8 @@ def read_text(file: str) -> str:
 
 def call_failures(run: Run) -> Iterator[Failure | None]:
     """Yield the failure of each call of a run, None for one that succeeded."""
-    return (message.result.failure for message in run.messages if isinstance(message, ToolMessage))
+    return (
+        message.result.failure
+        for message in run.messages
+        if isinstance(message, ToolMessage)
+    )

@@ -20,7 +20,14 @@ from rich.text import Text
 
 from handrail.approvers.terminal import printable
 from handrail.cli.timeline import Kind, Line, Piece, Timeline, TimelineItem
-from handrail.events import ApprovalAsked, ApprovalGiven, CallFinished, Event, ModelAsked, RunStarted
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    CallFinished,
+    Event,
+    ModelAsked,
+    RunStarted,
+)
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "turn": ("", "italic dim"),
@@ -82,7 +89,8 @@ class Printer:
         match event:
             case RunStarted():
                 self._started = self.now()
-            case ApprovalGiven(call=call) | CallFinished(call=call):  # a cancelled call ends without an answer
+            case ApprovalGiven(call=call) | CallFinished(call=call):
+                # a cancelled call ends without an answer
                 self._questions.discard(call.id)
         self._held.append(event)
         if not self._questions:
@@ -133,19 +141,30 @@ class Printer:
         if self._text is not None:
             rest = self._text.close()
             self._text = None
-            (self.answers or self.console).print(Text(printable(rest, keep="\n\t")), soft_wrap=True)
+            (self.answers or self.console).print(
+                Text(printable(rest, keep="\n\t")), soft_wrap=True
+            )
 
     def _rows(self, line: Line) -> Sequence[Text]:
         """Lay a line out: seconds, mark, and the words beside them, wrapped or cut at the edge."""
         mark, style = _LOOKS[line.kind]
         if line.kind == "turn":
-            return _beside(Text(f"{line.about:>8} ", style="bold"), Text(line.text, style=style), self.console)
+            return _beside(
+                Text(f"{line.about:>8} ", style="bold"),
+                Text(line.text, style=style),
+                self.console,
+            )
         if line.kind == "wire":  # as it is, so that it can be copied
-            return [Text(printable(each), style=style) for each in line.text.split("\n")]
+            return [
+                Text(printable(each), style=style) for each in line.text.split("\n")
+            ]
         words = Text()
         if line.about:
             words.append(printable(line.about), style="bold").append("  ")
-        words.append(printable(line.text, keep="\n"), style="" if line.kind == "result" else style)
+        words.append(
+            printable(line.text, keep="\n"),
+            style="" if line.kind == "result" else style,
+        )
         if not line.whole:
             words.truncate(self.console.width - len(_INDENT), overflow="ellipsis")
         clock = f"{self.now() - self._started:6.1f} "
@@ -252,13 +271,23 @@ class _Console(Console):
         raise  # noqa: PLE0704  # rich calls this while it handles a BrokenPipeError
 
 
-def print_columns(target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> None:
+def print_columns(
+    target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()
+) -> None:
     """Print rows in columns without a frame, so that they can be copied and cut; the last column is wrapped."""
-    cells = [[printable(cell, keep="\n") for cell in row] for row in ([heads] if heads else []) + list(rows)]
+    cells = [
+        [printable(cell, keep="\n") for cell in row]
+        for row in ([heads] if heads else []) + list(rows)
+    ]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
         style = "bold" if heads and not number else ""
-        head = Text("".join(f"{set_cell_size(cell, width)}  " for cell, width in zip(row[:-1], widths, strict=False)))
+        head = Text(
+            "".join(
+                f"{set_cell_size(cell, width)}  "
+                for cell, width in zip(row[:-1], widths, strict=False)
+            )
+        )
         for line in _beside(head, Text(row[-1]), target):
             line.stylize(style)
             target.print(line, soft_wrap=True)
@@ -275,7 +304,13 @@ def print_entry(target: Console, head: str, words: str) -> None:
         rows = [Text(line) + text]
     else:
         room = max(_LEAST_ROOM, target.width - len(_INDENT))
-        rows = [Text(line), *(Text(_INDENT) + each for each in text.wrap(target, room, overflow="fold"))]
+        rows = [
+            Text(line),
+            *(
+                Text(_INDENT) + each
+                for each in text.wrap(target, room, overflow="fold")
+            ),
+        ]
     for row in rows:
         row.rstrip()
         target.print(row, soft_wrap=True)
@@ -295,7 +330,10 @@ def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:
         head = Text(_BELOW)
         room = max(_LEAST_ROOM, target.width - len(_BELOW))
     lines = words.wrap(target, room, overflow="fold") or [Text()]
-    rows = above + [Text.assemble(" " * head.cell_len if number else head, line) for number, line in enumerate(lines)]
+    rows = above + [
+        Text.assemble(" " * head.cell_len if number else head, line)
+        for number, line in enumerate(lines)
+    ]
     for row in rows:
         row.rstrip()
     return rows

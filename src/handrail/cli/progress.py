@@ -19,7 +19,12 @@ from handrail.core.redaction import Redactor
 from handrail.ports import Observer
 from handrail.runs import Run, as_line
 
-_jsonl = click.option("--jsonl", "as_jsonl", is_flag=True, help="Print every event as a line of JSON, then the run.")
+_jsonl = click.option(
+    "--jsonl",
+    "as_jsonl",
+    is_flag=True,
+    help="Print every event as a line of JSON, then the run.",
+)
 
 
 class Watch:
@@ -36,11 +41,16 @@ class Watch:
         raw: bool,
     ) -> None:
         if as_json and as_jsonl:
-            raise click.UsageError("--json prints one document and --jsonl one line per event; choose one.")
+            raise click.UsageError(
+                "--json prints one document and --jsonl one line per event; choose one."
+            )
         self.detail: Detail = "all" if verbose else "short"
         if quiet or as_json or as_jsonl:
             self.detail = "ends"
-        self.printer = Printer(Timeline(detail=self.detail, wire=wire and not as_jsonl, raw=raw), console(sys.stderr))
+        self.printer = Printer(
+            Timeline(detail=self.detail, wire=wire and not as_jsonl, raw=raw),
+            console(sys.stderr),
+        )
         self._recorder = Recorder(sys.stdout, wire=wire, raw=raw) if as_jsonl else None
         self._redactor = None if raw else Redactor()
         self._as_json = as_json
@@ -57,14 +67,20 @@ class Watch:
         if debugging:
             transcript = run.transcript(debug=True)
             click.echo(
-                printable(self._redactor.text(transcript) if self._redactor else transcript, keep="\n"), err=True
+                printable(
+                    self._redactor.text(transcript) if self._redactor else transcript,
+                    keep="\n",
+                ),
+                err=True,
             )
         if self._recorder:
             self._recorder.write({"v": 1, "event": "run", "run": run.as_json()})
         elif self._as_json:
             click.echo(as_line(run.as_json()))
         elif run.text:
-            click.echo(printable(run.text, keep="\n\t") if sys.stdout.isatty() else run.text)
+            click.echo(
+                printable(run.text, keep="\n\t") if sys.stdout.isatty() else run.text
+            )
         return exits.of_run(run.status, options.call_failures(run))
 
     def tell(self, text: str) -> None:
@@ -97,6 +113,14 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(watch=watch, **others)
 
     decorated: Callable[..., Any] = with_watch
-    for option in (options.debug, options.verbose, options.quiet, options.raw, options.wire, _jsonl, options.as_json):
+    for option in (
+        options.debug,
+        options.verbose,
+        options.quiet,
+        options.raw,
+        options.wire,
+        _jsonl,
+        options.as_json,
+    ):
         decorated = option(decorated)
     return decorated

@@ -27,7 +27,14 @@ from handrail.core.conversation import last_text
 from handrail.errors import JournalMismatch
 from handrail.journal import codec
 from handrail.journal.cursor import working_time_s
-from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, Usage, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    Turn,
+    Usage,
+    UserMessage,
+)
 from handrail.parsing import jsontext
 from handrail.records import JOURNAL_V, ApprovalRequest, JournalStep, StoredRun
 from handrail.runs import Run
@@ -51,7 +58,9 @@ class HistoryTurn(Struct, frozen=True):
     def messages(self) -> Iterator[Message]:
         """The answer, as the model wrote it, and the results that there are."""
         yield AssistantMessage(self.turn)
-        yield from (ToolMessage(result) for result in self.results if result is not None)
+        yield from (
+            ToolMessage(result) for result in self.results if result is not None
+        )
 
 
 class RunHistory(Struct, frozen=True):
@@ -64,7 +73,10 @@ class RunHistory(Struct, frozen=True):
     @property
     def messages(self) -> list[Message]:
         """The whole conversation so far."""
-        return [*self.asked.messages, *(message for each in self.turns for message in each.messages)]
+        return [
+            *self.asked.messages,
+            *(message for each in self.turns for message in each.messages),
+        ]
 
     @property
     def question(self) -> str:
@@ -80,18 +92,28 @@ class RunHistory(Struct, frozen=True):
             result = record.result
         else:
             result = {}
-        if record.status in ("running", "queued"):  # the result of an earlier end no longer holds
+        # the result of an earlier end no longer holds
+        if record.status in ("running", "queued"):
             return record.status, "", last_text(self.messages)
         if record.status == "done":
             status = result.get("status", record.status)
         else:
             status = record.status
-        return str(status), str(result.get("reason", "")), str(result.get("text", "")) or last_text(self.messages)
+        return (
+            str(status),
+            str(result.get("reason", "")),
+            str(result.get("text", "")) or last_text(self.messages),
+        )
 
     def as_run(self) -> Run:
         """Return the run as its caller got it."""
         status, reason, text = self.ending
-        results = [result for each in self.turns for result in each.results if result is not None]
+        results = [
+            result
+            for each in self.turns
+            for result in each.results
+            if result is not None
+        ]
         spent = Spent(
             len(self.turns),
             sum(bool(result.attempts) for result in results),
@@ -100,7 +122,16 @@ class RunHistory(Struct, frozen=True):
         )
         budget = codec.budget_from_json(self.asked.budget)
         seconds = working_time_s(self.stored.steps)
-        return Run(self.stored.record.run_id, cast(Any, status), text, reason, self.messages, spent, budget, seconds)
+        return Run(
+            self.stored.record.run_id,
+            cast(Any, status),
+            text,
+            reason,
+            self.messages,
+            spent,
+            budget,
+            seconds,
+        )
 
 
 def read_history(stored: StoredRun) -> RunHistory:
@@ -114,17 +145,30 @@ def read_history(stored: StoredRun) -> RunHistory:
             f"the run {stored.record.run_id!r} was recorded by a newer handrail (journal {stored.record.journal_v}, "
             f"known here {JOURNAL_V})"
         )
-    return RunHistory(stored, codec.input_from_json(stored.record.input), list(_turns(stored.steps)))
+    return RunHistory(
+        stored, codec.input_from_json(stored.record.input), list(_turns(stored.steps))
+    )
 
 
 def last_question(run_input: codec.RunInput) -> str:
     """Return the last question of a person before the run started."""
-    return next((each.text for each in reversed(run_input.messages) if isinstance(each, UserMessage)), "")
+    return next(
+        (
+            each.text
+            for each in reversed(run_input.messages)
+            if isinstance(each, UserMessage)
+        ),
+        "",
+    )
 
 
 def _turns(steps: Sequence[JournalStep]) -> Iterator[HistoryTurn]:
-    for step in sorted((step for step in steps if step.kind == "model"), key=lambda step: step.turn):
-        call_steps = [each for each in steps if each.kind == "call" and each.turn == step.turn]
+    for step in sorted(
+        (step for step in steps if step.kind == "model"), key=lambda step: step.turn
+    ):
+        call_steps = [
+            each for each in steps if each.kind == "call" and each.turn == step.turn
+        ]
         call_steps.sort(key=lambda each: int(each.key.split(".")[1]))
         results = [codec.result_from_json(each.body) for each in call_steps]
         turn = _separate_calls(codec.turn_from_json(step.body), results)
@@ -152,14 +196,19 @@ def _separate_calls(turn: Turn, results: Sequence[ToolResult]) -> Turn:
             ids = (call.id, *(f"{call.id}_{n}" for n in range(2, len(parts) + 1)))
         else:
             ids = ()
-        pieces = [ToolCall(id, call.name, text) for id, text in zip(ids, parts or (), strict=True)]
+        pieces = [
+            ToolCall(id, call.name, text)
+            for id, text in zip(ids, parts or (), strict=True)
+        ]
         calls += pieces or [call]
     if len(calls) == len(turn.calls):
         return turn
     return replace(turn, calls=calls, raw=None)
 
 
-def _in_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult | None]:
+def _in_order(
+    calls: Sequence[ToolCall], results: Sequence[ToolResult]
+) -> list[ToolResult | None]:
     """Return each call's result. By id, because calls that only give an answer its form have no place among them."""
     by_id: dict[str, deque[ToolResult]] = {}
     for result in results:
@@ -171,7 +220,10 @@ def _in_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[
 
 
 def turn_lines(
-    turn_read: HistoryTurn, words: Mapping[str, Sequence[ApprovalRequest]], *, whole: bool
+    turn_read: HistoryTurn,
+    words: Mapping[str, Sequence[ApprovalRequest]],
+    *,
+    whole: bool,
 ) -> Iterator[tuple[float, Line]]:
     """Yield the lines of one turn, each with the seconds that the run had worked by then.
 
@@ -185,13 +237,17 @@ def turn_lines(
         yield at, Line("said", turn.text, whole=True)
     for call in turn.calls:
         yield at, _content_line("call", "", call.arguments, call.name, whole)
-    for index, (call, result) in enumerate(zip(turn.calls, turn_read.results, strict=True)):
+    for index, (call, result) in enumerate(
+        zip(turn.calls, turn_read.results, strict=True)
+    ):
         for request in words.get(codec.call_key(turn_read.number, index), ()):
             yield at, _request_line(request)
         if result is None:
             yield at, Line("waiting", "has no result yet", call.name, whole=True)
         else:
-            yield from ((turn_read.ended_at_s, line) for line in _result_lines(result, whole))
+            yield from (
+                (turn_read.ended_at_s, line) for line in _result_lines(result, whole)
+            )
 
 
 def _request_line(request: ApprovalRequest) -> Line:
@@ -203,19 +259,41 @@ def _request_line(request: ApprovalRequest) -> Line:
                 edited = f", with {arguments} instead"
             else:
                 edited = ""
-            return Line("granted", f"approved by {request.by}{edited}{reason}", request.tool, whole=True)
+            return Line(
+                "granted",
+                f"approved by {request.by}{edited}{reason}",
+                request.tool,
+                whole=True,
+            )
         case "denied":
-            return Line("denied", f"denied by {request.by}{reason}", request.tool, whole=True)
+            return Line(
+                "denied", f"denied by {request.by}{reason}", request.tool, whole=True
+            )
         case _:
-            return Line("ask", f"a person must agree: {request.reason}", request.tool, whole=True)
+            return Line(
+                "ask",
+                f"a person must agree: {request.reason}",
+                request.tool,
+                whole=True,
+            )
 
 
 def _result_lines(result: ToolResult, whole: bool) -> Iterator[Line]:
     if result.repairs:
-        yield Line("repaired", f"repaired: {', '.join(result.repairs)}", result.name, whole=True)
+        yield Line(
+            "repaired",
+            f"repaired: {', '.join(result.repairs)}",
+            result.name,
+            whole=True,
+        )
     if result.failure is not None:
         failure_text = f"{result.failure.code}: {result.failure.message}"
-        yield Line("failed" if result.attempts else "refused", failure_text, result.name, whole=True)
+        yield Line(
+            "failed" if result.attempts else "refused",
+            failure_text,
+            result.name,
+            whole=True,
+        )
         if result.failure.suggestion:
             yield Line("advice", result.failure.suggestion, whole=True)
         return
@@ -224,7 +302,9 @@ def _result_lines(result: ToolResult, whole: bool) -> Iterator[Line]:
     else:
         how = []
     how += ["repeated from before"] if result.replayed else []
-    yield _content_line("result", f"{', '.join(how)}  " if how else "", result.text, result.name, whole)
+    yield _content_line(
+        "result", f"{', '.join(how)}  " if how else "", result.text, result.name, whole
+    )
 
 
 def _content_line(kind: Kind, head: str, text: str, name: str, whole: bool) -> Line:

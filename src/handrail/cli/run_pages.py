@@ -53,7 +53,9 @@ def facts(record: RunRecord) -> dict[str, Json]:
     }
 
 
-def document(history: RunHistory, questions: Sequence[ApprovalRequest]) -> dict[str, Json]:
+def document(
+    history: RunHistory, questions: Sequence[ApprovalRequest]
+) -> dict[str, Json]:
     """Return everything that is known of a run."""
     turns = [
         {
@@ -95,7 +97,11 @@ class RunPage:
     """A kept run as a person reads it, on stdout."""
 
     def __init__(
-        self, history: RunHistory, questions: Sequence[ApprovalRequest], place: str, doubts: Sequence[str] = ()
+        self,
+        history: RunHistory,
+        questions: Sequence[ApprovalRequest],
+        place: str,
+        doubts: Sequence[str] = (),
     ) -> None:
         self._history = history
         self._questions = questions
@@ -119,7 +125,11 @@ class RunPage:
             else:
                 times = f"{record.takeovers} times in a row"
             rows.append(("taken over", f"{times} from a process that died in it"))
-        rows += [("fork", f"of {record.forked_from} at turn {record.forked_at}")] if record.forked_from else []
+        rows += (
+            [("fork", f"of {record.forked_from} at turn {record.forked_at}")]
+            if record.forked_from
+            else []
+        )
         print_columns(console(), rows)
         self._printer.question(self._history.question)
 
@@ -137,15 +147,21 @@ class RunPage:
         for turn in self._history.turns:
             self._printer.say(f"turn {turn.number}, as the provider sent it")
             raw = turn.turn.raw
-            say(indented(raw) if raw else "not stored: nothing in it has to be sent back unchanged")
+            say(
+                indented(raw)
+                if raw
+                else "not stored: nothing in it has to be sent back unchanged"
+            )
 
     def end(self) -> None:
         """Where it stands, and the command to go on."""
         status, _, text = self._history.ending
         last = self._history.turns[-1].turn if self._history.turns else None
-        if text and not (last and last.calls and text == last.text):  # beside calls it stands above already
+        # beside calls it stands above already
+        if text and not (last and last.calls and text == last.text):
             self._printer.say(text)
-        say("\n" + "\n".join(self._next(status)))  # not wrapped: there are commands in it, to be copied
+        # not wrapped: there are commands in it, to be copied
+        say("\n" + "\n".join(self._next(status)))
 
     def _next(self, status: str) -> Iterator[str]:
         run_id = self._history.stored.record.run_id

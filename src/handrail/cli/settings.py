@@ -48,7 +48,9 @@ def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
                 advice = f"did you mean {near[0]!r}?"
             else:
                 advice = f"known are {', '.join(TABLES)}"
-            raise ConfigError(f"{path} has {name!r}, which is not a setting of handrail; {advice}")
+            raise ConfigError(
+                f"{path} has {name!r}, which is not a setting of handrail; {advice}"
+            )
 
 
 def _read(path: Path) -> Any:

@@ -26,7 +26,14 @@ from handrail.cli.timeline import shorten
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.invisible import json_text
-from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore, StandingApprovalStore, Store
+from handrail.ports import (
+    ApprovalStore,
+    AuditStore,
+    LedgerStore,
+    RunStore,
+    StandingApprovalStore,
+    Store,
+)
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -38,7 +45,9 @@ EVERY = 1_000_000_000
 
 
 @contextmanager
-def open_store(place: str, *, create: bool = False, writes: bool = False) -> Iterator[Store]:
+def open_store(
+    place: str, *, create: bool = False, writes: bool = False
+) -> Iterator[Store]:
     """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
 
     Args:
@@ -99,12 +108,16 @@ class Port(Generic[T]):
             one = ""
         else:
             one = f"; name one that does: {WAYS_TO_NAME_A_STORE}"
-        return ConfigError(f"the store {mask_password(place)!r} keeps no {self.what}{one}")
+        return ConfigError(
+            f"the store {mask_password(place)!r} keeps no {self.what}{one}"
+        )
 
 
 RUNS: Port[RunStore] = Port(RunStore, "runs")
 QUESTIONS: Port[ApprovalStore] = Port(ApprovalStore, "questions to people")
-STANDING_APPROVALS: Port[StandingApprovalStore] = Port(StandingApprovalStore, "standing approvals")
+STANDING_APPROVALS: Port[StandingApprovalStore] = Port(
+    StandingApprovalStore, "standing approvals"
+)
 WRITES: Port[LedgerStore] = Port(LedgerStore, "writes that could be looked into")
 LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
@@ -123,7 +136,9 @@ def expand_id(given: str, ids: Iterable[str]) -> str:
             more = f" and {len(matches) - _MOST_NAMED} more"
         else:
             more = ""
-        raise ConfigError(f"{given!r} matches several ids: {', '.join(matches[:_MOST_NAMED])}{more}; write more of it")
+        raise ConfigError(
+            f"{given!r} matches several ids: {', '.join(matches[:_MOST_NAMED])}{more}; write more of it"
+        )
     return matches[0]
 
 
@@ -136,9 +151,15 @@ def resolve_run_id(store: object, given: str) -> str:
     Raises:
         ConfigError: Several ids begin so.
     """
-    if not given or not isinstance(store, RunStore) or result_now(store.load_run(given)) is not None:
+    if (
+        not given
+        or not isinstance(store, RunStore)
+        or result_now(store.load_run(given)) is not None
+    ):
         return given
-    return expand_id(given, (record.run_id for record in result_now(store.list_runs(most=EVERY))))
+    return expand_id(
+        given, (record.run_id for record in result_now(store.list_runs(most=EVERY)))
+    )
 
 
 def command_line(words: str, place: str) -> str:

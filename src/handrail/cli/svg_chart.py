@@ -67,10 +67,17 @@ def line_chart(
         colour = _COLOURS[number % len(_COLOURS)]
         places = [(_x(count, counts), _y(share)) for count, share in points]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+        parts.append(
+            f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
+        parts += (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+            for x, y in places
+        )
         row = _TOP + 14 + 18 * number
-        parts.append(f'<path d="M{WIDTH - _RIGHT + 14} {row - 4}h18" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<path d="M{WIDTH - _RIGHT + 14} {row - 4}h18" stroke="{colour}" stroke-width="2"/>'
+        )
         parts.append(_text(WIDTH - _RIGHT + 38, row, name))
     return "\n".join([*parts, "</svg>\n"])
 
@@ -89,5 +96,7 @@ def _y(share: float) -> float:
     return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+def _text(
+    x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal"
+) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'

@@ -106,7 +106,12 @@ class Timeline:
     """
 
     def __init__(
-        self, *, streams: bool = False, detail: Detail = "short", wire: bool = False, raw: bool = False
+        self,
+        *,
+        streams: bool = False,
+        detail: Detail = "short",
+        wire: bool = False,
+        raw: bool = False,
     ) -> None:
         self._redactor = None if raw else Redactor()
         self._streams = streams
@@ -131,7 +136,9 @@ class Timeline:
         """Return a line without secrets; pieces of the model's answer are the program's result and stay unchanged."""
         if isinstance(item, Piece):
             return item
-        return Line(item.kind, redactor.text(item.text), redactor.text(item.about), item.whole)
+        return Line(
+            item.kind, redactor.text(item.text), redactor.text(item.about), item.whole
+        )
 
     def _lines(self, event: Event) -> Iterator[TimelineItem]:
         match event:
@@ -144,8 +151,15 @@ class Timeline:
             case ModelAnswered(answer=answer):
                 yield from self._answer_lines(answer)
             case CallAdmitted(call=call, repairs=repairs) if repairs:
-                yield Line("repaired", f"repaired: {', '.join(repairs)}", self._name(call), whole=True)
-            case AttemptFailed(call=call, attempt=attempt, reason=reason, retry_in_s=wait_s):
+                yield Line(
+                    "repaired",
+                    f"repaired: {', '.join(repairs)}",
+                    self._name(call),
+                    whole=True,
+                )
+            case AttemptFailed(
+                call=call, attempt=attempt, reason=reason, retry_in_s=wait_s
+            ):
                 yield Line(
                     "retry",
                     f"attempt {attempt}: {reason}; {_next_attempt(wait_s)}",
@@ -153,7 +167,12 @@ class Timeline:
                     whole=True,
                 )
             case ApprovalAsked(call=call, reason=reason):
-                yield Line("ask", f"a person must agree: {reason}", self._name(call), whole=True)
+                yield Line(
+                    "ask",
+                    f"a person must agree: {reason}",
+                    self._name(call),
+                    whole=True,
+                )
             case ApprovalGiven(call=call):
                 yield _decision_line(event, self._name(call))
             case CallFinished(call=call):
@@ -178,26 +197,47 @@ class Timeline:
         """Tell what happens beside turns and calls: to the conversation, the choice of tools, the answer's form."""
         match event:
             case Progressed(call=call) if self._record_progress(event):
-                yield Line("progress", _progress_text(event), self._name(call), whole=True)
-            case ToolsSelected(strategy=strategy, tools=tools, of=of) if len(tools) < of and tools != self._selected:
+                yield Line(
+                    "progress", _progress_text(event), self._name(call), whole=True
+                )
+            case ToolsSelected(strategy=strategy, tools=tools, of=of) if (
+                len(tools) < of and tools != self._selected
+            ):
                 self._selected = tools
-                yield Line("note", f"{len(tools)} of {of} tools are shown ({strategy})", whole=True)
+                yield Line(
+                    "note",
+                    f"{len(tools)} of {of} tools are shown ({strategy})",
+                    whole=True,
+                )
             case HistoryMended(notes=notes):
-                yield from (Line("note", f"the conversation was repaired: {note}", whole=True) for note in notes)
+                yield from (
+                    Line("note", f"the conversation was repaired: {note}", whole=True)
+                    for note in notes
+                )
             case ContextFolded(results=results, tokens=tokens):
                 if results == 1:
                     folded = "1 old result"
                 else:
                     folded = f"{results} old results"
-                text = f"{folded} can now be read by a handle; about {tokens} tokens stay"
+                text = (
+                    f"{folded} can now be read by a handle; about {tokens} tokens stay"
+                )
                 yield Line("note", text, whole=True)
             case AskedOtherwise(way=way, now=now, reason=reason):
                 text = f"the server does not accept the answer's form as {way}; asking for it as {now}: {reason}"
                 yield Line("note", text, whole=True)
             case AnswerTaken(repairs=repairs) if repairs:
-                yield Line("repaired", f"the answer was repaired: {', '.join(repairs)}", whole=True)
+                yield Line(
+                    "repaired",
+                    f"the answer was repaired: {', '.join(repairs)}",
+                    whole=True,
+                )
             case AnswerRefused(failure=failure):
-                yield Line("refused", f"the answer does not have its form: {failure.message}", whole=True)
+                yield Line(
+                    "refused",
+                    f"the answer does not have its form: {failure.message}",
+                    whole=True,
+                )
 
     def _record_progress(self, event: Progressed) -> bool:
         """Whether a tool has come a tenth further, or says something else than before."""
@@ -213,7 +253,8 @@ class Timeline:
     def _answer_lines(self, answer: Turn) -> Iterator[TimelineItem]:
         if answer.text and not self._streamed:
             if self._streams:
-                yield Piece(answer.text)  # it came in one go, from a server that does not stream
+                # it came in one go, from a server that does not stream
+                yield Piece(answer.text)
             elif answer.calls:
                 yield Line("said", answer.text, whole=True)
         self._names = _display_names(answer.calls)
@@ -256,7 +297,8 @@ class Timeline:
 
 def _display_names(calls: Sequence[ToolCall]) -> dict[str, str]:
     """Return what each call is called in this turn: several of one tool numbered, all of one width."""
-    apart = {call.id: call for call in calls}.values()  # those of one id cannot be told apart later
+    # those of one id cannot be told apart later
+    apart = {call.id: call for call in calls}.values()
     several = Counter(call.name for call in apart)
     counts: Counter[str] = Counter()
     names = {}

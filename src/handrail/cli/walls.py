@@ -31,18 +31,35 @@ def walls() -> Iterator[Wall]:
     if not sys.platform.startswith("linux"):
         return
     length = len(filter_here()) // 8
-    yield Wall("seccomp", f"works, {length} instructions" if length else "missing: `isolated` is refused", length > 0)
+    yield Wall(
+        "seccomp",
+        f"works, {length} instructions" if length else "missing: `isolated` is refused",
+        length > 0,
+    )
     own_ring = _has_own_key_ring()
-    yield Wall("key ring", "one of its own for each sandbox" if own_ring else "refused to everybody", own_ring)
+    yield Wall(
+        "key ring",
+        "one of its own for each sandbox" if own_ring else "refused to everybody",
+        own_ring,
+    )
     namespaces = _has_user_namespaces()
-    yield Wall("user namespaces", "work" if namespaces else "refused: `isolated` needs them", namespaces)
+    yield Wall(
+        "user namespaces",
+        "work" if namespaces else "refused: `isolated` needs them",
+        namespaces,
+    )
     abi = _landlock_abi()
-    yield Wall("landlock", f"ABI {abi}, not used yet" if abi > 0 else "missing; not used yet", abi > 0)
+    yield Wall(
+        "landlock",
+        f"ABI {abi}, not used yet" if abi > 0 else "missing; not used yet",
+        abi > 0,
+    )
 
 
 def _has_own_key_ring() -> bool:
     joined: list[bool] = []
-    thread = Thread(target=lambda: joined.append(join_empty_key_ring()))  # the ring is this thread's, and ends with it
+    # the ring is this thread's, and ends with it
+    thread = Thread(target=lambda: joined.append(join_empty_key_ring()))
     thread.start()
     thread.join()
     return joined == [True]
@@ -51,7 +68,14 @@ def _has_own_key_ring() -> bool:
 def _has_user_namespaces() -> bool:
     """Whether an ordinary user may create one. As root it is tried as `nobody`, the user of a sandbox."""
     if os.geteuid() == 0:
-        as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        as_nobody = [
+            "setpriv",
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+        ]
     else:
         as_nobody = []
     try:

@@ -166,31 +166,55 @@ def admit(
         raise
     except SettingError as raised:
         error = raised.__cause__ or raised
-        return _refuse_after_error(parsed, error, f" because its `{raised.setting}` raised", raised.function, tell)
-    except BaseException as error:  # a validator that calls `sys.exit` refuses its call; it ends nothing else
+        return _refuse_after_error(
+            parsed,
+            error,
+            f" because its `{raised.setting}` raised",
+            raised.function,
+            tell,
+        )
+    except BaseException as error:
+        # a validator that calls `sys.exit` refuses its call; it ends nothing else
         return _refuse_after_error(parsed, error, "", None, tell)
 
 
-def refuse_call(call: ToolCall, failure: Failure, repairs: Sequence[str] = ()) -> ToolResult:
+def refuse_call(
+    call: ToolCall, failure: Failure, repairs: Sequence[str] = ()
+) -> ToolResult:
     """Return the result of a call that does not run."""
     text = results.failure_text(failure)
     return ToolResult(call.id, call.name, failure=failure, text=text, repairs=repairs)
 
 
 def _refuse_after_error(
-    parsed: ParsedCall, error: BaseException, reason: str, function: Any, tell: Tell | None
+    parsed: ParsedCall,
+    error: BaseException,
+    reason: str,
+    function: Any,
+    tell: Tell | None,
 ) -> Failure:
     """Refuse a call because the author's code raised during its admission, and log where."""
     name = parsed.tool.name
-    raised = Raised(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
-    logs.log_exception(f"{name} was not admitted{reason} (reference {raised.reference})", error, function)
+    raised = Raised(
+        error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+    )
+    logs.log_exception(
+        f"{name} was not admitted{reason} (reference {raised.reference})",
+        error,
+        function,
+    )
     if tell is not None:
-        tell(AttemptFailed(parsed.call, 0, f"not admitted{reason}: {raised.words}", None))
+        tell(
+            AttemptFailed(parsed.call, 0, f"not admitted{reason}: {raised.words}", None)
+        )
     return retries.internal(name, raised.reference)
 
 
 def _check(
-    parsed: ParsedCall, policy: Policy, default_key: str, isolation: IsolationLevels | None
+    parsed: ParsedCall,
+    policy: Policy,
+    default_key: str,
+    isolation: IsolationLevels | None,
 ) -> Admitted | Failure:
     tool = parsed.tool
     checked = tool.check_arguments(parsed.arguments)
@@ -213,7 +237,9 @@ def _check(
     arguments = _arguments_to_judge(tool, checked.arguments, bound, policy)
     verdict = policy.judge(tool, arguments)
     if not isinstance(verdict, Verdict):
-        raise TypeError(f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict")
+        raise TypeError(
+            f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict"
+        )
     if verdict.decision is Decision.DENY:
         return _refuse_by_policy(tool, verdict)
     key = tool.resolve_key(arguments, default_key) if tool.writes else ""
@@ -224,7 +250,14 @@ def _check(
         repairs = (*repairs, *checked.repairs)
     resources = _resources_to_hold(tool, arguments)
     return Admitted(
-        parsed.call, tool, arguments, bound=bound, verdict=verdict, repairs=repairs, key=key, resources=resources
+        parsed.call,
+        tool,
+        arguments,
+        bound=bound,
+        verdict=verdict,
+        repairs=repairs,
+        key=key,
+        resources=resources,
     )
 
 
@@ -235,12 +268,20 @@ def _arguments_to_judge(
 
     A type may make one value of several texts: a path, an identifier, a date.
     """
-    if tool.writes or tool.resource or tool.approve or policy.rules or type(policy) is not Policy:
+    if (
+        tool.writes
+        or tool.resource
+        or tool.approve
+        or policy.rules
+        or type(policy) is not Policy
+    ):
         return tool.normalize_arguments(arguments, bound)
     return arguments
 
 
-def _resources_to_hold(tool: BaseTool, arguments: dict[str, Json]) -> Sequence[Resource]:
+def _resources_to_hold(
+    tool: BaseTool, arguments: dict[str, Json]
+) -> Sequence[Resource]:
     resources: Sequence[Resource] = ()
     if tool.resource:
         resources = tool.resolve_resources(arguments)

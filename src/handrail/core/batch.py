@@ -102,7 +102,10 @@ class Batch:
         positions: Sequence[CallPosition] = (),
     ) -> None:
         began = settings.now()
-        self.lanes = [CallState(index, call, index, since=began) for index, call in enumerate(calls)]
+        self.lanes = [
+            CallState(index, call, index, since=began)
+            for index, call in enumerate(calls)
+        ]
         for lane, position in zip(self.lanes, positions, strict=False):
             lane.place = position.place
             lane.key = position.key
@@ -120,7 +123,8 @@ class Batch:
         self._uses: Sequence[frozenset[int]] = ()
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
-        self._ended: deque[int] = deque()  # those whose followers are still to be started
+        # those whose followers are still to be started
+        self._ended: deque[int] = deque()
         self._open(finish, tools)
 
     # ------------------------------------------------------------------ opening
@@ -128,13 +132,21 @@ class Batch:
     def _open(self, finish: Finish, tools: Toolset) -> None:
         """Start every call that waits for nobody."""
         settings = self._settings
-        may_be_quick = finish in CLEAN_ENDS and not (self.by_code or self._recorded or settings.refusal)
+        may_be_quick = finish in CLEAN_ENDS and not (
+            self.by_code or self._recorded or settings.refusal
+        )
         must_plan = False
         by_name = tools.by_name
         for lane in self.lanes:
             if may_be_quick and self._start_quickly(lane, by_name):
                 continue
-            parsed = parse_call(lane.call, tools, finish, repair=settings.repair, sees=settings.policy.sees)
+            parsed = parse_call(
+                lane.call,
+                tools,
+                finish,
+                repair=settings.repair,
+                sees=settings.policy.sees,
+            )
             if type(parsed) is Failure:
                 self._end_unparsed(lane, parsed)
             elif self._may_wait(parsed):
@@ -167,7 +179,9 @@ class Batch:
         """Whether a call may touch what others touch or refer to another one, so that it is to be planned."""
         if self.by_code:
             return False
-        return bool(parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments)
+        return bool(
+            parsed.tool.resource or parsed.tool.after or "$" in parsed.call.arguments
+        )
 
     def _plan(self) -> None:
         """Work out which call waits for which, and start those that wait for nobody."""
@@ -197,7 +211,9 @@ class Batch:
     @property
     def writes(self) -> bool:
         """Whether a call that has no result yet may be a write."""
-        return any(_may_write(lane) for lane in self.lanes if self.results[lane.index] is None)
+        return any(
+            _may_write(lane) for lane in self.lanes if self.results[lane.index] is None
+        )
 
     def finished(self) -> list[ToolResult]:
         """Return the results once it is done, one per call, in order."""
@@ -213,7 +229,9 @@ class Batch:
 
     def place_of(self, lane: CallState) -> str:
         """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
-        return keys.default_key(self._settings.stem or self._settings.run_id, self._turn, lane.place)
+        return keys.default_key(
+            self._settings.key_prefix or self._settings.run_id, self._turn, lane.place
+        )
 
     # ------------------------------------------------------------------ answers
 
@@ -269,7 +287,10 @@ class Batch:
             pending = lane.pending
             if pending is not None:
                 lane.pending = None
-                failure = Failure(Code.CANCELLED, f"The run was cancelled before `{lane.call.name}` was started.")
+                failure = Failure(
+                    Code.CANCELLED,
+                    f"The run was cancelled before `{lane.call.name}` was started.",
+                )
                 self._end(lane, refuse_call(lane.call, failure, pending.repairs))
 
     # ------------------------------------------------------------------ starting
@@ -325,13 +346,21 @@ class Batch:
             admitted = failure or self._check(lane, filled)
         if type(admitted) is Failure:
             return admitted
-        return budgets.spend_call(self._budget, self._spent, parsed.tool.name) or admitted
+        return (
+            budgets.spend_call(self._budget, self._spent, parsed.tool.name) or admitted
+        )
 
     def _check(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
         default_key = lane.key
         if parsed.tool.writes and not default_key:
             default_key = self.place_of(lane)
-        return admit(parsed, self._settings.policy, default_key, self._settings.tell, isolation=levels.SEARCH.found)
+        return admit(
+            parsed,
+            self._settings.policy,
+            default_key,
+            self._settings.tell,
+            isolation=levels.SEARCH.found,
+        )
 
     def _refuse_by_flow(self, parsed: ParsedCall) -> Failure | None:
         """Return why the model may not call a tool at this step of the run; None where it may."""
@@ -353,7 +382,9 @@ class Batch:
     def _calls_before(self, lane: CallState) -> Iterable[ToolCall]:
         return (earlier.call for earlier in islice(self.lanes, lane.index))
 
-    def _fill_references(self, lane: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
+    def _fill_references(
+        self, lane: CallState, parsed: ParsedCall
+    ) -> ParsedCall | Failure:
         """Return the call with references to earlier results replaced by what they name."""
         values: dict[int, Json] = {}
         for index in self._uses[lane.index] if self._uses else ():
@@ -362,7 +393,9 @@ class Batch:
                 values[index] = results.plain(result.value)
         inline = parsed.tool.inline_references
         try:
-            arguments = planning.filled(parsed.arguments, self._positions, values, lane.index, inline=inline)
+            arguments = planning.filled(
+                parsed.arguments, self._positions, values, lane.index, inline=inline
+            )
         except planning.NoSuchResult as error:
             return Failure(
                 Code.INVALID_ARGUMENTS,
@@ -381,16 +414,21 @@ class Batch:
         else:
             self._end(lane, refuse_call(lane.call, failure))
 
-    def _end(self, lane: CallState, result: ToolResult, *, recalled: bool = False) -> None:
+    def _end(
+        self, lane: CallState, result: ToolResult, *, recalled: bool = False
+    ) -> None:
         """Record a result and start the calls that waited for it."""
         self.results[lane.index] = result
         self.left -= 1
         settings = self._settings
         if settings.tell is not None:
-            settings.tell(CallFinished(lane.call, result, settings.now() - lane.since, recalled))
+            settings.tell(
+                CallFinished(lane.call, result, settings.now() - lane.since, recalled)
+            )
         if lane.index in self._followers:
             self._ended.append(lane.index)
-            if len(self._ended) == 1:  # else the loop that brought us here goes on with it
+            # else the loop that brought us here goes on with it
+            if len(self._ended) == 1:
                 self._start_followers()
 
     def _start_followers(self) -> None:

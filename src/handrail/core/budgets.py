@@ -42,14 +42,32 @@ class Budget(Struct, frozen=True):
     """Price of a million input and a million output tokens, for `cost`."""
 
     def __post_init__(self) -> None:
-        most = (self.time_s, self.calls, self.turns, self.tokens, self.context_tokens, self.cost)
-        if not (isinstance(self.per_tool, Mapping) and isinstance(self.price_per_million, Sequence)):
-            raise ConfigError(f"`per_tool` has calls by tool name, `price_per_million` two prices: {self!r}")
-        told = [each for each in (*most, *self.per_tool.values(), *self.price_per_million) if each is not None]
+        most = (
+            self.time_s,
+            self.calls,
+            self.turns,
+            self.tokens,
+            self.context_tokens,
+            self.cost,
+        )
+        if not (
+            isinstance(self.per_tool, Mapping)
+            and isinstance(self.price_per_million, Sequence)
+        ):
+            raise ConfigError(
+                f"`per_tool` has calls by tool name, `price_per_million` two prices: {self!r}"
+            )
+        told = [
+            each
+            for each in (*most, *self.per_tool.values(), *self.price_per_million)
+            if each is not None
+        ]
         if not all(isinstance(each, Number) for each in told):
             raise ConfigError(f"a budget is told in numbers: {self!r}")
         if any(each != each for each in told):
-            raise ConfigError(f"a budget of NaN would never be used up, and None says so: {self!r}")
+            raise ConfigError(
+                f"a budget of NaN would never be used up, and None says so: {self!r}"
+            )
 
 
 class Spent(Struct):
@@ -65,7 +83,10 @@ class Spent(Struct):
         """What the tokens so far cost at the budget's prices."""
         for_input, for_output = budget.price_per_million
         # A model that counts absurdly is bounded: a float holds no more, and ends the run all the same.
-        used = [min(tokens, _MOST_PRICED_TOKENS) for tokens in (self.usage.input_tokens, self.usage.output_tokens)]
+        used = [
+            min(tokens, _MOST_PRICED_TOKENS)
+            for tokens in (self.usage.input_tokens, self.usage.output_tokens)
+        ]
         return (used[0] * for_input + used[1] * for_output) / 1e6
 
 

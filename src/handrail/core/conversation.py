@@ -38,7 +38,16 @@ from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 Status: TypeAlias = Literal[
-    "done", "stopped", "budget", "waiting", "refused", "cut", "invalid", "failed", "cancelled", "moved"
+    "done",
+    "stopped",
+    "budget",
+    "waiting",
+    "refused",
+    "cut",
+    "invalid",
+    "failed",
+    "cancelled",
+    "moved",
 ]
 """How a run stands.
 
@@ -160,7 +169,9 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
     answer = parts.wanted.said(turn)
     if isinstance(answer, Failure) and not parts.wanted.given_up:
         progress.messages.append(UserMessage(to_the_model(answer)))
-    return _ending_by_answer(answer, turn.text, parts.wanted, progress.turn, parts.settings)
+    return _ending_by_answer(
+        answer, turn.text, parts.wanted, progress.turn, parts.settings
+    )
 
 
 class _TurnOutcome(Struct):
@@ -175,7 +186,9 @@ class _TurnOutcome(Struct):
     """Why the model's answer is not taken yet, if a rule says so."""
 
 
-def _take_calls(parts: _Parts, turn: Turn, tools: Toolset) -> Generator[RunCalls, Any, Ending | None]:
+def _take_calls(
+    parts: _Parts, turn: Turn, tools: Toolset
+) -> Generator[RunCalls, Any, Ending | None]:
     """Carry out the calls of a turn and add them with their results to the history; None when the run goes on."""
     progress = parts.progress
     turn = separated(turn, tools)
@@ -190,24 +203,32 @@ def _take_calls(parts: _Parts, turn: Turn, tools: Toolset) -> Generator[RunCalls
             outcome.ending = _ending_by_tools(batch, parts.wanted)
     ends = outcome.ending is not None and outcome.ending.status == "done"
     if parts.flow is not None:
-        outcome.complaint, omitted = parts.flow.observe_turn(batch, answers=ends or answers)
+        outcome.complaint, omitted = parts.flow.observe_turn(
+            batch, answers=ends or answers
+        )
         outcome.stop_reason = omitted or outcome.stop_reason
         if outcome.complaint and ends:
             outcome.ending = None
     if parts.wanted is not None and answers:
         _take_answer_calls(parts, parts.wanted, outcome)
-    if [each for each in outcome.results if each.failure or each.repairs or each.handle]:  # rarely: one look for all
+    # rarely: one look for all
+    if [
+        each for each in outcome.results if each.failure or each.repairs or each.handle
+    ]:
         _take_unusual_results(parts, outcome)
     progress.messages.append(AssistantMessage(outcome.turn))
     progress.messages.extend(map(ToolMessage, outcome.results))
-    if outcome.complaint and ends:  # a tool that ends the run has answered before its time
+    # a tool that ends the run has answered before its time
+    if outcome.complaint and ends:
         progress.messages.append(UserMessage(outcome.complaint))
     if outcome.ending is None and outcome.stop_reason:
         return Ending("stopped", outcome.stop_reason, outcome.turn.text)
     return outcome.ending
 
 
-def _take_answer_calls(parts: _Parts, wanted: OutputTracker, outcome: _TurnOutcome) -> None:
+def _take_answer_calls(
+    parts: _Parts, wanted: OutputTracker, outcome: _TurnOutcome
+) -> None:
     """Read the calls of a turn that stand for the answer, and add their results to those of the tools."""
     turn = outcome.turn
     if outcome.complaint:
@@ -218,7 +239,9 @@ def _take_answer_calls(parts: _Parts, wanted: OutputTracker, outcome: _TurnOutco
     outcome.results = wanted.results(turn, outcome.results, answer)
     if outcome.ending is None:
         text = turn.text or turn.calls[0].arguments
-        outcome.ending = _ending_by_answer(answer, text, wanted, parts.progress.turn, parts.settings)
+        outcome.ending = _ending_by_answer(
+            answer, text, wanted, parts.progress.turn, parts.settings
+        )
 
 
 def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
@@ -228,7 +251,9 @@ def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
         progress.reads_on = True
     outcome.turn = understood(outcome.turn, outcome.results)
     used_up = budgets.calls_used_up(parts.budget, progress.spent)
-    outcome.ending = _ending_by_results(outcome.turn, outcome.results, used_up) or outcome.ending
+    outcome.ending = (
+        _ending_by_results(outcome.turn, outcome.results, used_up) or outcome.ending
+    )
 
 
 # ---------------------------------------------------------------------- how a run ends
@@ -238,20 +263,30 @@ def _ending_by_finish(turn: Turn) -> Ending:
     """Return how a run ends with a turn without calls."""
     match turn.finish:
         case "length":
-            return Ending("cut", "the model's answer was cut by its length limit", turn.text)
+            return Ending(
+                "cut", "the model's answer was cut by its length limit", turn.text
+            )
         case "refused":
-            return Ending("refused", turn.refusal or "the model declined to answer", turn.text)
+            return Ending(
+                "refused", turn.refusal or "the model declined to answer", turn.text
+            )
         case "error":
             return Ending("failed", "the model's answer broke off", turn.text)
     if turn.waits_for:
-        return Ending("failed", f"the model's provider waits for {turn.waits_for}", turn.text)
+        return Ending(
+            "failed", f"the model's provider waits for {turn.waits_for}", turn.text
+        )
     if turn.refusal:
         return Ending("refused", turn.refusal, turn.text)
     return Ending("done", text=turn.text)
 
 
 def _ending_by_answer(
-    answer: Answer | Failure, text: str, wanted: OutputTracker, turn: int, settings: RunSettings
+    answer: Answer | Failure,
+    text: str,
+    wanted: OutputTracker,
+    turn: int,
+    settings: RunSettings,
 ) -> Ending | None:
     """Return how the run ends with this answer; None when the model may try again."""
     if isinstance(answer, Answer):
@@ -263,21 +298,37 @@ def _ending_by_answer(
     if not wanted.given_up:
         return None
     attempts = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
-    return Ending("invalid", f"no answer had the form that was asked for in {attempts}: {answer.message}", text)
+    return Ending(
+        "invalid",
+        f"no answer had the form that was asked for in {attempts}: {answer.message}",
+        text,
+    )
 
 
-def _ending_by_results(turn: Turn, results: Sequence[ToolResult], used_up: str) -> Ending | None:
+def _ending_by_results(
+    turn: Turn, results: Sequence[ToolResult], used_up: str
+) -> Ending | None:
     """Return how the run ends by its results: nothing is left to spend, or a call waits for a person."""
-    if used_up and all(result.failure and result.failure.code == Code.BUDGET_EXHAUSTED for result in results):
-        return Ending("budget", used_up, turn.text)  # every result says so, and the model had its chance to answer
+    if used_up and all(
+        result.failure and result.failure.code == Code.BUDGET_EXHAUSTED
+        for result in results
+    ):
+        # every result says so, and the model had its chance to answer
+        return Ending("budget", used_up, turn.text)
     waiting = _waiting_for_approval(results)
     if waiting:
-        return Ending("waiting", f"waiting for approval of {', '.join(waiting)}", turn.text)
+        return Ending(
+            "waiting", f"waiting for approval of {', '.join(waiting)}", turn.text
+        )
     return None
 
 
 def _waiting_for_approval(results: Iterable[ToolResult]) -> list[str]:
-    return [result.name for result in results if result.failure and result.failure.code == Code.APPROVAL_PENDING]
+    return [
+        result.name
+        for result in results
+        if result.failure and result.failure.code == Code.APPROVAL_PENDING
+    ]
 
 
 def _ending_by_tools(batch: Batch, wanted: OutputTracker | None) -> Ending | None:
@@ -299,13 +350,19 @@ def _ending_by_result(result: ToolResult, wanted: OutputTracker | None) -> Endin
         return Ending("done", "", result.text, result.value)
     answer = wanted.plan.read(text_of(result.value))
     if isinstance(answer, Failure):
-        return Ending("invalid", f"{result.name} ends the run, and {answer.message}", result.text)
+        return Ending(
+            "invalid", f"{result.name} ends the run, and {answer.message}", result.text
+        )
     return Ending("done", "", result.text, answer.value)
 
 
 def last_text(messages: Sequence[Message]) -> str:
     """Return the last thing that the model said."""
-    texts = (message.turn.text for message in reversed(messages) if isinstance(message, AssistantMessage))
+    texts = (
+        message.turn.text
+        for message in reversed(messages)
+        if isinstance(message, AssistantMessage)
+    )
     return next(filter(None, texts), "")
 
 
@@ -325,9 +382,16 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
     apart: list[ToolCall] = []
     for call in turn.calls:
         glued = jsontext.split(call.arguments, turn.finish)
-        if glued and isinstance(tool := tools.resolve(call.name), BaseTool) and not tool.writes:
+        if (
+            glued
+            and isinstance(tool := tools.resolve(call.name), BaseTool)
+            and not tool.writes
+        ):
             ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1))]
-            apart += [ToolCall(call_id, call.name, text) for call_id, text in zip(ids, glued, strict=True)]
+            apart += [
+                ToolCall(call_id, call.name, text)
+                for call_id, text in zip(ids, glued, strict=True)
+            ]
         else:
             apart.append(call)
     if len(apart) == len(turn.calls):
@@ -340,7 +404,9 @@ def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
     if not any(result.repairs or result.failure for result in results):
         return turn
     calls = [
-        call if _is_plain(call, result) else ToolCall(call.id, call.name, _as_read(call.arguments, result))
+        call
+        if _is_plain(call, result)
+        else ToolCall(call.id, call.name, _as_read(call.arguments, result))
         for call, result in zip(turn.calls, results, strict=True)
     ]
     # What the provider sent beside the calls, its signatures above all, still goes back; a dialect writes calls anew.

@@ -105,7 +105,7 @@ class RunSettings(Struct, frozen=True):
         deadline: When the run ends, on `now`. The active run alone moves it.
         keeps: Whether results that are cut can be read on; not where no later turn will belong to this run.
         tell: Where events go; None when nobody listens.
-        stem: What the keys of writes begin with that declare none; the run's name unless its turns are counted anew.
+        key_prefix: What the keys of writes begin with that declare none; the run's name by default.
         epoch: How often the run was begun or taken over, where it is kept.
         looks_up: Whether the store can report the state of a write without claiming it.
         secrets: What no result may contain; None if there are no known secrets.
@@ -123,7 +123,7 @@ class RunSettings(Struct, frozen=True):
     repair: bool = True
     keeps: bool = True
     tell: Tell | None = None
-    stem: str = ""
+    key_prefix: str = ""
     epoch: int = 0
     renews: bool = False
     looks_up: bool = False
@@ -152,7 +152,9 @@ class HeldClaim(NamedTuple):
     claimed: Claimed
 
 
-def execute(call: Admitted, settings: RunSettings, began: float | None = None) -> Execution:
+def execute(
+    call: Admitted, settings: RunSettings, began: float | None = None
+) -> Execution:
     """Yield what must happen for this call, in order; return its result.
 
     Args:
@@ -164,7 +166,9 @@ def execute(call: Admitted, settings: RunSettings, began: float | None = None) -
             # Before a person is asked: nobody needs to approve a write that is done or under way.
             claimed = yield from _look_up(call, settings)
             if claimed is None:
-                approval: Approval | None = yield _question(call, call.verdict.reason, call.place)
+                approval: Approval | None = yield _question(
+                    call, call.verdict.reason, call.place
+                )
                 approved = _apply_approval(call, approval, settings)
                 if isinstance(approved, Failure):
                     return _refuse(call, approved)
@@ -224,7 +228,9 @@ def _required_approvals(call: Admitted) -> int:
     return max(call.verdict.required_approvals, call.tool.required_approvals)
 
 
-def _apply_approval(call: Admitted, approval: Approval | None, settings: RunSettings) -> Admitted | Failure:
+def _apply_approval(
+    call: Admitted, approval: Approval | None, settings: RunSettings
+) -> Admitted | Failure:
     """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
     name = call.tool.name
     if approval is None:
@@ -253,7 +259,9 @@ def _pending(call: Admitted, subject: str) -> Failure:
     people = _required_approvals(call)
     missing = "a person's approval, and nobody has answered yet"
     if people > 1:
-        missing = f"the approval of {people} people, and not all of them have answered yet"
+        missing = (
+            f"the approval of {people} people, and not all of them have answered yet"
+        )
     return Failure(
         Code.APPROVAL_PENDING,
         f"{subject} needs {missing}.",
@@ -261,11 +269,21 @@ def _pending(call: Admitted, subject: str) -> Failure:
     )
 
 
-def _apply_edit(call: Admitted, arguments: Mapping[str, Json], settings: RunSettings) -> Admitted | Failure:
+def _apply_edit(
+    call: Admitted, arguments: Mapping[str, Json], settings: RunSettings
+) -> Admitted | Failure:
     """Return the call with the arguments that a person wrote, or why these are refused: a person can mistype too."""
-    edited = admit(ParsedCall(call.call, call.tool, dict(arguments)), settings.policy, call.key, settings.tell)
+    edited = admit(
+        ParsedCall(call.call, call.tool, dict(arguments)),
+        settings.policy,
+        call.key,
+        settings.tell,
+    )
     if isinstance(edited, Failure):
-        return replace(edited, message=f"A person changed the arguments, and these were refused: {edited.message}")
+        return replace(
+            edited,
+            message=f"A person changed the arguments, and these were refused: {edited.message}",
+        )
     if edited.verdict.required_approvals > call.verdict.required_approvals:
         return Failure(
             Code.NOT_APPROVED,
@@ -285,7 +303,9 @@ def _apply_edit(call: Admitted, arguments: Mapping[str, Json], settings: RunSett
 
 
 def _edit_note(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
-    changed = {name: value for name, value in after.items() if before.get(name, ...) != value}
+    changed = {
+        name: value for name, value in after.items() if before.get(name, ...) != value
+    }
     dropped = [name for name in before if name not in after]
     note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_SHOWN]}"
     if dropped:
@@ -296,7 +316,9 @@ def _edit_note(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
 # ---------------------------------------------------------------------- reads
 
 
-def _read(call: Admitted, settings: RunSettings, began: float | None) -> Generator[Effect[Admitted], Any, CallOutcome]:
+def _read(
+    call: Admitted, settings: RunSettings, began: float | None
+) -> Generator[Effect[Admitted], Any, CallOutcome]:
     if began is None:
         began = settings.now()
     deadline = min(began + call.tool.timeout_s, settings.deadline.at)
@@ -306,8 +328,12 @@ def _read(call: Admitted, settings: RunSettings, began: float | None) -> Generat
         outcome = yield start_attempt(call, attempt, began, settings)
         if isinstance(outcome, Returned):
             return _returned(call, outcome, attempt)
-        diagnosis = retries.diagnose(outcome, call.tool.name, _allowed_s(call.tool, began, settings))
-        wait_s = _wait_before(attempt + 1, diagnosis, call.tool, deadline=deadline, settings=settings)
+        diagnosis = retries.diagnose(
+            outcome, call.tool.name, _allowed_s(call.tool, began, settings)
+        )
+        wait_s = _wait_before(
+            attempt + 1, diagnosis, call.tool, deadline=deadline, settings=settings
+        )
         _tell_attempt_failed(call, attempt, outcome, diagnosis, wait_s, settings)
         failure: Failure | None = diagnosis.failure
         if wait_s is not None:
@@ -331,7 +357,8 @@ def _materialized(value: Any) -> Any:
             return read
         # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
         return from_json(results.encoded(read))
-    except Exception:  # the tool's own, which has returned; or a circle: whoever looks first finds what there is
+    except Exception:
+        # the tool's own, which has returned; or a circle: whoever looks first finds what there is
         return value
 
 
@@ -356,12 +383,15 @@ def _write(
         except (StoreUnavailable, CallCancelled):
             if outcome is None:
                 raise
-            return outcome  # it was to be done again, and was not: what was known of it before is still true
+            # it was to be done again, and was not: what was known of it before is still true
+            return outcome
         if isinstance(held, Failure):
             return outcome or CallOutcome(call, failure=held)
         claimed = None
         again, state = yield from _perform(held, settings)
-        again.done_under = held.claimed.key or (held.call.key if held.call.key != own_key else "")
+        again.done_under = held.claimed.key or (
+            held.call.key if held.call.key != own_key else ""
+        )
         if outcome is not None and _would_hide(outcome, again):
             return outcome
         outcome = again
@@ -378,7 +408,11 @@ def _write(
 
 def _would_hide(outcome: CallOutcome, again: CallOutcome) -> bool:
     """Whether a write was in doubt and was not done again: a word that it may be called anew would hide the doubt."""
-    return outcome.failure is not None and again.failure is not None and again.failure.retryable
+    return (
+        outcome.failure is not None
+        and again.failure is not None
+        and again.failure.retryable
+    )
 
 
 def _ask_to_repeat(
@@ -394,11 +428,16 @@ def _ask_to_repeat(
         so_far = f"`{call.tool.name}` was already done."
         if outcome.failure is not None:
             so_far = outcome.failure.message
-        return CallOutcome(call, failure=_pending(call, f"{so_far} To be done again it"), attempts=outcome.attempts)
+        return CallOutcome(
+            call,
+            failure=_pending(call, f"{so_far} To be done again it"),
+            attempts=outcome.attempts,
+        )
     repeated = _apply_approval(call, approval, settings)
     if isinstance(repeated, Failure):
         return outcome
-    if repeated.key == call.key:  # else the edited arguments name another act, which is done once as ever
+    # else the edited arguments name another act, which is done once as ever
+    if repeated.key == call.key:
         # What a person has done again is a new write: under the old key it would be the old one.
         key = call.key if held.claimed.repeated else _key_again(call, held.claimed)
         repeated = replace(repeated, key=key, guarded=False)
@@ -429,16 +468,24 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     )
 
 
-def _look_up(call: Admitted, settings: RunSettings) -> Generator[Effect[Admitted], Any, Claimed | None]:
+def _look_up(
+    call: Admitted, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Claimed | None]:
     """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
     if not (call.tool.writes and settings.looks_up):
         return None
-    claimed: Claimed | None = yield from _ask_ledger(LookUp(claim_for(call, settings)), call.tool, settings)
+    claimed: Claimed | None = yield from _ask_ledger(
+        LookUp(claim_for(call, settings)), call.tool, settings
+    )
     return claimed
 
 
 def _take_claim(
-    call: Admitted, claimed: Claimed | None, reason: str, place: str, settings: RunSettings
+    call: Admitted,
+    claimed: Claimed | None,
+    reason: str,
+    place: str,
+    settings: RunSettings,
 ) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
     """Claim under the call's approval; if another call has used it, ask for another approval.
 
@@ -454,7 +501,9 @@ def _take_claim(
         answer: Claimed = yield from _ask_ledger(claim, call.tool, settings)
         if answer.state is not ClaimState.UNAPPROVED:
             return HeldClaim(call, claim, answer)
-        approval: Approval | None = yield _question(call, reason, place, refused=call.approval)
+        approval: Approval | None = yield _question(
+            call, reason, place, refused=call.approval
+        )
         approved = _apply_approval(call, approval, settings)
         if isinstance(approved, Failure):
             return approved
@@ -490,7 +539,14 @@ def _perform(
     if state == "done":
         value = results.plain(_redact(outcome.value, settings))
     try:
-        yield Settle(claim.scope, claim.key, claimed.fence, state=state, value=value, locks=claim.locks)
+        yield Settle(
+            claim.scope,
+            claim.key,
+            claimed.fence,
+            state=state,
+            value=value,
+            locks=claim.locks,
+        )
     except (StoreUnavailable, CallCancelled):
         # The model is still shown what happened. The claim stays open, so whoever claims next learns of the doubt.
         pass
@@ -503,8 +559,14 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     claim = held.claim
     tool = call.tool
     place = f"{call.place}#{_key_again(call, held.claimed)}"
-    if held.claimed.repeated and held.claimed.state is ClaimState.DONE and tool.asks_before_repeating:
-        return _question(call, f"the same {tool.name} was already done, with these arguments", place)
+    if (
+        held.claimed.repeated
+        and held.claimed.state is ClaimState.DONE
+        and tool.asks_before_repeating
+    ):
+        return _question(
+            call, f"the same {tool.name} was already done, with these arguments", place
+        )
     if state == "in_doubt" and tool.on_doubt == "ask":
         reason = (
             f"{tool.name} was begun and nobody knows whether it happened. Look first: approve to run it again, deny to "
@@ -523,7 +585,8 @@ def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
     lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
     if settings.renews and tool.replay_class != "verify":
         return min(lease_s, LONGEST_LEASE_S)
-    return lease_s  # for class verify the tool's whole time: a dead process's request may arrive until then
+    # for class verify the tool's whole time: a dead process's request may arrive until then
+    return lease_s
 
 
 def _ask_ledger(
@@ -565,9 +628,13 @@ def _attempt_write(
             return _returned(call, outcome, attempt), "done"
         if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
             failure = retries.done_but_too_large(tool.name, outcome.error)
-            return CallOutcome(call, failure.as_json(), failure, attempts=attempt), "done"
+            return CallOutcome(
+                call, failure.as_json(), failure, attempts=attempt
+            ), "done"
         allowed_s = _allowed_s(tool, began, settings)
-        diagnosis = retries.diagnose(outcome, tool.name, allowed_s, one_request=tool.one_request)
+        diagnosis = retries.diagnose(
+            outcome, tool.name, allowed_s, one_request=tool.one_request
+        )
         happened: Verification | None = None
         if not diagnosis.no_effect:
             happened = yield from _verify(call, outcome)
@@ -576,19 +643,30 @@ def _attempt_write(
         doubtful = doubtful or not diagnosis.no_effect
         wait_s = None
         if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
-            wait_s = _wait_before(attempt + 1, diagnosis, tool, deadline=deadline, settings=settings)
+            wait_s = _wait_before(
+                attempt + 1, diagnosis, tool, deadline=deadline, settings=settings
+            )
         _tell_attempt_failed(call, attempt, outcome, diagnosis, wait_s, settings)
         if isinstance(happened, Found):
-            return CallOutcome(call, happened.value, attempts=attempt, note=_VERIFIED), "done"
+            return CallOutcome(
+                call, happened.value, attempts=attempt, note=_VERIFIED
+            ), "done"
         if wait_s is None:
-            return _failed_write(call, attempt, diagnosis, diagnosis.failure, doubtful=doubtful)
+            return _failed_write(
+                call, attempt, diagnosis, diagnosis.failure, doubtful=doubtful
+            )
         cancelled = yield from _wait(wait_s, call)
         if cancelled is not None:
             return _failed_write(call, attempt, diagnosis, cancelled, doubtful=doubtful)
 
 
 def _failed_write(
-    call: Admitted, attempts: int, diagnosis: retries.Diagnosis, failure: Failure, *, doubtful: bool
+    call: Admitted,
+    attempts: int,
+    diagnosis: retries.Diagnosis,
+    failure: Failure,
+    *,
+    doubtful: bool,
 ) -> tuple[CallOutcome, SettledState]:
     """Return how a write ends that is not attempted again: with `failure`, or in doubt."""
     if not doubtful:
@@ -620,7 +698,9 @@ def _check_then_write(
         case NotFound():
             return (yield from _attempt_write(call, settings))
         case _:
-            return CallOutcome(call, failure=retries.in_doubt(call.tool.name)), "in_doubt"
+            return CallOutcome(
+                call, failure=retries.in_doubt(call.tool.name)
+            ), "in_doubt"
 
 
 def _verify_later(
@@ -635,7 +715,9 @@ def _verify_later(
     return (yield from _verify(call))
 
 
-def _verify(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect[Admitted], Any, Verification]:
+def _verify(
+    call: Admitted, outcome: Outcome | None = None
+) -> Generator[Effect[Admitted], Any, Verification]:
     """Ask the tool, where it can tell, whether a write that was begun has happened.
 
     That a write is not there yet says nothing while it is still running.
@@ -652,12 +734,17 @@ def _verify(call: Admitted, outcome: Outcome | None = None) -> Generator[Effect[
     return happened
 
 
-def _wait(seconds: float, call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
+def _wait(
+    seconds: float, call: Admitted
+) -> Generator[Effect[Admitted], Any, Failure | None]:
     """Let time pass before the next attempt, or return why there is none."""
     try:
         yield Wait(seconds)
     except (StoreUnavailable, CallCancelled):
-        return Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was tried again.")
+        return Failure(
+            Code.CANCELLED,
+            f"The run was cancelled before `{call.tool.name}` was tried again.",
+        )
     return None
 
 
@@ -696,7 +783,9 @@ def _not_mine(held: HeldClaim) -> CallOutcome:
 # ---------------------------------------------------------------------- attempts
 
 
-def start_attempt(call: Admitted, attempt: int, began: float, settings: RunSettings) -> Invoke[Admitted]:
+def start_attempt(
+    call: Admitted, attempt: int, began: float, settings: RunSettings
+) -> Invoke[Admitted]:
     """Return the effect that starts a tool for the n-th time, with what is left of its time."""
     # The first attempt gets exactly the declared time, not that less a microsecond: calls that begin together then have
     # one and the same time, and a driver needs one timer for them.
@@ -712,7 +801,12 @@ def start_attempt(call: Admitted, attempt: int, began: float, settings: RunSetti
 
 
 def _wait_before(
-    attempt: int, diagnosis: retries.Diagnosis, tool: BaseTool, *, deadline: float, settings: RunSettings
+    attempt: int,
+    diagnosis: retries.Diagnosis,
+    tool: BaseTool,
+    *,
+    deadline: float,
+    settings: RunSettings,
 ) -> float | None:
     """Return how long to wait before `attempt`, or None when there is to be none."""
     if not diagnosis.passing or attempt > tool.max_attempts:
@@ -754,7 +848,9 @@ def _tell_attempt_failed(
 
 
 def _cancelled_before_start(call: Admitted) -> Failure:
-    return Failure(Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started.")
+    return Failure(
+        Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."
+    )
 
 
 def _store_unavailable(call: Admitted) -> Failure:
@@ -769,7 +865,9 @@ def _store_unavailable(call: Admitted) -> Failure:
 # ---------------------------------------------------------------------- what the model reads
 
 
-def _shape_result(outcome: CallOutcome, settings: RunSettings) -> Generator[Effect[Admitted], Any, ToolResult]:
+def _shape_result(
+    outcome: CallOutcome, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, ToolResult]:
     """Shape the result for the model, keeping aside what does not fit."""
     call = outcome.call
     if outcome.failure is not None:
@@ -779,7 +877,10 @@ def _shape_result(outcome: CallOutcome, settings: RunSettings) -> Generator[Effe
     note = _join_notes(call.note, outcome.note)
     repairs = [name for name in call.repairs if name != NULLS_LEFT_OUT]
     if repairs:
-        note = _join_notes(note, f"your arguments were repaired ({', '.join(repairs)}); write them as plain JSON")
+        note = _join_notes(
+            note,
+            f"your arguments were repaired ({', '.join(repairs)}); write them as plain JSON",
+        )
     handle = ""
     if shaped.cut:
         rest = "the rest is not kept"
@@ -808,7 +909,9 @@ def _shape_result(outcome: CallOutcome, settings: RunSettings) -> Generator[Effe
     )
 
 
-def _shape_failure(outcome: CallOutcome, failure: Failure, settings: RunSettings) -> ToolResult:
+def _shape_failure(
+    outcome: CallOutcome, failure: Failure, settings: RunSettings
+) -> ToolResult:
     call = outcome.call
     if settings.secrets is not None:
         failure = settings.secrets.failure(failure)

@@ -89,7 +89,11 @@ class FlowState(Struct):
         """Note that a turn begins, and find out what must be called in it."""
         self.step = replace(self.step, turn=turn)
         if self.required is None:
-            due = (rule for rule in self._requirements() if rule.turn is not None and rule.turn <= turn)
+            due = (
+                rule
+                for rule in self._requirements()
+                if rule.turn is not None and rule.turn <= turn
+            )
             self.required = next(filter(self._is_unmet, due), None)
 
     def tool_choice(self, tools: Toolset) -> str:
@@ -107,7 +111,9 @@ class FlowState(Struct):
         """Name the tools of which one must be called now; none where nothing must."""
         if self.required is None:
             return []
-        return [tool.name for tool in tools if fnmatchcase(tool.name, self.required.tool)]
+        return [
+            tool.name for tool in tools if fnmatchcase(tool.name, self.required.tool)
+        ]
 
     def refusal(self, tool: str) -> Failure | None:
         """Return why the model may not call this tool at this step."""
@@ -135,7 +141,11 @@ class FlowState(Struct):
         results = [] if batch is None else [*batch.finished(), *batch.followed.values()]
         called = {each.name for each in results if each.attempts or each.replayed}
         succeeded = {each.name for each in results if each.ok}
-        self.step = replace(self.step, called=self.step.called | called, succeeded=self.step.succeeded | succeeded)
+        self.step = replace(
+            self.step,
+            called=self.step.called | called,
+            succeeded=self.step.succeeded | succeeded,
+        )
         if answers and self.required is None:
             due = (rule for rule in self._requirements() if rule.turn is None)
             self.required = next(filter(self._is_unmet, due), None)
@@ -148,16 +158,23 @@ class FlowState(Struct):
         complaint = f"This was not taken as an answer: call `{tool}` first. Answer once you have read its result."
         if self.omitted < MOST_OMITTED:
             return complaint, ""
-        return complaint, f"the model must call {tool}, and in {self.omitted} turns has not"
+        return (
+            complaint,
+            f"the model must call {tool}, and in {self.omitted} turns has not",
+        )
 
     def _requirements(self) -> Iterator[Require]:
         return (rule for rule in self.rules if isinstance(rule, Require))
 
     def _is_unmet(self, rule: Require) -> bool:
-        return not _matches_any(rule.tool, self.step.called) and (rule.when is None or rule.when(self.step))
+        return not _matches_any(rule.tool, self.step.called) and (
+            rule.when is None or rule.when(self.step)
+        )
 
     def _forbids(self, rule: Forbid, tool: str) -> bool:
-        if not fnmatchcase(tool, rule.tool) or (rule.until and fnmatchcase(tool, rule.until)):
+        if not fnmatchcase(tool, rule.tool) or (
+            rule.until and fnmatchcase(tool, rule.until)
+        ):
             return False
         if rule.until and _matches_any(rule.until, self.step.succeeded):
             return False
@@ -171,8 +188,16 @@ def _matches_any(pattern: str, names: Iterable[str]) -> bool:
 def _forbidden(rule: Forbid, tool: str) -> Failure:
     if rule.until:
         message = f"`{tool}` may be called once `{rule.until}` has succeeded, in a later turn."
-        return Failure(Code.NOT_PERMITTED, message, f"Call `{rule.until}` first, and read what it returns.")
-    return Failure(Code.NOT_PERMITTED, f"`{tool}` may not be called at this step.", "Go on without it.")
+        return Failure(
+            Code.NOT_PERMITTED,
+            message,
+            f"Call `{rule.until}` first, and read what it returns.",
+        )
+    return Failure(
+        Code.NOT_PERMITTED,
+        f"`{tool}` may not be called at this step.",
+        "Go on without it.",
+    )
 
 
 def start_flow(rules: Rules, tools: Iterable[str]) -> FlowState:
@@ -184,12 +209,16 @@ def start_flow(rules: Rules, tools: Iterable[str]) -> FlowState:
     known_names = list(tools)
     for rule in rules:
         if not isinstance(rule, Require | Forbid):
-            raise ConfigError(f"flow holds {rule!r}; a rule is a `Require` or a `Forbid`")
+            raise ConfigError(
+                f"flow holds {rule!r}; a rule is a `Require` or a `Forbid`"
+            )
         for name in _tools_named_by(rule):
             if not any(fnmatchcase(each, name) for each in known_names):
                 nearest = names.nearest(name, known_names)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-                raise ConfigError(f"flow names {name!r}, which is no tool of this run{hint}")
+                raise ConfigError(
+                    f"flow names {name!r}, which is no tool of this run{hint}"
+                )
     return FlowState(tuple(rules))
 
 
@@ -223,10 +252,17 @@ def rules_from_json(stored: Sequence[Json]) -> Rules:
     """
     try:
         if any(by_function for *_, by_function in stored):
-            raise ConfigError("a rule of this run's flow depends on a function, which cannot be kept; give flow= again")
+            raise ConfigError(
+                "a rule of this run's flow depends on a function, which cannot be kept; give flow= again"
+            )
         return [_RULES[kind](tool, beside) for kind, tool, beside, _ in stored]
     except (KeyError, TypeError, ValueError) as error:
-        raise JournalMismatch(f"the rules of a run's flow cannot be read: {error!r}") from error
+        raise JournalMismatch(
+            f"the rules of a run's flow cannot be read: {error!r}"
+        ) from error
 
 
-_RULES: Mapping[str, Callable[[str, Json], Require | Forbid]] = {"require": Require, "forbid": Forbid}
+_RULES: Mapping[str, Callable[[str, Json], Require | Forbid]] = {
+    "require": Require,
+    "forbid": Forbid,
+}

@@ -47,14 +47,23 @@ def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
     """
     found = []
     for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-        if lane.admitted is not None and result.ok and (then := lane.admitted.tool.then) is not None:
+        if (
+            lane.admitted is not None
+            and result.ok
+            and (then := lane.admitted.tool.then) is not None
+        ):
             step = _step(lane, result, then, stem, len(batch.lanes), tell)
             found += [step] if step else []
     return found
 
 
 def _step(
-    lane: CallState, result: ToolResult, then: Then, stem: str, width: int, tell: Tell | None
+    lane: CallState,
+    result: ToolResult,
+    then: Then,
+    stem: str,
+    width: int,
+    tell: Tell | None,
 ) -> Following | None:
     admitted = lane.admitted
     assert admitted is not None
@@ -64,23 +73,40 @@ def _step(
     call = ToolCall(f"{lane.call.id}.then", then.tool.name)
     slot = CallPosition(lane.place + width, key)
     try:
-        given = then.fill_arguments(admitted.tool.with_defaults(admitted.arguments), results.plain(result.value))
+        given = then.fill_arguments(
+            admitted.tool.with_defaults(admitted.arguments), results.plain(result.value)
+        )
         if given is None:
             return None
         if not isinstance(given, dict):
             given = dict(given)
-        return Following(lane, then.tool, replace(call, arguments=keys.canonical(results.plain(given))), slot)
-    except Exception as error:  # a template that looks at what is not there, or the author's own function
+        return Following(
+            lane,
+            then.tool,
+            replace(call, arguments=keys.canonical(results.plain(given))),
+            slot,
+        )
+    except Exception as error:
+        # a template that looks at what is not there, or the author's own function
         raised = Raised(error)
         logs.log_exception(
-            f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})", error
+            f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})",
+            error,
         )
         if tell is not None:
             tell(AttemptFailed(call, 0, f"not called: {raised.words}", None))
-        return Following(lane, then.tool, call, slot, refuse_call(call, internal(call.name, raised.reference)))
+        return Following(
+            lane,
+            then.tool,
+            call,
+            slot,
+            refuse_call(call, internal(call.name, raised.reference)),
+        )
 
 
-def tell_of(batch: Batch, step: Following, became: ToolResult, further: ToolResult | None = None) -> None:
+def tell_of(
+    batch: Batch, step: Following, became: ToolResult, further: ToolResult | None = None
+) -> None:
     """Put beside a call's result what became of the step that followed it, and of what `further` followed that."""
     at = step.lane.index
     result = batch.results[at]
@@ -89,7 +115,9 @@ def tell_of(batch: Batch, step: Following, became: ToolResult, further: ToolResu
     how = "returned" if became.ok else "failed"
     note = f"`{step.tool.name}` was called next, by rule, so do not call it for this; it {how}: {became.text}"
     told = results.with_note(result.text, note, None if result.note else result.value)
-    batch.results[at] = replace(result, note="; ".join(filter(None, (result.note, note))), text=told)
+    batch.results[at] = replace(
+        result, note="; ".join(filter(None, (result.note, note))), text=told
+    )
 
 
 def with_steps(tools: Iterable[BaseTool]) -> Iterator[BaseTool]:

@@ -32,7 +32,14 @@ from msgspec.structs import replace
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.results import failure_text
 from handrail.errors import Code, Failure, Json
-from handrail.messages import AssistantMessage, Message, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 from handrail.parsing import jsontext
 from handrail.tools import keys
 
@@ -159,7 +166,9 @@ class _Mending:
                 yield from self._answer(message, position)
             elif isinstance(message, ToolMessage):
                 if id(message) not in paired:
-                    self.notes.append(f"a result of {message.result.call_id!r} has no call of its own; it was left out")
+                    self.notes.append(
+                        f"a result of {message.result.call_id!r} has no call of its own; it was left out"
+                    )
             else:
                 yield message
 
@@ -177,18 +186,37 @@ class _Mending:
         for call in turn.calls:
             fit.append(self._fit(call))
             waiting = by_id.get(call.id)
-            results.append(_renamed(waiting.popleft(), fit[-1].id) if waiting else self._closed(call, fit[-1].id))
+            results.append(
+                _renamed(waiting.popleft(), fit[-1].id)
+                if waiting
+                else self._closed(call, fit[-1].id)
+            )
         is_sound = all(map(operator.is_, fit, turn.calls))
-        yield message if is_sound else AssistantMessage(replace(turn, calls=tuple(fit), raw=_raw_with(fit, turn)))
+        yield (
+            message
+            if is_sound
+            else AssistantMessage(
+                replace(turn, calls=tuple(fit), raw=_raw_with(fit, turn))
+            )
+        )
         yield from results
 
     def _fit(self, call: ToolCall) -> ToolCall:
         """Return the call with an id of its own and arguments that are JSON."""
         name = call.id
         if name in self.used:
-            numbered = (f"{call.id}_{number}" for number in self.numbers.setdefault(call.id, count(2)))
-            name = next(each for each in numbered if each not in self.used and each not in self.taken)
-            self.notes.append(f"the id {call.id!r} was used for two calls; the later one is {name!r} now")
+            numbered = (
+                f"{call.id}_{number}"
+                for number in self.numbers.setdefault(call.id, count(2))
+            )
+            name = next(
+                each
+                for each in numbered
+                if each not in self.used and each not in self.taken
+            )
+            self.notes.append(
+                f"the id {call.id!r} was used for two calls; the later one is {name!r} now"
+            )
         self.used.add(name)
         arguments = as_history(call.arguments)
         if arguments != call.arguments:
@@ -203,12 +231,20 @@ class _Mending:
         result = self.known(call) if self.known else None
         if result is not None:
             return ToolMessage(replace(result, call_id=id))
-        failure = _lost_read(call.name) if self.reads and self.reads(call.name) else _lost_write(call.name)
-        return ToolMessage(ToolResult(id, call.name, failure=failure, text=failure_text(failure)))
+        failure = (
+            _lost_read(call.name)
+            if self.reads and self.reads(call.name)
+            else _lost_write(call.name)
+        )
+        return ToolMessage(
+            ToolResult(id, call.name, failure=failure, text=failure_text(failure))
+        )
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
-    return (message.turn for message in messages if isinstance(message, AssistantMessage))
+    return (
+        message.turn for message in messages if isinstance(message, AssistantMessage)
+    )
 
 
 def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
@@ -224,7 +260,10 @@ def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
             for call in message.turn.calls:
                 asked_at[call.id] = position
                 counts[position, call.id] = counts.get((position, call.id), 0) + 1
-        elif isinstance(message, ToolMessage) and (at := asked_at.get(message.result.call_id)) is not None:
+        elif (
+            isinstance(message, ToolMessage)
+            and (at := asked_at.get(message.result.call_id)) is not None
+        ):
             found.setdefault((at, message.result.call_id), []).append(message)
     paired: dict[int, list[ToolMessage]] = {}
     for (at, id), results in found.items():
@@ -322,10 +361,14 @@ def size_of(message: Message) -> int:
         case SystemMessage(text=text):
             size = tokens_of(text)
         case UserMessage(text=text, parts=parts):
-            size = tokens_of(text) + _TOKENS_OF_MEDIA * sum(not _is_text(part) for part in parts)
+            size = tokens_of(text) + _TOKENS_OF_MEDIA * sum(
+                not _is_text(part) for part in parts
+            )
         case AssistantMessage(turn=turn):
             said = tokens_of(turn.text) + tokens_of(turn.reasoning)
-            size = said + sum(tokens_of(call.name) + tokens_of(call.arguments) for call in turn.calls)
+            size = said + sum(
+                tokens_of(call.name) + tokens_of(call.arguments) for call in turn.calls
+            )
         case ToolMessage(result=result):
             size = tokens_of(result.text) + _TOKENS_OF_MEDIA * len(result.media)
     return size + _TOKENS_OF_A_MESSAGE
@@ -362,7 +405,9 @@ class Window(Struct):
         """Learn from what the provider counted for the last request: half of it is new, half is what was known."""
         if input_tokens and self.asked:
             # A server that counts absurdly is bounded, and one that leaves out what it had cached does not lull.
-            self.scale = (self.scale + min(max(input_tokens / self.asked, 0.5), 4.0)) / 2
+            self.scale = (
+                self.scale + min(max(input_tokens / self.asked, 0.5), 4.0)
+            ) / 2
 
 
 def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
@@ -370,7 +415,10 @@ def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
 
     The results of the newest turn stay, and so do small ones.
     """
-    newest = max((at for at, each in enumerate(messages) if isinstance(each, AssistantMessage)), default=0)
+    newest = max(
+        (at for at, each in enumerate(messages) if isinstance(each, AssistantMessage)),
+        default=0,
+    )
     chosen: list[int] = []
     for position, message in enumerate(messages[:newest]):
         if excess_tokens <= 0:

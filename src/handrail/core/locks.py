@@ -33,7 +33,9 @@ class Locks:
         """
         wanted = dict(self._asked.get(owner, {}))
         for resource in resources:
-            wanted[resource.key] = min(wanted.get(resource.key, float("inf")), resource.room)
+            wanted[resource.key] = min(
+                wanted.get(resource.key, float("inf")), resource.room
+            )
         self._asked[owner] = wanted
         for key, room in wanted.items():
             self._lines.setdefault(key, {})[owner] = room
@@ -47,7 +49,11 @@ class Locks:
             before = set(_inside(line))
             del line[owner]
             if line:
-                freed.update(dict.fromkeys(other for other in _inside(line) if other not in before))
+                freed.update(
+                    dict.fromkeys(
+                        other for other in _inside(line) if other not in before
+                    )
+                )
             else:
                 del self._lines[key]
         return [other for other in freed if self._may_go(other)]

@@ -40,7 +40,9 @@ NOTE = (
 class LoopDetector(Struct):
     """The last calls of a run, as far back as a circle can reach."""
 
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT))
+    steps: deque[Step] = field(
+        default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT)
+    )
 
     def record_if_new(self, step: Step) -> bool:
         """Record a call unless an equal one is recorded; return whether it was new, as nearly every call is."""
@@ -99,7 +101,10 @@ def _is_repeated_in_turn(lane: CallState, batch: Batch) -> bool:
     """Whether the same call stands earlier in the same turn."""
     call = lane.call
     earlier = (other.call for other in batch.lanes[: lane.index])
-    return any(other.name == call.name and other.arguments == call.arguments for other in earlier)
+    return any(
+        other.name == call.name and other.arguments == call.arguments
+        for other in earlier
+    )
 
 
 def _information(result: ToolResult) -> str:

@@ -58,14 +58,23 @@ def is_flat(value: Any, kind: type) -> bool:
     """
     if kind is not dict and kind is not list:
         return (
-            value is None or kind is int or kind is float or kind is bool or (kind is str and len(value) <= MOST_BYTES)
+            value is None
+            or kind is int
+            or kind is float
+            or kind is bool
+            or (kind is str and len(value) <= MOST_BYTES)
         )
     size = 0
     for each in value.values() if kind is dict else value:
         part = type(each)
         if part is str:
             size += len(each)
-        elif part is not int and part is not bool and part is not float and each is not None:
+        elif (
+            part is not int
+            and part is not bool
+            and part is not float
+            and each is not None
+        ):
             return False
     return size <= MOST_BYTES and len(value) <= MOST_VALUES
 
@@ -109,7 +118,9 @@ def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
         if hasattr(kind, "_fields"):
             return kind(*parts)
         return kind(parts)
-    set_field = force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
+    set_field = (
+        force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
+    )
     if (names := _names_of_fields(kind)) is None:
         return value
     changed = copy(value)
@@ -143,11 +154,17 @@ def _measure(value: Any, room: _Room) -> bool:
         else:
             parts = _parts(each, kind)
         values += len(parts)
-        for part in parts:  # here and not by a function: this is done for every value of every result
+        # here and not by a function: this is done for every value of every result
+        for part in parts:
             kind = type(part)
             if kind is str:
                 size += len(part)
-            elif kind is not int and kind is not float and kind is not bool and part is not None:
+            elif (
+                kind is not int
+                and kind is not float
+                and kind is not bool
+                and part is not None
+            ):
                 waiting.append(part)
         if values > room.values or size > room.bytes:
             if _holds_itself(value):
@@ -172,7 +189,11 @@ def _holds_itself(value: Any) -> bool:
         elif id(each) not in done and (parts := _parts(each, type(each))):
             path.add(id(each))
             waiting.append((each, True))
-            waiting += [(part, False) for part in parts if not isinstance(part, str | int | float | None)]
+            waiting += [
+                (part, False)
+                for part in parts
+                if not isinstance(part, str | int | float | None)
+            ]
     return False
 
 
@@ -236,13 +257,17 @@ def _parts(value: Any, kind: type) -> Collection[Any]:
         return value
     if (names := _names_of_fields(kind)) is not None:
         return [getattr(value, name, None) for name in names]
-    fields: Collection[Any] = vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+    fields: Collection[Any] = (
+        vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
+    )
     return fields
 
 
 def _names_of_fields(kind: type) -> Collection[str] | None:
     """Return the names of the fields of a struct or a dataclass."""
-    return getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+    return getattr(kind, "__struct_fields__", None) or getattr(
+        kind, "__dataclass_fields__", None
+    )
 
 
 _MANY = (list, tuple, set, frozenset, deque)

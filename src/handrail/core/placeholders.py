@@ -36,10 +36,14 @@ _MOST_EARLIER = 200
 def none_in(text: str) -> bool:
     """Whether arguments, as strict JSON, hold neither a placeholder nor a reference, for sure: asked of every call."""
     # Writers that think of HTML spell `<` as an escape.
-    return not ("$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u00' in text)
+    return not (
+        "$" in text or '"<' in text or '"{' in text or '"[' in text or '"\\u00' in text
+    )
 
 
-def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failure | None:
+def refusal(
+    arguments: Mapping[str, Json], earlier: Iterable[ToolCall]
+) -> Failure | None:
     """Return why a call does not run whose arguments hold a placeholder; None where they hold none.
 
     Args:
@@ -54,9 +58,15 @@ def refusal(arguments: Mapping[str, Json], earlier: Iterable[ToolCall]) -> Failu
         is_open = found.re is _OPEN
         if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
             known = known or list(islice(earlier, _MOST_EARLIER))
-            number = next((n for n, call in enumerate(known, 1) if _names(said, call)), 0)
+            number = next(
+                (n for n, call in enumerate(known, 1) if _names(said, call)), 0
+            )
             if number or (is_open and _is_own_name(said, place)):
-                advice = _REFERENCE.format(name=known[number - 1].name, number=number) if number else _FIND_OUT
+                advice = (
+                    _REFERENCE.format(name=known[number - 1].name, number=number)
+                    if number
+                    else _FIND_OUT
+                )
                 told = f"{name_path(place)} is a placeholder, {format_value(text)}, and no value."
                 return Failure(Code.INVALID_ARGUMENTS, told, advice)
     return None
@@ -86,7 +96,8 @@ def _names(said: str, call: ToolCall) -> bool:
     """Whether words such as `result of find_user` or `find_user_result.id` name a call, by its tool or its id."""
     known = (call.name, call.id) if any(map(str.isalpha, call.id)) else (call.name,)
     return any(
-        name in said  # asked first: a pattern for each of a thousand calls, for each of them, takes a minute
+        # asked first: a pattern for each of a thousand calls, for each of them, takes a minute
+        name in said
         and re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", said)
         and (_PLAIN_WORD.fullmatch(name) is None or _OF_A_RESULT.search(said))
         for name in known

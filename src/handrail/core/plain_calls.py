@@ -24,23 +24,35 @@ from handrail.effects import Invoke, Returned
 def is_plain(call: Admitted) -> bool:
     """Whether a call is a read that asks nobody and touches nothing shared: its execution begins with `Invoke`."""
     tool = call.tool
-    return not (tool.writes or call.resources or tool.rate_limit or call.verdict.decision is Decision.ASK)
+    return not (
+        tool.writes
+        or call.resources
+        or tool.rate_limit
+        or call.verdict.decision is Decision.ASK
+    )
 
 
-def take_first_step(call: Admitted, began: float, settings: RunSettings) -> Invoke[Admitted]:
+def take_first_step(
+    call: Admitted, began: float, settings: RunSettings
+) -> Invoke[Admitted]:
     """Return the first effect of a plain call."""
     return start_attempt(call, 1, began, settings)
 
 
-def take_last_step(call: Admitted, outcome: Returned, settings: RunSettings) -> ToolResult | None:
+def take_last_step(
+    call: Admitted, outcome: Returned, settings: RunSettings
+) -> ToolResult | None:
     """Return the result of a plain call whose first attempt returned, or None when its execution has more to do."""
     if call.repairs or call.note:
         return None
     tool = call.tool
     value = outcome.value
     text = results.fitting(value, tool.result_bytes or settings.result_bytes)
-    if type(text) is str and (settings.secrets is None or settings.secrets.text(text) == text):
+    if type(text) is str and (
+        settings.secrets is None or settings.secrets.text(text) == text
+    ):
         return ToolResult(call.call.id, tool.name, value, text=text, attempts=1)
-    if text is not None and materialize.are_in(value):  # iterators are at their end by now: the text has what they gave
+    # iterators are at their end by now: the text has what they gave
+    if text is not None and materialize.are_in(value):
         outcome.value = from_json(text)
     return None

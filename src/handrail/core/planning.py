@@ -86,7 +86,11 @@ def _step(call: ToolCall, tools: Toolset) -> Step:
 def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
     """Return how planning sees a call with these arguments, which may hold references."""
     after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
-    touches = tool.resolve_resources(arguments) if not (tool.resource and mentions_results(arguments)) else None
+    touches = (
+        tool.resolve_resources(arguments)
+        if not (tool.resource and mentions_results(arguments))
+        else None
+    )
     return Step(call_id, tool.name, arguments, touches, after)
 
 
@@ -96,7 +100,8 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
     places: dict[str, int] = {}
     for index, step in enumerate(steps):
         uses.append(frozenset(_used(step.arguments, places, before=index)))
-        places[step.id] = index  # an id that is there twice means, like a variable, its nearest earlier call
+        # an id that is there twice means, like a variable, its nearest earlier call
+        places[step.id] = index
     queues = _in_queues(steps)
     known = [_joined(*pair) for pair in zip(uses, queues, strict=True)]
     waves, circular = _waves(steps, known)
@@ -123,7 +128,9 @@ def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
 
 
 def _declared(
-    steps: Sequence[Step], waves: Sequence[Sequence[int]], besides: Sequence[frozenset[int]] | None
+    steps: Sequence[Step],
+    waves: Sequence[Sequence[int]],
+    besides: Sequence[frozenset[int]] | None,
 ) -> list[frozenset[int]]:
     """For each step those of an earlier wave that its `after` names.
 
@@ -143,18 +150,29 @@ def _declared(
         return frozenset(members[tool][begin:end])
 
     waits = [frozenset[int]()] * len(steps)
-    covered: dict[int, dict[str, int]] = {}  # step -> tool -> it waits for all steps of that tool before this wave
+    # step -> tool -> it waits for all steps of that tool before this wave
+    covered: dict[int, dict[str, int]] = {}
     for rank, wave in enumerate(waves):
         for index in wave:
-            ends = {tool: bisect_left(ranks[tool], rank) for tool in set(steps[index].after) if tool in ranks}
+            ends = {
+                tool: bisect_left(ranks[tool], rank)
+                for tool in set(steps[index].after)
+                if tool in ranks
+            }
             known: dict[str, int] = {}
             if besides is not None:
-                for other in (*besides[index], *(members[tool][end - 1] for tool, end in ends.items() if end)):
+                for other in (
+                    *besides[index],
+                    *(members[tool][end - 1] for tool, end in ends.items() if end),
+                ):
                     for tool, before in covered[other].items():
                         known[tool] = max(before, known.get(tool, 0))
                 covered[index] = known | dict.fromkeys(ends, rank)
             for tool, end in ends.items():
-                waits[index] = _joined(waits[index], some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end))
+                waits[index] = _joined(
+                    waits[index],
+                    some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end),
+                )
     return waits
 
 
@@ -162,7 +180,8 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
     """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
-    everyone: list[int] = []  # the last step that may touch anything, and all since that touch something
+    # the last step that may touch anything, and all since that touch something
+    everyone: list[int] = []
     barrier: int | None = None  # that step
     waits: list[frozenset[int]] = []
     for index, step in enumerate(steps):
@@ -187,7 +206,8 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
             everyone.append(index)
             if barrier is not None and barrier != index:
                 mine.add(barrier)
-        waits.append(frozenset(mine - {index}))  # two of its resources may turn out to be one
+        # two of its resources may turn out to be one
+        waits.append(frozenset(mine - {index}))
     return waits
 
 
@@ -207,7 +227,9 @@ class _Blocks(Struct):
     behind: dict[str, list[int]]
 
 
-def _waves(steps: Sequence[Step], waits: Sequence[frozenset[int]]) -> tuple[list[list[int]], bool]:
+def _waves(
+    steps: Sequence[Step], waits: Sequence[frozenset[int]]
+) -> tuple[list[list[int]], bool]:
     """Return who may run together, wave by wave, and whether `after` closed a circle; only `after` can.
 
     `waits` holds what a step waits for besides: each of it stands before the step, so the first step that is left has
@@ -299,7 +321,11 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
 def _is_reference(value: Mapping[str, Json]) -> bool:
     named = value.get("$call")
     path = value.get("path", "")
-    return isinstance(named, str) and isinstance(path, str) and value.keys() <= {"$call", "path"}
+    return (
+        isinstance(named, str)
+        and isinstance(path, str)
+        and value.keys() <= {"$call", "path"}
+    )
 
 
 def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
@@ -340,7 +366,12 @@ class NoSuchResult(Exception):
 
 
 def filled(
-    arguments: Json, ids: Mapping[str, Sequence[int]], values: Mapping[int, Any], before: int, *, inline: bool = False
+    arguments: Json,
+    ids: Mapping[str, Sequence[int]],
+    values: Mapping[int, Any],
+    before: int,
+    *,
+    inline: bool = False,
 ) -> Json:
     """Return arguments with every reference replaced by what it names.
 
@@ -377,7 +408,9 @@ def filled(
             text = texts[id(value)] = texts.get(id(value)) or keys.canonical(value)
         inserted += len(text)
         if inserted > MAX_FILLED_CHARS:
-            raise NoSuchResult(f"with `{name}` the arguments would grow beyond {MAX_FILLED_CHARS} characters")
+            raise NoSuchResult(
+                f"with `{name}` the arguments would grow beyond {MAX_FILLED_CHARS} characters"
+            )
         return value, text
 
     def fill(value: Json) -> Json:
@@ -398,7 +431,9 @@ def filled(
         if _earlier(found[1], ids, before) is None and found[1] not in ids:
             return found[0]  # a dollar sign of the text's own
         if not inline:
-            raise NoSuchResult(f"`{found[0]}` stands within a longer text, and a reference is a whole argument")
+            raise NoSuchResult(
+                f"`{found[0]}` stands within a longer text, and a reference is a whole argument"
+            )
         return value_of(found[1], found[2], marked=True)[1]
 
     return fill(arguments)
@@ -406,7 +441,10 @@ def filled(
 
 def _pointed(path: str) -> list[str]:
     if path:
-        return [part.replace("~1", "/").replace("~0", "~") for part in path.removeprefix("/").split("/")]
+        return [
+            part.replace("~1", "/").replace("~0", "~")
+            for part in path.removeprefix("/").split("/")
+        ]
     return []
 
 
@@ -418,12 +456,18 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
-        elif isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
+        elif (
+            isinstance(value, list)
+            and _INDEX.fullmatch(part)
+            and int(part) < len(value)
+        ):
             value = value[int(part)]
         else:
             names = ", ".join(list(value)[:12]) if isinstance(value, dict) else ""
             has = f"it has {names}" if names else f"it is {format_value(value)}"
-            raise NoSuchResult(f"the result of `{name}` has no `{written.lstrip('./')}`: {has}")
+            raise NoSuchResult(
+                f"the result of `{name}` has no `{written.lstrip('./')}`: {has}"
+            )
     return value
 
 

@@ -54,7 +54,8 @@ class Verdict(Struct, frozen=True):
     required_approvals: int = 1
 
     def __post_init__(self) -> None:
-        if type(self.decision) is not Decision:  # "deny" is taken for what it says: to be no `DENY` would allow it
+        # "deny" is taken for what it says: to be no `DENY` would allow it
+        if type(self.decision) is not Decision:
             force_setattr(self, "decision", Decision(self.decision))
         if type(self.required_approvals) is not int or self.required_approvals < 1:
             raise ValueError(
@@ -82,7 +83,9 @@ class Rule(Struct, frozen=True):
         if not isinstance(self.tool, str):
             raise ConfigError(f"a rule is for the tool {self.tool!r}, which is no name")
         if self.then not in get_args(Then):
-            raise ConfigError(f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}")
+            raise ConfigError(
+                f"a rule for {self.tool!r} says {self.then!r}; it is one of {', '.join(get_args(Then))}"
+            )
         if type(self.required_approvals) is not int or self.required_approvals < 1:
             raise ConfigError(
                 f"`required_approvals` of a rule for {self.tool!r} is {self.required_approvals!r}; "
@@ -127,13 +130,23 @@ class Policy(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
             known = ", ".join(get_args(Permission))
-            raise ConfigError(f"max_permission is {self.max_permission!r}; it is one of {known}")
+            raise ConfigError(
+                f"max_permission is {self.max_permission!r}; it is one of {known}"
+            )
         if self.ask_from is not None and self.ask_from not in _RISKS:
             known = ", ".join(_RISKS)
-            raise ConfigError(f"ask_from is {self.ask_from!r}; it is one of {known}, or None ('never' in a file)")
+            raise ConfigError(
+                f"ask_from is {self.ask_from!r}; it is one of {known}, or None ('never' in a file)"
+            )
         approval_s: object = self.approval_s
-        if isinstance(approval_s, bool) or not isinstance(approval_s, int | float) or approval_s != approval_s:
-            raise ConfigError(f"approval_s is {approval_s!r}; it is a number of seconds")
+        if (
+            isinstance(approval_s, bool)
+            or not isinstance(approval_s, int | float)
+            or approval_s != approval_s
+        ):
+            raise ConfigError(
+                f"approval_s is {approval_s!r}; it is a number of seconds"
+            )
         force_setattr(self, "rules", tuple(self.rules))
 
     def sees(self, tool: BaseTool) -> bool:
@@ -144,19 +157,42 @@ class Policy(Struct, frozen=True):
         """Decide about one call with validated arguments."""
         risk = tool.effective_risk
         if not self.sees(tool):
-            return Verdict(Decision.DENY, risk, f"{tool.name} needs the permission {tool.required_permission}")
-        if self.done_before and tool.writes and describe_write(tool.name, arguments) in self.done_before:
+            return Verdict(
+                Decision.DENY,
+                risk,
+                f"{tool.name} needs the permission {tool.required_permission}",
+            )
+        if (
+            self.done_before
+            and tool.writes
+            and describe_write(tool.name, arguments) in self.done_before
+        ):
             before = f"the run that this one was forked from has already done this {tool.name}"
             return Verdict(Decision.ASK, risk, before, tool.required_approvals)
         for rule in self.rules:
             if rule.matches(tool, arguments):
                 reason = rule.reason or f"rule for {rule.tool}: {rule.then}"
-                return Verdict(Decision(rule.then), risk, reason, max(rule.required_approvals, tool.required_approvals))
+                return Verdict(
+                    Decision(rule.then),
+                    risk,
+                    reason,
+                    max(rule.required_approvals, tool.required_approvals),
+                )
         if tool.approve and tool.needs_approval(arguments):
             declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
-            return Verdict(Decision.ASK, risk, f"{tool.name} asks for approval{declared}", tool.required_approvals)
+            return Verdict(
+                Decision.ASK,
+                risk,
+                f"{tool.name} asks for approval{declared}",
+                tool.required_approvals,
+            )
         if risk in _ASKED_FROM[self.ask_from]:
-            return Verdict(Decision.ASK, risk, f"{tool.name} has {risk} risk", tool.required_approvals)
+            return Verdict(
+                Decision.ASK,
+                risk,
+                f"{tool.name} has {risk} risk",
+                tool.required_approvals,
+            )
         return _ALLOWED[risk]
 
     @classmethod
@@ -172,11 +208,18 @@ class Policy(Struct, frozen=True):
         try:
             return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, SetupError) as error:
-            raise ConfigError(f"the policy {str(path)!r} cannot be used: {error}") from error
+            raise ConfigError(
+                f"the policy {str(path)!r} cannot be used: {error}"
+            ) from error
 
 
-_ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {None: (), **{risk: _RISKS[n:] for n, risk in enumerate(_RISKS)}}
-_ALLOWED: Mapping[Risk, Verdict] = {risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS}
+_ASKED_FROM: Mapping[Risk | None, Sequence[Risk]] = {
+    None: (),
+    **{risk: _RISKS[n:] for n, risk in enumerate(_RISKS)},
+}
+_ALLOWED: Mapping[Risk, Verdict] = {
+    risk: Verdict(Decision.ALLOW, risk, "within the policy") for risk in _RISKS
+}
 
 
 def describe_write(tool: str, arguments: Mapping[str, Json]) -> str:
@@ -199,5 +242,7 @@ def _filled(kind: type[T], table: dict[str, Any]) -> T:
     known = [each.name for each in fields(cast(Any, kind))]
     for key in table:
         if key not in known:
-            raise ConfigError(f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}")
+            raise ConfigError(
+                f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}"
+            )
     return kind(**table)

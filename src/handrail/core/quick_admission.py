@@ -32,7 +32,11 @@ def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | 
     try:
         if arguments is None or not fits(arguments):
             return None
-        bound = tool.signature.defaults | arguments if tool.as_written else tool.bind(arguments)
+        bound = (
+            tool.signature.defaults | arguments
+            if tool.as_written
+            else tool.bind(arguments)
+        )
         if type(bound) is Failure:
             return None
         if policy.rules:  # what decides by arguments sees what the tool gets
@@ -42,6 +46,7 @@ def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | 
             return None
     except KeyboardInterrupt:
         raise
-    except BaseException:  # what JSON cannot hold, or the author's own validator: `admit` says what it is
+    except BaseException:
+        # what JSON cannot hold, or the author's own validator: `admit` says what it is
         return None
     return Admitted(call, tool, arguments, bound, verdict)

@@ -49,18 +49,22 @@ _COUNT_OF_TOKENS = r"(?i)(?:max|min|input|output|total|prompt|completion|cached|
 _LONGEST_COUNT = len("completion_tokens")
 
 _KINDS = (
-    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",  # OpenAI, Anthropic, and those who copy them
+    # OpenAI, Anthropic, and those who copy them
+    r"\b((?:sk|pk|rk)-[A-Za-z0-9_\-]{16,})",
     r"\b((?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,})",  # Stripe
     r"\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
     r"\b(gl(?:pat|dt|rt|ptt|cbt|soat|ft|imt|agent|oas)-[A-Za-z0-9_\-]{20,})",  # GitLab
     r"\b(npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_\-]{30,}|dckr_pat_[A-Za-z0-9_\-]{20,})",
-    r"\b((?:hf|gsk)_[A-Za-z0-9]{30,}|(?:xai|nvapi|pplx|tvly)-[A-Za-z0-9_\-]{16,})",  # Hugging Face, Groq, Tavily
+    # Hugging Face, Groq, Tavily
+    r"\b((?:hf|gsk)_[A-Za-z0-9]{30,}|(?:xai|nvapi|pplx|tvly)-[A-Za-z0-9_\-]{16,})",
     r"\b(xox[abeoprs]-[A-Za-z0-9\-]{10,})",  # Slack
     r"(?<=hooks\.slack\.com/)((?:services|workflows|triggers)/[A-Za-z0-9/_\-]{20,})",
-    r"\b(AIza[A-Za-z0-9_\-]{30,}|ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{20,})",  # Google
+    # Google
+    r"\b(AIza[A-Za-z0-9_\-]{30,}|ya29\.[A-Za-z0-9_\-]{16,}|GOCSPX-[A-Za-z0-9_\-]{20,})",
     r"\b((?:AKIA|ASIA)[A-Z0-9]{16})\b",  # AWS
     r"\b(SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,})",  # SendGrid
-    r"\b(?:(eyJ[A-Za-z0-9_\-]{8,}+\.eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*)|eyJ[A-Za-z0-9_\-]{8,}+)",  # a JWT
+    # a JWT
+    r"\b(?:(eyJ[A-Za-z0-9_\-]{8,}+\.eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*)|eyJ[A-Za-z0-9_\-]{8,}+)",
     r"(?<=://)([^/\s:@]{0,200}:[^/\s@]{1,200})(?=@)",  # user and password in an address
     r"\b[Bb]earer ([A-Za-z0-9._~+/\-]{8,}=*)",
 )
@@ -76,12 +80,24 @@ _MARKS = (
 so each alternative begins with a rare letter, and looks ahead before it looks back."""
 
 _NAMED = (
-    rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"  # its name, and what joins it
+    # its name, and what joins it
+    rf"(?s)({_SECRET_NAMES})s?(\\{{0,4}}[\"'])?\s{{0,4}}(?:=>|[:=：＝]){{1,2}}\s{{0,4}}"
     r"(?:(?:basic|bearer|token|apikey|negotiate)\s{1,4})?"
-    r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"  # in quotes, which may be escaped
+    # in quotes, which may be escaped
+    r"(?:\"((?:[^\"\\]|\\.)++)|'((?:[^'\\]|\\.)++)|\\{1,4}[\"']([^\"'\\]++)"
     r"|(?![{\[(<]\s{0,4}[\"'\\{}()\[\]])([^\s\"'&;\\](?:[^\s\"'&;\\]|\\(?![\"'nrtu]))*+))"
 )
-_WORDS = ("pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "session")
+_WORDS = (
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "authorization",
+    "cookie",
+    "session",
+)
 _CHINESE_WORDS = ("密码", "口令", "密钥", "令牌")
 """Every name of a secret contains one of these."""
 _COOKIE = r"cookie\s{0,4}:\s{0,4}([\w.\-]{1,200}=[^\r\n\"']*+)"
@@ -100,8 +116,14 @@ class Known:
     __slots__ = ("forms",)
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= _LEAST_CHARS for form in _forms(secret)}
-        self.forms = sorted(forms, key=len, reverse=True)  # the longest first: one secret may begin with another
+        forms = {
+            form
+            for secret in secrets
+            if len(secret) >= _LEAST_CHARS
+            for form in _forms(secret)
+        }
+        # the longest first: one secret may begin with another
+        self.forms = sorted(forms, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """Return the text without them."""
@@ -120,14 +142,22 @@ class Known:
         if not media_in(value):
             return self._json(plain(value))
         if isinstance(value, dict):
-            return {self.text(str(name)): self._beside_media(part) for name, part in value.items()}
+            return {
+                self.text(str(name)): self._beside_media(part)
+                for name, part in value.items()
+            }
         return [self._beside_media(part) for part in value]
 
     def failure(self, failure: Failure) -> Failure:
         """Return a failure without them."""
         message = self.text(failure.message)
         suggestion = self.text(failure.suggestion)
-        return replace(failure, message=message, suggestion=suggestion, details=self._json(failure.details))
+        return replace(
+            failure,
+            message=message,
+            suggestion=suggestion,
+            details=self._json(failure.details),
+        )
 
     def _beside_media(self, part: Any) -> Any:
         if isinstance(part, Media):
@@ -138,7 +168,9 @@ class Known:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(name)): self._json(part) for name, part in value.items()}
+            return {
+                self.text(str(name)): self._json(part) for name, part in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self._json(part) for part in value]
         return value
@@ -191,7 +223,9 @@ class Redactor:
         spans = _key_spans(bare)
         if self._known is not None:
             spans += self._known.spans(bare)
-        return _without(text, [(places[begin], places[end - 1] + 1) for begin, end in spans])
+        return _without(
+            text, [(places[begin], places[end - 1] + 1) for begin, end in spans]
+        )
 
     def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
         """Return a JSON value without secrets, in its texts, its names and under names that speak of one.
@@ -205,7 +239,9 @@ class Redactor:
         if isinstance(value, Mapping):
             known = self._names  # of few names, which are in nearly all values
             return {
-                known.get(name) or self._name(str(name), text): self._under(str(name), part, text)
+                known.get(name) or self._name(str(name), text): self._under(
+                    str(name), part, text
+                )
                 for name, part in value.items()
             }
         if isinstance(value, (list, tuple)):
@@ -240,7 +276,9 @@ class Redactor:
 @lru_cache(maxsize=4096)
 def _is_secret(name: str) -> bool:
     spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return bool(_compiled(_FIELD).search(spelled)) and not _compiled(_COUNT_OF_TOKENS).search(spelled)
+    return bool(_compiled(_FIELD).search(spelled)) and not _compiled(
+        _COUNT_OF_TOKENS
+    ).search(spelled)
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
@@ -262,12 +300,19 @@ def _key_spans(text: str) -> list[tuple[int, int]]:
     if _compiled(_MARKS).search(text) is not None or "earer " in text:
         spans += _private_keys(text)
         for kind in _KINDS:
-            spans += (each.span(1) for each in _compiled(kind).finditer(text) if each.lastindex)
+            spans += (
+                each.span(1)
+                for each in _compiled(kind).finditer(text)
+                if each.lastindex
+            )
     if ":" in text or "=" in text or "：" in text or "＝" in text:
-        small = text.lower() if text.isascii() else text.translate(_SMALL)  # of the same length
+        # of the same length
+        small = text.lower() if text.isascii() else text.translate(_SMALL)
         if _names_a_secret(small):
             spans += (
-                each.span(each.lastindex or 0) for each in _compiled(_NAMED).finditer(small) if _is_value(each, small)
+                each.span(each.lastindex or 0)
+                for each in _compiled(_NAMED).finditer(small)
+                if _is_value(each, small)
             )
             spans += (each.span(1) for each in _compiled(_COOKIE).finditer(small))
     return spans
@@ -286,8 +331,13 @@ def _private_keys(text: str) -> Iterator[tuple[int, int]]:
     ends = True
     while (begins := _compiled(_KEY_BEGINS).search(text, begin)) is not None:
         end = _compiled(_KEY_ENDS).search(text, begins.end()) if ends else None
-        ends = end is not None  # or it would be looked for behind each of them, to the end of the text
-        begin = end.end() if end else _compiled(_KEY_LETTERS).match(text, begins.end()).end()  # type: ignore[union-attr]
+        # or it would be looked for behind each of them, to the end of the text
+        ends = end is not None
+        if end is None:
+            end = _compiled(_KEY_LETTERS).match(text, begins.end())
+            # the pattern matches no letter as well
+            assert end is not None
+        begin = end.end()
         yield begins.start(), begin
 
 
@@ -300,14 +350,20 @@ def _is_value(named: re.Match[str], text: str) -> bool:
     """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
     name = named[1]
     place = named.lastindex or 0
-    count = _compiled(_COUNT_OF_TOKENS).search(text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1))
+    count = _compiled(_COUNT_OF_TOKENS).search(
+        text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1)
+    )
     if count is not None:
         return False
     if place < _BARE:
         return True
     value = named[place]
     if name.startswith(("pass", "pwd", "密码", "口令")):
-        return len(value) >= _LEAST_CHARS or named[2] is not None or "=" in text[named.end(1) : named.start(place)]
+        return (
+            len(value) >= _LEAST_CHARS
+            or named[2] is not None
+            or "=" in text[named.end(1) : named.start(place)]
+        )
     return len(value) >= _LEAST_CHARS and not value.isalpha() and not value.isdigit()
 
 
@@ -337,7 +393,13 @@ def _forms(secret: str) -> set[str]:
     In base64 a text has three spellings, by where it begins; what depends on its neighbours is left off.
     """
     raw = secret.encode("utf-8", "surrogatepass")
-    forms = {secret, quote(raw, safe=""), quote_plus(raw), raw.hex(), json.dumps(secret)[1:-1]}
+    forms = {
+        secret,
+        quote(raw, safe=""),
+        quote_plus(raw),
+        raw.hex(),
+        json.dumps(secret)[1:-1],
+    }
     forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     for shift in range(3):
         told = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")

@@ -77,8 +77,14 @@ def _encoded(value: Any) -> bytes:
         return to_json(value, inf_nan_mode="strings", fallback=_otherwise)
     except _NO_JSON:
         pass
-    try:  # bytes are mostly text; where they are not, all of the result's are written in base64
-        return to_json(_in_base64(value), inf_nan_mode="strings", bytes_mode="base64", fallback=_otherwise)
+    # bytes are mostly text; where they are not, all of the result's are written in base64
+    try:
+        return to_json(
+            _in_base64(value),
+            inf_nan_mode="strings",
+            bytes_mode="base64",
+            fallback=_otherwise,
+        )
     except _NO_JSON:
         pass
     try:  # the one obstacle that can be taken away: surrogates
@@ -144,7 +150,12 @@ def _with_media_named(value: Any) -> str:
     if isinstance(value, Media):
         return label(value)
     if isinstance(value, dict):
-        return text_of({name: label(each) if isinstance(each, Media) else each for name, each in value.items()})
+        return text_of(
+            {
+                name: label(each) if isinstance(each, Media) else each
+                for name, each in value.items()
+            }
+        )
     return "\n".join(map(text_of, value))
 
 
@@ -192,7 +203,8 @@ def encoded(value: Any) -> bytes:
 def _unusual(value: Any) -> Any:
     if type(value) is Media or type(value) is Page:
         raise TypeError(type(value).__name__)
-    return _otherwise(value)  # here, and not at a second look: an iterator beside it would be at its end by then
+    # here, and not at a second look: an iterator beside it would be at its end by then
+    return _otherwise(value)
 
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
@@ -260,7 +272,9 @@ def _cut_text(text: str, room: int) -> Shaped:
     tail = _last(text, room // 3)
     left_out = len(text) - len(head) - len(tail)
     cut = f"{left_out} of {len(text)} characters in the middle are left out"
-    return Shaped(f"{head}\n[... {left_out} characters left out ...]\n{tail}", cut, text)
+    return Shaped(
+        f"{head}\n[... {left_out} characters left out ...]\n{tail}", cut, text
+    )
 
 
 def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
@@ -295,7 +309,9 @@ def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
     if not kept:
         return None
     if whole.offset is not None:
-        return Shaped(_written(replace(whole, rows=whole.rows[:kept], next=whole.offset + kept)))
+        return Shaped(
+            _written(replace(whole, rows=whole.rows[:kept], next=whole.offset + kept))
+        )
     cut = f"rows {kept} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
     return Shaped(_written(replace(whole, rows=whole.rows[:kept])), cut, text)
 
@@ -307,10 +323,18 @@ def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     long, share = _longest(sizes, left)
     if share < _LEAST_VALUE:
         return _cut_text(text, room)  # very many keys
-    told = _json({name: _shortened(each, share) if name in long else each for name, each in fields.items()})
+    told = _json(
+        {
+            name: _shortened(each, share) if name in long else each
+            for name, each in fields.items()
+        }
+    )
     if _size(told) > room:
-        return _cut_text(text, room)  # text that JSON writes much longer: quotes, control characters
-    return Shaped(told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text)
+        # text that JSON writes much longer: quotes, control characters
+        return _cut_text(text, room)
+    return Shaped(
+        told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
+    )
 
 
 def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
@@ -365,7 +389,11 @@ def with_note(text: str, note: str, value: Any) -> str:
     """Return a result's text with a note for the model: one more field of an object, else one more line."""
     if not note:
         return text
-    if isinstance(value, dict | Page) and isinstance(told := _parsed(text), dict) and "note" not in told:
+    if (
+        isinstance(value, dict | Page)
+        and isinstance(told := _parsed(text), dict)
+        and "note" not in told
+    ):
         return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'
     return f"{text}\n[note: {note}]"
 
@@ -380,7 +408,12 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
     piece = text[offset : offset + limit]
     after = offset + len(piece)
     following = after if after < len(text) else None
-    return {"text": piece, "offset": offset, "total_characters": len(text), "next": following}
+    return {
+        "text": piece,
+        "offset": offset,
+        "total_characters": len(text),
+        "next": following,
+    }
 
 
 def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]:
@@ -395,7 +428,11 @@ def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]
             break
     whole = count <= offset + most + _MOST_COUNTED
     after = offset + most if offset + most < count else None
-    return {"matches": count if whole else f"more than {count - 1:,}", "text": "\n".join(shown), "next": after}
+    return {
+        "matches": count if whole else f"more than {count - 1:,}",
+        "text": "\n".join(shown),
+        "next": after,
+    }
 
 
 def _hits(text: str, pattern: str) -> Iterator[str]:

@@ -21,7 +21,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.effects import End, Raised, Unfinished
-from handrail.errors import Code, Failure, HeldBack, Json, ModelError, NoEffect, TooLarge, ToolError
+from handrail.errors import (
+    Code,
+    Failure,
+    HeldBack,
+    Json,
+    ModelError,
+    NoEffect,
+    TooLarge,
+    ToolError,
+)
 
 
 class Backoff(Struct, frozen=True):
@@ -36,7 +45,8 @@ class Backoff(Struct, frozen=True):
         "Full jitter": a uniform share of the capped exponential, so that clients which failed together do not come back
         together.
         """
-        doublings = min(attempt - 2, 32)  # beyond any ceiling; unbounded, the float overflows near 1,024
+        # beyond any ceiling; unbounded, the float overflows near 1,024
+        doublings = min(attempt - 2, 32)
         return float(min(self.first_s * 2**doublings, self.most_s) * jitter)
 
 
@@ -62,7 +72,14 @@ class Diagnosis(Struct, frozen=True):
 # requests and aiohttp have some of them. The first group failed before anything was sent.
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "ClientConnectorError",
              "ConnectionTimeoutError", "NewConnectionError", "ConnectionRefusedError", "gaierror"}  # fmt: skip
-_TIMED_OUT = {"TimeoutError", "TimeoutException", "ReadTimeout", "WriteTimeout", "Timeout", "ServerTimeoutError"}
+_TIMED_OUT = {
+    "TimeoutError",
+    "TimeoutException",
+    "ReadTimeout",
+    "WriteTimeout",
+    "Timeout",
+    "ServerTimeoutError",
+}
 _BROKEN_OFF = {"ConnectionError", "NetworkError", "ReadError", "WriteError", "CloseError", "ProtocolError",
                "RemoteProtocolError", "ClientConnectionError", "ChunkedEncodingError", "ClientOSError",
                "ServerDisconnectedError", "StoreUnavailable"}  # fmt: skip
@@ -71,7 +88,13 @@ _AMBIGUOUS_STATUS = {408, 409, 425}
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 
 
-def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float, *, one_request: bool = False) -> Diagnosis:
+def diagnose(
+    outcome: Raised | Unfinished,
+    tool: str,
+    timeout_s: float,
+    *,
+    one_request: bool = False,
+) -> Diagnosis:
     """Say what is known of an attempt that gave no value. Never raises, whatever the exception does when looked at.
 
     Args:
@@ -81,7 +104,8 @@ def diagnose(outcome: Raised | Unfinished, tool: str, timeout_s: float, *, one_r
         return _unfinished(outcome, tool, timeout_s)
     try:
         diagnosis = _raised(outcome, tool, timeout_s)
-    except Exception:  # an exception of the author's, whose attributes are code: nothing is known of it
+    except Exception:
+        # an exception of the author's, whose attributes are code: nothing is known of it
         return Diagnosis(internal(tool, outcome.reference))
     if diagnosis.worded or one_request:
         return diagnosis
@@ -103,7 +127,9 @@ def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     if status is not None:
         return _by_status(status, headers, tool, outcome.reference)
     if isinstance(error, ModelError):
-        return Diagnosis(_unavailable(tool), passing=error.retryable, after_s=error.retry_after_s)
+        return Diagnosis(
+            _unavailable(tool), passing=error.retryable, after_s=error.retry_after_s
+        )
     return _by_class(error, tool, timeout_s, outcome.reference)
 
 
@@ -142,7 +168,9 @@ def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
     return replace(diagnosis, failure=failure, no_effect=True)
 
 
-def _by_class(error: Exception, tool: str, timeout_s: float, reference: str) -> Diagnosis:
+def _by_class(
+    error: Exception, tool: str, timeout_s: float, reference: str
+) -> Diagnosis:
     if isinstance(inner := getattr(error, "reason", None), OSError):
         error = inner  # urllib wraps what the socket said in a URLError
     names = {cls.__name__ for cls in type(error).__mro__}
@@ -155,11 +183,17 @@ def _by_class(error: Exception, tool: str, timeout_s: float, reference: str) -> 
     return Diagnosis(internal(tool, reference))
 
 
-def _by_status(status: int, headers: Mapping[str, str], tool: str, reference: str) -> Diagnosis:
+def _by_status(
+    status: int, headers: Mapping[str, str], tool: str, reference: str
+) -> Diagnosis:
     after_s = retry_after_s(headers.get("retry-after"))
     if status == 429:
         text = f"The service behind `{tool}` asks for fewer requests."
-        wait = f"Wait {after_s:.0f} s before calling it again." if after_s else "Call it again a little later."
+        wait = (
+            f"Wait {after_s:.0f} s before calling it again."
+            if after_s
+            else "Call it again a little later."
+        )
         failure = Failure(Code.RATE_LIMITED, text, wait, retryable=True)
     elif status in _PASSING_STATUS:
         failure = _unavailable(tool, status)
@@ -172,9 +206,13 @@ def _by_status(status: int, headers: Mapping[str, str], tool: str, reference: st
 def _unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
     no_effect = outcome.end is End.NOT_STARTED
     if outcome.cancelled:
-        failure = Failure(Code.CANCELLED, f"The run was cancelled; `{tool}` was {outcome.end.value}.")
+        failure = Failure(
+            Code.CANCELLED, f"The run was cancelled; `{tool}` was {outcome.end.value}."
+        )
         return Diagnosis(failure, no_effect=no_effect)
-    return Diagnosis(_timeout(tool, timeout_s, outcome.end), passing=True, no_effect=no_effect)
+    return Diagnosis(
+        _timeout(tool, timeout_s, outcome.end), passing=True, no_effect=no_effect
+    )
 
 
 def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
@@ -184,7 +222,12 @@ def _timeout(tool: str, timeout_s: float, end: End = End.STOPPED) -> Failure:
         End.RUNNING_ON: f"`{tool}` did not finish within {timeout_s:g} s. "
         "It could not be stopped and may still be running.",
     }
-    return Failure(Code.TIMEOUT, happened[end], "Ask for less at once, or try again later.", retryable=True)
+    return Failure(
+        Code.TIMEOUT,
+        happened[end],
+        "Ask for less at once, or try again later.",
+        retryable=True,
+    )
 
 
 def not_started(tool: str) -> Failure:
@@ -193,7 +236,9 @@ def not_started(tool: str) -> Failure:
 
 
 def _unavailable(tool: str, status: int | None = None) -> Failure:
-    happened = f"answered with HTTP {status}" if status else "cannot be reached just now"
+    happened = (
+        f"answered with HTTP {status}" if status else "cannot be reached just now"
+    )
     return Failure(
         Code.UNAVAILABLE,
         f"The service behind `{tool}` {happened}.",
@@ -232,9 +277,15 @@ def _http_answer(error: BaseException) -> tuple[int | None, Mapping[str, str]]:
     """Return status and headers when the exception carries an HTTP answer (httpx, requests, SDKs of providers)."""
     answer = getattr(error, "response", None)
     places = (answer, "status_code"), (error, "status_code"), (error, "status")
-    status = next(filter(None, (getattr(holder, name, None) for holder, name in places)), None)
-    headers: Any = getattr(answer, "headers", None) or getattr(error, "headers", None) or {}
-    return (status if isinstance(status, int) and 100 <= status < 600 else None), _lower(headers)
+    status = next(
+        filter(None, (getattr(holder, name, None) for holder, name in places)), None
+    )
+    headers: Any = (
+        getattr(answer, "headers", None) or getattr(error, "headers", None) or {}
+    )
+    return (
+        status if isinstance(status, int) and 100 <= status < 600 else None
+    ), _lower(headers)
 
 
 def _lower(headers: Any) -> Mapping[str, str]:
@@ -252,7 +303,9 @@ def retry_after_s(said: str | None, now: float | None = None) -> float | None:
         seconds = float(said)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(said).timestamp() - (time() if now is None else now)
+            seconds = parsedate_to_datetime(said).timestamp() - (
+                time() if now is None else now
+            )
         except (TypeError, ValueError, IndexError, OverflowError):
             return None
     if isfinite(seconds):

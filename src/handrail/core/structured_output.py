@@ -28,7 +28,14 @@ from typing_extensions import is_typeddict
 from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results as shaping
-from handrail.errors import Code, ConfigError, Failure, Json, ModelError, ToolDefinitionError
+from handrail.errors import (
+    Code,
+    ConfigError,
+    Failure,
+    Json,
+    ModelError,
+    ToolDefinitionError,
+)
 from handrail.messages import Finish, Message, Output, SystemMessage, Turn, Way
 from handrail.parsing import jsontext
 from handrail.parsing.names import nearest
@@ -44,7 +51,8 @@ _AFTER: Mapping[Way, Way] = {"native": "tool", "tool": "prompt"}
 """What is tried when a server refuses to be asked in a way."""
 _REFUSED_REQUEST = (400, 422)
 _WRAPPED = re.compile(
-    r"(?P<before>(?>\s*<think>.*?</think>)?[^{}\[\]]*+)(?P<object>\{.*\})(?P<after>[^{}\[\]]*+)", re.S
+    r"(?P<before>(?>\s*<think>.*?</think>)?[^{}\[\]]*+)(?P<object>\{.*\})(?P<after>[^{}\[\]]*+)",
+    re.S,
 )
 """One object among words; with brackets among them it might be a part of something larger. A model's thoughts come
 first, where the server leaves them in the text. Atomic, so that no text takes more than one pass."""
@@ -71,7 +79,11 @@ class Form(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.by is not None and self.by not in get_args(Way):
             near = nearest(str(self.by), get_args(Way))
-            advice = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(get_args(Way))}"
+            advice = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"it is one of {', '.join(get_args(Way))}"
+            )
             raise ConfigError(f"`by` of a Form is {self.by!r}; {advice}")
 
 
@@ -95,11 +107,17 @@ class OutputSchema(Struct, frozen=True):
         """The JSON Schema of the object."""
         return self.checker.schema
 
-    def read(self, text: str, finish: Finish = "stop", *, words_around: bool = False) -> Answer | Failure:
+    def read(
+        self, text: str, finish: Finish = "stop", *, words_around: bool = False
+    ) -> Answer | Failure:
         """Read and validate an answer, or say what is wrong with it, to the model."""
         parsed = jsontext.parse(text, finish, lossy=False)
         passed_over: Sequence[str] = ()
-        if isinstance(parsed, Failure) and words_around and (found := _WRAPPED.fullmatch(text)):
+        if (
+            isinstance(parsed, Failure)
+            and words_around
+            and (found := _WRAPPED.fullmatch(text))
+        ):
             parsed = jsontext.parse(found["object"], finish, lossy=False)
             passed_over = _passed_over(found)
         if isinstance(parsed, Failure):
@@ -109,9 +127,16 @@ class OutputSchema(Struct, frozen=True):
             return _about_an_answer(checked)
         try:
             value = self.bind(checked.arguments)
-        except Exception as error:  # a validator of the engineer's own, which met what its author had not thought of
-            logs.log_exception(f"checking an answer of the form {self.name!r} failed", error)
-            value = Failure(Code.INTERNAL_ERROR, "The answer could not be checked.", "Answer again, more plainly.")
+        except Exception as error:
+            # a validator of the engineer's own, which met what its author had not thought of
+            logs.log_exception(
+                f"checking an answer of the form {self.name!r} failed", error
+            )
+            value = Failure(
+                Code.INTERNAL_ERROR,
+                "The answer could not be checked.",
+                "Answer again, more plainly.",
+            )
         if isinstance(value, Failure):
             return _about_an_answer(value)
         return Answer(value, text, (*passed_over, *parsed.repairs, *checked.repairs))
@@ -133,7 +158,11 @@ def _about_an_answer(failure: Failure) -> Failure:
     suggestion = failure.suggestion.replace("Call again", "Answer again")
     for said, meant in _WORDING:
         message = message.replace(said, meant)
-    return replace(failure, message=message, suggestion=_STRICTLY if failure.code in _NO_JSON else suggestion)
+    return replace(
+        failure,
+        message=message,
+        suggestion=_STRICTLY if failure.code in _NO_JSON else suggestion,
+    )
 
 
 _WORDING = (
@@ -153,21 +182,34 @@ def plan(of: Any) -> OutputSchema:
     """
     name = getattr(of, "__name__", "") if isinstance(of, type) else ""
     try:
-        made = _of_schema(of) if isinstance(of, Mapping) else _of_type(of, name or _TOOL)
+        made = (
+            _of_schema(of) if isinstance(of, Mapping) else _of_type(of, name or _TOOL)
+        )
         made.checker.compile()
     except ToolDefinitionError as error:
-        raise ConfigError(f"output={name or of!r} cannot be described to a model: {error}") from error
+        raise ConfigError(
+            f"output={name or of!r} cannot be described to a model: {error}"
+        ) from error
     return made
 
 
 def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
     given = cast(Schema, dict(schema))
-    if given.get("type", "object") == "object" and ("type" in given or "properties" in given):
+    if given.get("type", "object") == "object" and (
+        "type" in given or "properties" in given
+    ):
         return OutputSchema(_TOOL, Checker(import_schema(given)), dict)
     check_size(given)
-    definitions: Schema = {word: given.pop(word) for word in ("$defs", "definitions") if word in given}
+    definitions: Schema = {
+        word: given.pop(word) for word in ("$defs", "definitions") if word in given
+    }
     given.pop("$schema", None)
-    whole: Schema = {"type": "object", "properties": {_VALUE: given}, "required": [_VALUE], **definitions}
+    whole: Schema = {
+        "type": "object",
+        "properties": {_VALUE: given},
+        "required": [_VALUE],
+        **definitions,
+    }
     return OutputSchema(_TOOL, Checker(import_schema(whole)), _the_value)
 
 
@@ -180,15 +222,23 @@ def _of_type(hint: Any, name: str) -> OutputSchema:
     hint = signature.visible[_VALUE]
     if _is_object(hint):
         signature = replace(signature, model=hint)
-    return OutputSchema(_name_of(hint), Checker(signature.schema), partial(_bound, signature))
+    return OutputSchema(
+        _name_of(hint), Checker(signature.schema), partial(_bound, signature)
+    )
 
 
 def _is_object(hint: Any) -> bool:
     """Whether the type's own JSON is an object, so that the answer need not be put into one."""
     if not isinstance(hint, type) and not is_typeddict(hint):
         return False
-    is_model = isinstance(hint, type) and issubclass(hint, pydantic.BaseModel) and not hint.__pydantic_root_model__
-    return not get_origin(hint) and (is_model or is_dataclass(hint) or is_typeddict(hint))
+    is_model = (
+        isinstance(hint, type)
+        and issubclass(hint, pydantic.BaseModel)
+        and not hint.__pydantic_root_model__
+    )
+    return not get_origin(hint) and (
+        is_model or is_dataclass(hint) or is_typeddict(hint)
+    )
 
 
 def _name_of(hint: Any) -> str:
@@ -237,14 +287,26 @@ class OutputTracker(Struct):
         options = request.options
         tools = cast(Toolset, request.tools)
         if self.way == "native":
-            return replace(request, options=replace(options, output=Output(self.plan.schema, self.plan.name)))
+            return replace(
+                request,
+                options=replace(
+                    options, output=Output(self.plan.schema, self.plan.name)
+                ),
+            )
         if self.way == "tool":
             shown = self._with_tool(tools)
             # Without tools, or where none of them may be called, there is but the answer to be given.
-            must = {"": "required" if len(tools) else self.tool_name, "none": self.tool_name}
+            must = {
+                "": "required" if len(tools) else self.tool_name,
+                "none": self.tool_name,
+            }
             choice = must.get(choice, choice)
-            return replace(request, tools=shown, options=replace(options, tool_choice=choice))
-        return replace(request, messages=_told(request.messages, self._instruction(tools)))
+            return replace(
+                request, tools=shown, options=replace(options, tool_choice=choice)
+            )
+        return replace(
+            request, messages=_told(request.messages, self._instruction(tools))
+        )
 
     @property
     def tool_name(self) -> str:
@@ -255,7 +317,12 @@ class OutputTracker(Struct):
 
     def falls_back(self, error: ModelError) -> bool:
         """Go on in the next way if the server refuses requests of this one, and say whether there is one."""
-        if self.fixed or self.settled or error.status not in _REFUSED_REQUEST or self.way not in _AFTER:
+        if (
+            self.fixed
+            or self.settled
+            or error.status not in _REFUSED_REQUEST
+            or self.way not in _AFTER
+        ):
             return False
         self.way = _AFTER[self.way]
         return True
@@ -269,15 +336,24 @@ class OutputTracker(Struct):
                 number += 1
                 name = f"{_TOOL}_{number}"
             self._tool = FunctionTool(
-                _never_called, name=name, description=_DESCRIPTION, parameters=self.plan.schema, effect="read"
+                _never_called,
+                name=name,
+                description=_DESCRIPTION,
+                parameters=self.plan.schema,
+                effect="read",
             )
             self._shown = tools, Toolset([*tools, self._tool])
         return self._shown[1]
 
     def _instruction(self, tools: Toolset) -> str:
-        before = "Call tools as you need them. When you know enough, answer" if len(tools) else "Answer"
-        return f"{before} with one JSON object that fits this JSON Schema, and with nothing around it:\n" + (
-            shaping.text_of(self.plan.schema)
+        before = (
+            "Call tools as you need them. When you know enough, answer"
+            if len(tools)
+            else "Answer"
+        )
+        return (
+            f"{before} with one JSON object that fits this JSON Schema, and with nothing around it:\n"
+            + (shaping.text_of(self.plan.schema))
         )
 
     # -- what it answered
@@ -290,16 +366,26 @@ class OutputTracker(Struct):
         return replace(turn, calls=calls)
 
     def _is_answer(self, call: ToolCall) -> bool:
-        return self.way == "tool" and self._shown is not None and self._shown[1].resolve(call.name) is self._tool
+        return (
+            self.way == "tool"
+            and self._shown is not None
+            and self._shown[1].resolve(call.name) is self._tool
+        )
 
     def said(self, turn: Turn) -> Answer | Failure:
         """Read a turn without calls."""
         self.tried += 1
         if not turn.text.strip():
             return Failure(Code.BAD_JSON, "It was empty.", _STRICTLY)
-        answer = self.plan.read(turn.text, turn.finish, words_around=self.way == "prompt")
+        answer = self.plan.read(
+            turn.text, turn.finish, words_around=self.way == "prompt"
+        )
         if isinstance(answer, Failure) and self.way == "tool":
-            return Failure(Code.BAD_JSON, "The answer was not given by a call.", f"Call `{self.tool_name}` with it.")
+            return Failure(
+                Code.BAD_JSON,
+                "The answer was not given by a call.",
+                f"Call `{self.tool_name}` with it.",
+            )
         return answer
 
     def called(self, turn: Turn) -> Answer | Failure:
@@ -313,10 +399,15 @@ class OutputTracker(Struct):
             )
         return self.plan.read(turn.calls[0].arguments, turn.finish)
 
-    def results(self, turn: Turn, others: Sequence[ToolResult], answer: Answer | Failure) -> list[ToolResult]:
+    def results(
+        self, turn: Turn, others: Sequence[ToolResult], answer: Answer | Failure
+    ) -> list[ToolResult]:
         """Return one result for each call of the turn, given those of the calls that are for tools."""
         waiting = iter(others)
-        return [_result(call, answer) if self._is_answer(call) else next(waiting) for call in turn.calls]
+        return [
+            _result(call, answer) if self._is_answer(call) else next(waiting)
+            for call in turn.calls
+        ]
 
     @property
     def given_up(self) -> bool:
@@ -324,7 +415,9 @@ class OutputTracker(Struct):
         return self.tried >= self.max_attempts
 
 
-_DESCRIPTION = "Give the answer. Call it once, alone and last, when you know all that it asks for."
+_DESCRIPTION = (
+    "Give the answer. Call it once, alone and last, when you know all that it asks for."
+)
 
 
 def _never_called(**answer: Json) -> Json:
@@ -341,8 +434,12 @@ def wanted(output: Any, by: Way) -> OutputTracker:
     """
     form = output if isinstance(output, Form) else Form(output)
     if form.max_attempts < 1:
-        raise ConfigError(f"max_attempts is {form.max_attempts}; a model needs at least one to answer")
-    return OutputTracker(plan(form.of), form.by or by, form.max_attempts, fixed=form.by is not None)
+        raise ConfigError(
+            f"max_attempts is {form.max_attempts}; a model needs at least one to answer"
+        )
+    return OutputTracker(
+        plan(form.of), form.by or by, form.max_attempts, fixed=form.by is not None
+    )
 
 
 def way_of(model: object) -> Way:
@@ -358,8 +455,16 @@ def to_the_model(failure: Failure) -> str:
 
 def _result(call: ToolCall, answer: Answer | Failure) -> ToolResult:
     if isinstance(answer, Failure):
-        return ToolResult(call.id, call.name, failure=answer, text=shaping.failure_text(answer))
-    return ToolResult(call.id, call.name, value=answer.value, text="The answer is taken.", repairs=answer.repairs)
+        return ToolResult(
+            call.id, call.name, failure=answer, text=shaping.failure_text(answer)
+        )
+    return ToolResult(
+        call.id,
+        call.name,
+        value=answer.value,
+        text="The answer is taken.",
+        repairs=answer.repairs,
+    )
 
 
 def _told(spoken: Sequence[Message], instruction: str) -> list[Message]:

@@ -23,7 +23,9 @@ from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import Delta, Message, Options, Turn
 from handrail.ports import Described
 
-Conversation: TypeAlias = "str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]]"
+Conversation: TypeAlias = (
+    "str | Message | Mapping[str, Json] | Iterable[Message | Mapping[str, Json]]"
+)
 """Whatever `messages.conversation_of` accepts."""
 
 
@@ -82,7 +84,9 @@ class Dialect(Protocol):
         """Return the request: a dictionary for a wire dialect, the prompt's text for a prompt dialect."""
         ...
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the model's turn from a whole answer.
 
         Args:
@@ -97,7 +101,9 @@ class Dialect(Protocol):
         """Return a reader for one streamed answer."""
         ...
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Any:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> Any:
         """Return what carries the results back to the model, in the order of the calls."""
         ...
 
@@ -110,15 +116,21 @@ class WireDialect(Dialect, Protocol):
         """Return where below the provider's base address requests go, with a leading slash."""
         ...
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
+    def definitions(
+        self, tools: Iterable[ToolLike], *, strict: bool = False
+    ) -> list[dict[str, Json]]:
         """Return the tools as the provider wants them described."""
         ...
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one assistant message, or from a whole answer that holds one."""
         ...
 
-    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
+    def classify(
+        self, status: int | None, headers: Mapping[str, str], body: Json | bytes
+    ) -> ModelError:
         """Return what an error answer means: whether to try again, and after how long."""
         ...
 
@@ -154,11 +166,15 @@ class ServerDialect(Protocol):
         """Return the body of an error answer; `type` is one of OpenAI's words, such as `invalid_request_error`."""
         ...
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked."""
         ...
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that the provider would send for a turn."""
         ...
 
@@ -217,5 +233,7 @@ def message_fields(message: Any) -> Mapping[str, Json]:
         return message
     dump = getattr(message, "model_dump", None) or getattr(message, "to_dict", None)
     if dump is None:
-        raise ConfigError(f"a message is a dictionary or an SDK's object, not {type(message).__name__}")
+        raise ConfigError(
+            f"a message is a dictionary or an SDK's object, not {type(message).__name__}"
+        )
     return cast(Mapping[str, Json], dump())

@@ -44,7 +44,8 @@ class StreamedCall:
         self.name = name
         self.pieces: list[str] = []
         self.extras: dict[str, Any] = {}
-        self.announced = False  # the name came again after whole arguments; the next text begins another call
+        # the name came again after whole arguments; the next text begins another call
+        self.announced = False
         self._brackets = _Brackets()
         self._seen = 0
 
@@ -74,7 +75,9 @@ class CallAssembler:
         """Add one piece and return the call that it belongs to. What the piece does not say is None or empty."""
         call = self._find(index, id, name)
         if call is None or self._begins_another(call, index, id, name, text):
-            call = self._begin(index, id, name or (call.name if call and call.announced else ""))
+            call = self._begin(
+                index, id, name or (call.name if call and call.announced else "")
+            )
         else:
             self._update(call, index, id, name)
         if text:
@@ -83,7 +86,9 @@ class CallAssembler:
 
     def finish(self) -> list[ToolCall]:
         """Return the calls in the order in which they began; those without an id get `call_<n>`."""
-        calls = [ToolCall(call.id, call.name, "".join(call.pieces)) for call in self.calls]
+        calls = [
+            ToolCall(call.id, call.name, "".join(call.pieces)) for call in self.calls
+        ]
         return with_ids(calls)
 
     def _find(self, index: int | None, id: str, name: str) -> StreamedCall | None:
@@ -95,12 +100,16 @@ class CallAssembler:
             return self.calls[-1] if self.calls else None
         return None
 
-    def _begins_another(self, call: StreamedCall, index: int | None, id: str, name: str, text: str) -> bool:
+    def _begins_another(
+        self, call: StreamedCall, index: int | None, id: str, name: str, text: str
+    ) -> bool:
         has_other_id = bool(id and call.id and id != call.id)
         has_text = bool(text.strip())
         if not name:
             # A new id alone says little: some servers invent one for every piece of one call.
-            is_elsewhere = has_other_id or (index is not None and index not in self._by_index)
+            is_elsewhere = has_other_id or (
+                index is not None and index not in self._by_index
+            )
             return has_text and (call.announced or (is_elsewhere and call.is_whole()))
         if has_other_id:
             return True
@@ -108,7 +117,8 @@ class CallAssembler:
             return bool(call.pieces) or (bool(call.name) and self._is_tool(call.name))
         if not call.is_whole():
             return False
-        if id and id == call.id:  # repeated in every piece, unless one id serves for all calls
+        # repeated in every piece, unless one id serves for all calls
+        if id and id == call.id:
             return has_text and self._is_elsewhere(call, index)
         return bool(id) or has_text
 
@@ -124,7 +134,9 @@ class CallAssembler:
             self._by_id[id] = call
         return call
 
-    def _update(self, call: StreamedCall, index: int | None, id: str, name: str) -> None:
+    def _update(
+        self, call: StreamedCall, index: int | None, id: str, name: str
+    ) -> None:
         """Take over what the piece says of its call beside arguments."""
         if id and not call.id:
             call.id = id
@@ -151,7 +163,9 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     completed: list[ToolCall] = []
     for position, call in enumerate(calls):
         if not call.id:
-            id = next(each for each in _candidate_ids(position, ending) if each not in taken)
+            id = next(
+                each for each in _candidate_ids(position, ending) if each not in taken
+            )
             taken.add(id)
             call = replace(call, id=id)
         completed.append(call)
@@ -182,7 +196,8 @@ class _Brackets:
         self.closed = False
         self._depth = 0
         self._in_string = False
-        self._escape_is_cut = False  # the last piece ended between a backslash and its character
+        # the last piece ended between a backslash and its character
+        self._escape_is_cut = False
 
     def take(self, piece: str) -> None:
         start = 1 if self._escape_is_cut else 0

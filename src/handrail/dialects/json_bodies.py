@@ -59,7 +59,9 @@ def parse_body(body: Json | bytes) -> Json:
                 begin = f"; they begin with {received.beginning(sent)}"
             else:
                 begin = ""
-            raise unreadable(f"its {len(sent)} characters are no JSON{begin}") from error
+            raise unreadable(
+                f"its {len(sent)} characters are no JSON{begin}"
+            ) from error
     return body
 
 

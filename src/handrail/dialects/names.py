@@ -100,7 +100,9 @@ def _acceptable(name: str, rule: NameRule) -> str:
 
 @cache
 def _pattern(rule: NameRule) -> re.Pattern[str]:
-    return re.compile(f"[{rule.first or rule.characters}][{rule.characters}]{{0,{rule.most_chars - 1}}}")
+    return re.compile(
+        f"[{rule.first or rule.characters}][{rule.characters}]{{0,{rule.most_chars - 1}}}"
+    )
 
 
 def _spell(name: str, rule: NameRule) -> str:
@@ -113,8 +115,12 @@ def _spell(name: str, rule: NameRule) -> str:
 
 
 def _spell_with_hash(name: str, rule: NameRule, hash_chars: int) -> str:
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:hash_chars]
-    stem = _legible(name, rule)[: rule.most_chars - len(digest) - 1].rstrip("_") or "tool"
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[
+        :hash_chars
+    ]
+    stem = (
+        _legible(name, rule)[: rule.most_chars - len(digest) - 1].rstrip("_") or "tool"
+    )
     return f"{stem}_{digest}"
 
 

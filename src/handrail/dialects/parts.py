@@ -59,7 +59,9 @@ class Attachment(Struct, frozen=True):
     @property
     def is_text(self) -> bool:
         """Whether its bytes can be read as text."""
-        return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "/xml", "+xml"))
+        return self.media_type.startswith("text/") or self.media_type.endswith(
+            ("/json", "+json", "/xml", "+xml")
+        )
 
 
 def parse_attachment(part: Mapping[str, Json] | Media) -> Attachment | None:
@@ -84,7 +86,9 @@ def parse_attachment(part: Mapping[str, Json] | Media) -> Attachment | None:
     try:
         return parse(content if isinstance(content, Mapping) else {"url": content})
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"a part of type {kind!r} does not hold what it should show: {error}") from error
+        raise ConfigError(
+            f"a part of type {kind!r} does not hold what it should show: {error}"
+        ) from error
 
 
 def describe_hidden(media: Media) -> str:

@@ -173,7 +173,9 @@ def _flat(body: Json | bytes) -> ProviderError:
     return ProviderError(message=_as_text(body))
 
 
-def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderError) -> bool:
+def _retryable(
+    status: int | None, headers: Mapping[str, str], error: ProviderError
+) -> bool:
     if not _HOPELESS.isdisjoint(error.words):
         return False
     advice = _SHOULD_RETRY.get(headers.get("x-should-retry", "").lower())
@@ -185,14 +187,20 @@ def _retryable(status: int | None, headers: Mapping[str, str], error: ProviderEr
 
 
 def _sentence(status: int | None, error: ProviderError) -> str:
-    what = " ".join(str(part) for part in (status, error.code) if part and str(part) != "None")
+    what = " ".join(
+        str(part) for part in (status, error.code) if part and str(part) != "None"
+    )
     message = error.message.strip()[:_MOST_MESSAGE_CHARS] or "no reason was given"
     return f"the model's provider answered with an error{f' ({what})' if what else ''}: {message}"
 
 
 def _parse_error(error: Mapping[str, Json]) -> ProviderError:
     values = [error.get(key) for key in ("code", "type", "status")]
-    words = [value for value in values if isinstance(value, str) and value and not value.isdigit()]
+    words = [
+        value
+        for value in values
+        if isinstance(value, str) and value and not value.isdigit()
+    ]
     status = next(filter(None, map(_status, (*values, error.get("status_code")))), None)
     # OpenRouter's code is a number and Google's a number beside a word; a word says more.
     code = ""
@@ -226,7 +234,9 @@ def _delays_s(details: Json) -> Iterator[float]:
             delay = detail.get("retryDelay")
         else:
             delay = None
-        if isinstance(delay, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)):
+        if isinstance(delay, str) and (
+            match := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay)
+        ):
             yield min(float(match[1]), _LONGEST_WAIT_S)
 
 

@@ -58,7 +58,9 @@ def join_halves(text: str) -> str:
     """
     if text.isascii() or not _HALF.search(text):
         return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text.encode("utf-16-le", "surrogatepass").decode(
+        "utf-16-le", "surrogatepass"
+    )
 
 
 def first_half_at_end(text: str) -> str:
@@ -140,7 +142,9 @@ def is_sendable(value: Json, levels: int = MOST_LEVELS) -> bool:
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, Mapping):
-        return levels > 0 and all(is_sendable(each, levels - 1) for each in value.values())
+        return levels > 0 and all(
+            is_sendable(each, levels - 1) for each in value.values()
+        )
     if isinstance(value, (list, tuple)):
         return levels > 0 and all(is_sendable(each, levels - 1) for each in value)
     return True

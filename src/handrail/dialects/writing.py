@@ -31,15 +31,22 @@ def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
 def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
     tools = as_collection(tools)
-    names: NameMap = compute_once(tools, rule, lambda: wire_names([tool.name for tool in tools], rule))
+    names: NameMap = compute_once(
+        tools, rule, lambda: wire_names([tool.name for tool in tools], rule)
+    )
     return names
 
 
-def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None) -> Sequence[Message]:
+def fit_to_send(
+    messages: Conversation, tools: Iterable[ToolLike] | None = None
+) -> Sequence[Message]:
     """Return a conversation as every provider takes it; see `history.mended`."""
 
     def reads(name: str) -> bool:
-        return any(tool.name == name and not getattr(tool, "writes", True) for tool in tools or ())
+        return any(
+            tool.name == name and not getattr(tool, "writes", True)
+            for tool in tools or ()
+        )
 
     return mended(conversation_of(messages), reads=reads).messages
 
@@ -47,7 +54,8 @@ def fit_to_send(messages: Conversation, tools: Iterable[ToolLike] | None = None)
 def as_object(arguments: str) -> Json:
     """Return a call's arguments as the object that they have in a history, for wires that carry no text."""
     text = as_history(arguments)
-    value = from_json(text)  # a third of the standard library's time, and every call of a history passes here each turn
+    # a third of the standard library's time, and every call of a history passes here each turn
+    value = from_json(text)
     is_flat = text.count("{") + text.count("[") <= received.MOST_LEVELS
     # A history is strict JSON, so nothing but its depth can be too much for a request.
     if is_flat or received.is_sendable(value):
@@ -65,14 +73,20 @@ def result_text(result: ToolResult) -> str:
     return result.text or ("" if value is None else text_of(value))
 
 
-def in_call_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult]:
+def in_call_order(
+    calls: Sequence[ToolCall], results: Sequence[ToolResult]
+) -> list[ToolResult]:
     """Return one result for each call, in the order of the calls.
 
     Raises:
         ValueError: The results are not one for each call.
     """
-    if sorted(call.id for call in calls) != sorted(result.call_id for result in results):
-        raise ValueError(f"{len(calls)} calls have {len(results)} results, or results of other calls")
+    if sorted(call.id for call in calls) != sorted(
+        result.call_id for result in results
+    ):
+        raise ValueError(
+            f"{len(calls)} calls have {len(results)} results, or results of other calls"
+        )
     # By id, and among equal ids, which some servers send, in order.
     waiting: dict[str, list[ToolResult]] = {}
     for result in reversed(results):
@@ -82,7 +96,9 @@ def in_call_order(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> l
 
 def pieces(text: str, piece_chars: int) -> Iterator[str]:
     """Return the text in pieces of that many characters."""
-    return (text[start : start + piece_chars] for start in range(0, len(text), piece_chars))
+    return (
+        text[start : start + piece_chars] for start in range(0, len(text), piece_chars)
+    )
 
 
 def event(chunk: Json, type: str = "") -> str:

@@ -68,21 +68,35 @@ class ActiveRun(Struct, eq=False):
 
     # ------------------------------------------------------------------ beginning
 
-    def open_conversation(self, messages: Sequence[Message], wanted: OutputTracker | None) -> None:
+    def open_conversation(
+        self, messages: Sequence[Message], wanted: OutputTracker | None
+    ) -> None:
         """Begin with these messages, and with the form that the answer must have."""
         self.progress.messages = list(messages)
         self.wanted = wanted
 
-    def attach_journal(self, stored: StoredRun, *, now: Callable[[], float], replaying: bool) -> None:
+    def attach_journal(
+        self, stored: StoredRun, *, now: Callable[[], float], replaying: bool
+    ) -> None:
         """Continue along a journal, as if no time had passed since its last step."""
         self.started = now() - working_time_s(stored.steps)
-        deadline = Deadline(self.started + self.budget.time_s) if self.budget.time_s is not None else Deadline()
-        self.settings = replace(self.settings, deadline=deadline, epoch=stored.record.epoch)
+        deadline = (
+            Deadline(self.started + self.budget.time_s)
+            if self.budget.time_s is not None
+            else Deadline()
+        )
+        self.settings = replace(
+            self.settings, deadline=deadline, epoch=stored.record.epoch
+        )
         if stored.record.cancel_requested and not replaying:
-            self.cancelled = True  # the process that was to cancel it died before it did
-        started = self.started  # with `spent` in place of the run itself, which would then hold itself
+            # the process that was to cancel it died before it did
+            self.cancelled = True
+        # with `spent` in place of the run itself, which would then hold itself
+        started = self.started
         spent = self.progress.spent
-        self.recording = JournalCursor(stored, lambda: now() - started - spent.waited_s, replaying=replaying)
+        self.recording = JournalCursor(
+            stored, lambda: now() - started - spent.waited_s, replaying=replaying
+        )
 
     # ------------------------------------------------------------------ ending
 
@@ -130,7 +144,14 @@ class ActiveRun(Struct, eq=False):
     @property
     def trail(self) -> AuditObserver | None:
         """What writes this run into the audit log, where the store has one."""
-        return next((observer for observer in self.observers if isinstance(observer, AuditObserver)), None)
+        return next(
+            (
+                observer
+                for observer in self.observers
+                if isinstance(observer, AuditObserver)
+            ),
+            None,
+        )
 
     def tell(self, event: Event) -> None:
         """Give an event to every observer."""
@@ -151,7 +172,9 @@ class ListenerAdapter(Struct):
         self.active.tell(exchange)
 
 
-async def wait_until_audited(observer: AuditObserver, within_s: float) -> Exception | None:
+async def wait_until_audited(
+    observer: AuditObserver, within_s: float
+) -> Exception | None:
     """Wait until the audit log has all records of a run so far; those that it did not take are offered again.
 
     Returns:
@@ -159,7 +182,8 @@ async def wait_until_audited(observer: AuditObserver, within_s: float) -> Except
     """
     try:
         await asyncio.wait_for(wait_for(observer.flush()), within_s)
-    except Exception as error:  # a driver's own errors too: whatever it raises, nothing is known to be written
+    except Exception as error:
+        # a driver's own errors too: whatever it raises, nothing is known to be written
         return error
     return None
 
@@ -171,13 +195,16 @@ def tell_all(observers: Sequence[Observer], event: Event) -> None:
             observer(event)
         except BaseException as error:  # one that only looks on must not cost a result
             logs.log_exception(
-                f"an observer raised on {type(event).__name__}; the run goes on", wrap_error(error).error
+                f"an observer raised on {type(event).__name__}; the run goes on",
+                wrap_error(error).error,
             )
 
 
 def cancelled(active: ActiveRun) -> Ending:
     """Return the ending of a run that was cancelled."""
-    return Ending("cancelled", "the run was cancelled", last_text(active.progress.messages))
+    return Ending(
+        "cancelled", "the run was cancelled", last_text(active.progress.messages)
+    )
 
 
 def ending_by(error: ModelError, active: ActiveRun) -> Ending:

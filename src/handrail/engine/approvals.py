@@ -88,9 +88,13 @@ class Approvals:
         self._scope = scope
         self._returned: set[str] = set()
         """Refusals that were returned to a call already."""
-        self._in_claims = isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
+        self._in_claims = (
+            isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
+        )
 
-    async def decide(self, session: ActiveRun, asked: AskHuman) -> Approval | StoreUnavailable | None:
+    async def decide(
+        self, session: ActiveRun, asked: AskHuman
+    ) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. A silent store decides nothing."""
         store = self._store
         asked = replace(asked, principal=self._principal)
@@ -102,23 +106,34 @@ class Approvals:
         except StoreUnavailable as error:
             return error
 
-    async def _decide_without_store(self, session: ActiveRun, asked: AskHuman) -> Approval | None:
+    async def _decide_without_store(
+        self, session: ActiveRun, asked: AskHuman
+    ) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
         question = _question(session, asked, asked.place)
         while True:
-            answer = await self._services.ask_human(self._approver, replace(asked, agreed=question.agreed))
+            answer = await self._services.ask_human(
+                self._approver, replace(asked, agreed=question.agreed)
+            )
             if answer is None or asked.required_approvals == 1:
                 return answer
             decided = question.with_decision(
-                granted=answer.granted, by=answer.by, reason=answer.reason, edited=answer.arguments
+                granted=answer.granted,
+                by=answer.by,
+                reason=answer.reason,
+                edited=answer.arguments,
             )
             if decided.state != "open":
-                return Approval(decided.state == "approved", decided.by, decided.decision_reason)
+                return Approval(
+                    decided.state == "approved", decided.by, decided.decision_reason
+                )
             if decided == question:
                 return None
             question = decided
 
-    async def _decide_stored(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> Approval | None:
+    async def _decide_stored(
+        self, store: ApprovalStore, session: ActiveRun, asked: AskHuman
+    ) -> Approval | None:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
             request = await self._load_or_store(store, session, asked)
@@ -144,7 +159,9 @@ class Approvals:
         """Whether the claim of the call uses its approval."""
         return asked.writes and self._in_claims
 
-    async def _load_or_store(self, store: ApprovalStore, session: ActiveRun, asked: AskHuman) -> ApprovalRequest:
+    async def _load_or_store(
+        self, store: ApprovalStore, session: ActiveRun, asked: AskHuman
+    ) -> ApprovalRequest:
         """Store the request, or return the one that stands for it.
 
         In a stored run that is the one of its place. The turns of other runs are counted anew by each process, and a
@@ -157,7 +174,9 @@ class Approvals:
         in_place = session.recording is not None
         earlier = []
         for each in await wait_for(store.list_approvals(state="", run_id=session.id)):
-            is_same = each.place == asked.place if in_place else each.reason == asked.reason
+            is_same = (
+                each.place == asked.place if in_place else each.reason == asked.reason
+            )
             if is_same and each.digest == asked.digest:
                 earlier.append(each)
         for each in earlier:
@@ -169,27 +188,45 @@ class Approvals:
         place = asked.place if in_place else asked.reason
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
-        return await wait_for(store.ask(_question(session, asked, place), within_s=within_s))
+        return await wait_for(
+            store.ask(_question(session, asked, place), within_s=within_s)
+        )
 
-    def _still_decides(self, last: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
+    def _still_decides(
+        self, last: ApprovalRequest, asked: AskHuman, *, in_place: bool
+    ) -> bool:
         """Whether the last request of a call, which is closed, decides it.
 
         A used approval decides a write that may have used it itself; the claim refuses any other write.
         """
         if last.state == "used" and last.used_by and self._is_for_claim(asked):
-            return last.id != asked.refused and last.required_approvals >= asked.required_approvals
+            return (
+                last.id != asked.refused
+                and last.required_approvals >= asked.required_approvals
+            )
         # Outside a stored run a refusal is returned once: the next equal call asks a new question.
-        return last.state in ("denied", "expired") and (in_place or last.id not in self._returned)
+        return last.state in ("denied", "expired") and (
+            in_place or last.id not in self._returned
+        )
 
     async def _request_decision(
-        self, store: ApprovalStore, question: ApprovalRequest, session: ActiveRun, asked: AskHuman
+        self,
+        store: ApprovalStore,
+        question: ApprovalRequest,
+        session: ActiveRun,
+        asked: AskHuman,
     ) -> ApprovalRequest:
         """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
-        if question.required_approvals == 1 and isinstance(store, StandingApprovalStore):
+        if question.required_approvals == 1 and isinstance(
+            store, StandingApprovalStore
+        ):
             standing = await _find_standing_approval(store, session, asked)
             if standing is not None:
                 by = f"{standing.by} ({standing.id})"
-                return await wait_for(store.decide(question.id, granted=True, by=by)) or question
+                return (
+                    await wait_for(store.decide(question.id, granted=True, by=by))
+                    or question
+                )
         if self._approver is None:
             return question
         while True:
@@ -206,7 +243,11 @@ class Approvals:
             question = answered  # somebody has agreed: is there another one?
 
     async def _ask_approver(
-        self, store: ApprovalStore, question: ApprovalRequest, asked: AskHuman, approver: Approver
+        self,
+        store: ApprovalStore,
+        question: ApprovalRequest,
+        asked: AskHuman,
+        approver: Approver,
     ) -> ApprovalRequest:
         """Ask the approver, until it or somebody elsewhere has answered; return the question as it stands then."""
         here = asyncio.ensure_future(self._services.ask_human(approver, asked))
@@ -218,12 +259,18 @@ class Approvals:
                 _withdraw(approver, asked, decided)
                 return decided
             answer = here.result()
-            if answer is None or answer is NOT_ASKED:  # no person has answered: somebody elsewhere still may
+            # no person has answered: somebody elsewhere still may
+            if answer is None or answer is NOT_ASKED:
                 return question
             decision = store.decide(
-                question.id, granted=answer.granted, by=answer.by, reason=answer.reason, edited=answer.arguments
+                question.id,
+                granted=answer.granted,
+                by=answer.by,
+                reason=answer.reason,
+                edited=answer.arguments,
             )
-            current = await wait_for(decision) or question  # as it stands: somebody may have been quicker
+            # as it stands: somebody may have been quicker
+            current = await wait_for(decision) or question
             await _record_answer(store, question, current, answer)
             return current
         except asyncio.CancelledError:
@@ -237,7 +284,9 @@ class Approvals:
 
 
 def _granted(request: ApprovalRequest, question: str = "") -> Approval:
-    return Approval(True, request.by, request.decision_reason, request.edited, question=question)
+    return Approval(
+        True, request.by, request.decision_reason, request.edited, question=question
+    )
 
 
 def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
@@ -260,20 +309,36 @@ def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalReques
     )
 
 
-def load_edits(store: object, run_id: str) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
+def load_edits(
+    store: object, run_id: str
+) -> Generator[StoreAnswer[Any], Any, dict[str, Mapping[str, Json]]]:
     """Yield the store's answers; return the arguments that people edited, by the step of the call."""
-    questions = (yield store.list_approvals(state="", run_id=run_id)) if isinstance(store, ApprovalStore) else ()
+    questions = (
+        (yield store.list_approvals(state="", run_id=run_id))
+        if isinstance(store, ApprovalStore)
+        else ()
+    )
     return {each.step: each.edited for each in questions if each.edited is not None}
 
 
-def make_standing_approval(question: ApprovalRequest, scope: ApprovalScope, *, by: str) -> StandingApproval:
+def make_standing_approval(
+    question: ApprovalRequest, scope: ApprovalScope, *, by: str
+) -> StandingApproval:
     """Return the standing approval that a person gives with the answer to a question."""
-    run_id = question.run_id if scope == "run" else qualify_name(parse_scope(question.run_id), "")
+    run_id = (
+        question.run_id
+        if scope == "run"
+        else qualify_name(parse_scope(question.run_id), "")
+    )
     id = make_approval_id(run_id, question.tool, question.pin, question.reason)
-    return StandingApproval(id, run_id, question.tool, question.pin, question.reason, by)
+    return StandingApproval(
+        id, run_id, question.tool, question.pin, question.reason, by
+    )
 
 
-def standing_approval_entry(grant: StandingApproval, question: ApprovalRequest) -> AuditEntry:
+def standing_approval_entry(
+    grant: StandingApproval, question: ApprovalRequest
+) -> AuditEntry:
     """Return what is recorded of a standing approval: it was given with the answer to this question."""
     return person_entry(
         "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
@@ -282,13 +347,24 @@ def standing_approval_entry(grant: StandingApproval, question: ApprovalRequest) 
 
 
 async def _record_answer(
-    store: ApprovalStore, question: ApprovalRequest, current: ApprovalRequest, answer: Approval
+    store: ApprovalStore,
+    question: ApprovalRequest,
+    current: ApprovalRequest,
+    answer: Approval,
 ) -> None:
     """Store a standing approval that was given with an answer, and record a yes that does not decide yet."""
     entries: list[AuditEntry] = []
-    stands = answer.granted and answer.scope != "once" and question.required_approvals == 1
-    if stands and current.state == "approved" and isinstance(store, StandingApprovalStore):
-        standing = await wait_for(store.grant(make_standing_approval(question, answer.scope, by=answer.by)))
+    stands = (
+        answer.granted and answer.scope != "once" and question.required_approvals == 1
+    )
+    if (
+        stands
+        and current.state == "approved"
+        and isinstance(store, StandingApprovalStore)
+    ):
+        standing = await wait_for(
+            store.grant(make_standing_approval(question, answer.scope, by=answer.by))
+        )
         entries = [standing_approval_entry(standing, question)]
     elif current.state == "open" and len(current.agreed) > len(question.agreed):
         entries = [decision_entry(current, granted=True, by=answer.by)]
@@ -297,12 +373,20 @@ async def _record_answer(
 
 
 def decision_entry(
-    known: ApprovalRequest, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+    known: ApprovalRequest,
+    *,
+    granted: bool,
+    by: str,
+    reason: str = "",
+    edited: Mapping[str, Json] | None = None,
 ) -> AuditEntry:
     """Return what is recorded of a person's word on a question, as the question stands then."""
     several: dict[str, Json] = {}
     if known.required_approvals > 1:
-        several = {"agreed": list(known.agreed), "required_approvals": known.required_approvals}
+        several = {
+            "agreed": list(known.agreed),
+            "required_approvals": known.required_approvals,
+        }
     return person_entry(
         "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
         granted=granted, reason=reason, arguments=edited, **several,
@@ -314,22 +398,33 @@ async def _find_standing_approval(
 ) -> StandingApproval | None:
     """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
-        if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in ("", session.id):
+        if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in (
+            "",
+            session.id,
+        ):
             return grant
     return None
 
 
-async def _wait_for_decision(store: ApprovalStore, question: ApprovalRequest) -> ApprovalRequest:
+async def _wait_for_decision(
+    store: ApprovalStore, question: ApprovalRequest
+) -> ApprovalRequest:
     """Return a question once it is open no longer."""
     wait_s = _FIRST_LOOK_S
     while True:
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_LOOK_S)
         try:
-            kept = await wait_for(store.list_approvals(state="", run_id=question.run_id))
+            kept = await wait_for(
+                store.list_approvals(state="", run_id=question.run_id)
+            )
         except StoreUnavailable:
-            continue  # it may be back at the next look; whoever is asked here can still answer
-        if found := next((each for each in kept if each.id == question.id and each.state != "open"), None):
+            # it may be back at the next look; whoever is asked here can still answer
+            continue
+        if found := next(
+            (each for each in kept if each.id == question.id and each.state != "open"),
+            None,
+        ):
             return found
 
 
@@ -338,5 +433,6 @@ def _withdraw(approver: Approver, asked: AskHuman, kept: ApprovalRequest) -> Non
     try:
         if isinstance(approver, Withdrawing):
             approver.withdraw(asked, kept)
-    except Exception as error:  # somebody else's code, which must not cost the word that was given
+    except Exception as error:
+        # somebody else's code, which must not cost the word that was given
         logs.log_exception("an approver raised when its question was taken back", error)

@@ -25,7 +25,9 @@ class AsyncioScheduler:
         self.start_eagerly = tasks.start_eagerly
         self.continue_in_task = tasks.continue_in_task
 
-    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+    def call_later(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> asyncio.TimerHandle:
         """See `Scheduler.call_later`."""
         return self.loop.call_later(seconds, then, *args)
 
@@ -49,7 +51,9 @@ class AsyncioScheduler:
         except asyncio.CancelledError:
             executor.cancel(hard=True)
             if not executor.over:
-                await asyncio.wait([self._make_end(executor)], timeout=2 * CANCEL_GRACE_S)
+                await asyncio.wait(
+                    [self._make_end(executor)], timeout=2 * CANCEL_GRACE_S
+                )
             raise
         finally:
             active.remove_stop(stop)

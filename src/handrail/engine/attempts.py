@@ -103,13 +103,23 @@ class Attempts(Struct, eq=False):
         starts_here = flag is None and tool.in_place
         outcome: Outcome | None = None
         if starts_here:
-            outcome = self.ground.start_eagerly(start) if tool.is_async else run_tool(start)
-            if outcome is not None and not is_awaitable(outcome):  # there was nothing that could be ended or hear of it
+            outcome = (
+                self.ground.start_eagerly(start) if tool.is_async else run_tool(start)
+            )
+            # there was nothing that could be ended or hear of it
+            if outcome is not None and not is_awaitable(outcome):
                 self._end(watcher, lane, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
                 return
         attempt = Attempt(
-            start, self._report, watcher=watcher, lane=lane, tool=tool, number=effect.attempt, until=until, flag=flag
+            start,
+            self._report,
+            watcher=watcher,
+            lane=lane,
+            tool=tool,
+            number=effect.attempt,
+            until=until,
+            flag=flag,
         )
         self.under_way[lane] = attempt
         if outcome is not None:
@@ -117,7 +127,9 @@ class Attempts(Struct, eq=False):
         elif starts_here:
             self.ground.continue_in_task(attempt)
         elif tool.isolation != "none":
-            attempt.apart = self.services.call_isolated(tool, start.keywords, effect.timeout_s)
+            attempt.apart = self.services.call_isolated(
+                tool, start.keywords, effect.timeout_s
+            )
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
             scheduler.start(self.ground, attempt)
@@ -186,7 +198,12 @@ class Attempts(Struct, eq=False):
         self._end(attempt.watcher, attempt.lane, attempt.tool, outcome, until)
 
     def _end(
-        self, watcher: AttemptListener, lane: CallState, tool: BaseTool, outcome: Outcome, until: float | None
+        self,
+        watcher: AttemptListener,
+        lane: CallState,
+        tool: BaseTool,
+        outcome: Outcome,
+        until: float | None,
     ) -> None:
         """Take how a tool ended, and answer with it.
 
@@ -195,7 +212,8 @@ class Attempts(Struct, eq=False):
         """
         if type(outcome) is Returned:
             if until is not None and self.now() > until:
-                outcome.late = True  # one that blocks the loop is late without having been ended
+                # one that blocks the loop is late without having been ended
+                outcome.late = True
             if tool.name in self.troubled:
                 self._note_reach(tool, outcome)
             watcher.answer(lane, outcome)
@@ -218,14 +236,21 @@ class Attempts(Struct, eq=False):
             details.append(f"HTTP {status}")
         suffix = f" ({', '.join(details)})" if details else ""
         redacted = None if self.secrets is None else self.secrets.text
-        logs.log_exception(f"{tool.name} raised in run {self.run_id}{suffix}", outcome.error, redacted=redacted)
+        logs.log_exception(
+            f"{tool.name} raised in run {self.run_id}{suffix}",
+            outcome.error,
+            redacted=redacted,
+        )
 
     def _note_reach(self, tool: BaseTool, outcome: Outcome) -> None:
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
         limits = self.services.limits
         if isinstance(outcome, Returned):
             limits.reached(tool.name)
-        elif not (isinstance(outcome, Unfinished) and (outcome.cancelled or outcome.end is End.NOT_STARTED)):
+        elif not (
+            isinstance(outcome, Unfinished)
+            and (outcome.cancelled or outcome.end is End.NOT_STARTED)
+        ):
             diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
             code = diagnosis.failure.code
             if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
@@ -260,7 +285,8 @@ class Attempts(Struct, eq=False):
             attempt.cancel()
             self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif attempt.apart is not None:
-            attempt.apart.kill()  # it reports that by itself; if it does not, it is given up as any other
+            # it reports that by itself; if it does not, it is given up as any other
+            attempt.apart.kill()
             self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
@@ -275,7 +301,13 @@ class Attempts(Struct, eq=False):
             self._lose(attempt)
         else:
             del self.under_way[attempt.lane]
-        self._end(attempt.watcher, attempt.lane, attempt.tool, Unfinished(end, attempt.by_cancel), None)
+        self._end(
+            attempt.watcher,
+            attempt.lane,
+            attempt.tool,
+            Unfinished(end, attempt.by_cancel),
+            None,
+        )
 
     def _lose(self, attempt: Attempt) -> None:
         """Go on without an attempt that is under way."""
@@ -303,4 +335,5 @@ def _interpret_interrupted(outcome: Outcome, attempt: Attempt) -> Outcome:
         case Raised(error=ToolError()):
             return outcome  # it used its last moment to say something
         case _:
-            return Unfinished(End.STOPPED, attempt.by_cancel)  # it broke off where it was interrupted
+            # it broke off where it was interrupted
+            return Unfinished(End.STOPPED, attempt.by_cancel)

@@ -41,8 +41,10 @@ class EagerTasks:
         """See `Scheduler.start_eagerly`."""
         loop = self._loop
         ready = self._ready
-        eager = ready.pop() if ready else EagerTask(loop)  # taken: a tool may call others in its first step
-        if eager.has_run:  # the loop has run since they were ready, and has ended the tasks of the others too
+        # taken: a tool may call others in its first step
+        eager = ready.pop() if ready else EagerTask(loop)
+        # the loop has run since they were ready, and has ended the tasks of the others too
+        if eager.has_run:
             ready.clear()
             eager = EagerTask(loop)
         context = eager.context = copy_context()
@@ -54,7 +56,9 @@ class EagerTasks:
         outcome: Outcome | None = None
         try:
             awaitable = begin()  # makes a coroutine; nothing of the tool's runs yet
-            eager.steps = steps = awaitable if type(awaitable) is CoroutineType else _await(awaitable)
+            eager.steps = steps = (
+                awaitable if type(awaitable) is CoroutineType else _await(awaitable)
+            )
             eager.waits_for = context.run(steps.send, None)
         except StopIteration as stop:
             outcome = wrap_value(stop.value)
@@ -64,7 +68,8 @@ class EagerTasks:
             _leave_task(loop, task)
             if caller is not None:
                 _enter_task(loop, caller)
-        if outcome is None or not task.cancelling():  # else it would end the next tool in place of this one
+        # else it would end the next tool in place of this one
+        if outcome is None or not task.cancelling():
             ready.append(eager)
         return outcome
 
@@ -107,7 +112,9 @@ class EagerTask(Coroutine[Any, Any, None]):
         self.has_run = True
         if self._work is None:
             raise error
-        return self._step(self.steps.throw, rest[0] if rest and rest[0] is not None else error)
+        return self._step(
+            self.steps.throw, rest[0] if rest and rest[0] is not None else error
+        )
 
     def close(self) -> None:
         """Close the work: the loop ends without it."""
@@ -121,7 +128,8 @@ class EagerTask(Coroutine[Any, Any, None]):
         try:
             return self.context.run(step, argument)
         except BaseException as error:
-            self._end(_read_outcome(error))  # assigned to no name: an error's traceback holds this frame
+            # assigned to no name: an error's traceback holds this frame
+            self._end(_read_outcome(error))
         raise StopIteration
 
     def _end(self, outcome: Outcome) -> None:

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import plugins
 from handrail.audit import log_key
@@ -31,7 +32,14 @@ from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallPosition
 from handrail.core.budgets import Budget, Spent
-from handrail.core.conversation import AskModel, Conversation, Ending, Progress, conversation, last_text
+from handrail.core.conversation import (
+    AskModel,
+    Conversation,
+    Ending,
+    Progress,
+    conversation,
+    last_text,
+)
 from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState, Rules, rules_as_json, start_flow
 from handrail.core.follow_ups import following, tell_of, with_steps
@@ -42,7 +50,13 @@ from handrail.core.redaction import Known, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.structured_output import wanted, way_of
 from handrail.engine import tool_visibility
-from handrail.engine.active_run import ActiveRun, cancelled, ending_by, new_run_id, tell_all
+from handrail.engine.active_run import (
+    ActiveRun,
+    cancelled,
+    ending_by,
+    new_run_id,
+    tell_all,
+)
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
@@ -50,13 +64,35 @@ from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scop
 from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
 from handrail.engine.unsaved_records import Unrecorded
-from handrail.errors import ConfigError, Fenced, Json, ModelError, SetupError, StoreUnavailable
+from handrail.errors import (
+    ConfigError,
+    Fenced,
+    Json,
+    ModelError,
+    SetupError,
+    StoreUnavailable,
+)
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
-from handrail.journal.codec import RunInput, budget_as_json, input_as_json, toolset_digest
+from handrail.journal.codec import (
+    RunInput,
+    budget_as_json,
+    input_as_json,
+    toolset_digest,
+)
 from handrail.journal.cursor import JournalCursor
 from handrail.messages import Message, Options, Turn
-from handrail.ports import Approver, AuditStore, LeaseStore, LookUpStore, Model, Observer, RunStore, Selector, Store
+from handrail.ports import (
+    Approver,
+    AuditStore,
+    LeaseStore,
+    LookUpStore,
+    Model,
+    Observer,
+    RunStore,
+    Selector,
+    Store,
+)
 from handrail.process_identity import owner
 from handrail.records import RunRecord, StoredRun
 from handrail.runs import Run
@@ -115,7 +151,9 @@ class CallInProgress(Protocol):
         ...
 
 
-current_call: ContextVar[CallInProgress | None] = ContextVar("handrail_call", default=None)
+current_call: ContextVar[CallInProgress | None] = ContextVar(
+    "handrail_call", default=None
+)
 """The call whose tool runs this code; None outside of a call of a stored run."""
 
 
@@ -143,11 +181,14 @@ class Engine:
     ) -> None:
         hints.prepare()
         if result_bytes < results.LEAST_RESULT_BYTES:
-            raise ConfigError(f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed")
+            raise ConfigError(
+                f"result_bytes is {result_bytes}; at least {results.LEAST_RESULT_BYTES} are needed"
+            )
         _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
         _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         _check("approver", approver, callable(approver), "a function that is asked")
-        listed = isinstance(observers, Collection) and all(map(callable, observers))  # a generator would be used up
+        # a generator would be used up
+        listed = isinstance(observers, Collection) and all(map(callable, observers))
         _check("observers", observers, listed, "a list of functions")
         self.tools = tools if isinstance(tools, Toolset) else Toolset(tools)
         for tool in with_steps(self.tools):
@@ -172,12 +213,20 @@ class Engine:
         self._digested: tuple[Toolset | None, str] = (None, "")
         """The tools whose digest was taken last, and the digest."""
         self.budget = budget or Budget()
-        self.result_bytes = result_bytes
-        self._backoff = backoff or Backoff()
-        self._repair = repair
         self.scope_prefix = f"{scope}/" if scope else ""
         self.now = now
-        self._jitter = jitter
+        self.settings = RunSettings(
+            policy=self.policy,
+            now=now,
+            jitter=jitter,
+            scope=self.scope_prefix,
+            result_bytes=result_bytes,
+            backoff=backoff or Backoff(),
+            repair=repair,
+            renews=self.leases is not None,
+            looks_up=self.looks_up is not None,
+        )
+        """What is the same for all runs; each one replaces what is its own."""
         self._remembered: OrderedDict[str, Progress] = OrderedDict()
         self._guard = Lock()
         self._closed = False
@@ -231,26 +280,28 @@ class Engine:
         listening = (*self.observers, *observers)
         if is_audited and self._audits is not None:
             redactor = self._redactor if known is self._known else Redactor(known)
-            listening = (*listening, AuditObserver(self._audits, run_id, redactor, self._principal))
-        settings = RunSettings(
+            listening = (
+                *listening,
+                AuditObserver(self._audits, run_id, redactor, self._principal),
+            )
+        deadline = Deadline()
+        if budget.time_s is not None:
+            deadline = Deadline(started + budget.time_s)
+        settings = replace(
+            self.settings,
             policy=policy or self.policy,
-            now=self.now,
-            jitter=self._jitter,
             run_id=run_id,
-            scope=self.scope_prefix,
-            result_bytes=self.result_bytes,
-            backoff=self._backoff,
-            repair=self._repair,
-            renews=self.leases is not None,
-            looks_up=self.looks_up is not None,
-            deadline=Deadline(started + budget.time_s) if budget.time_s is not None else Deadline(),
+            deadline=deadline,
             keeps=run is not None or not by_calls,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
-            stem=f"{run_id}/{progress.nonce}" if progress.nonce else "",
+            key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
             tell=partial(tell_all, listening) if listening else None,
             secrets=known if known.forms else None,
-            refusal=flow_state.refusal if flow_state is not None else None,
+            refusal=None if flow_state is None else flow_state.refusal,
         )
+        window = None
+        if budget.context_tokens is not None:
+            window = Window(budget.context_tokens)
         return ActiveRun(
             id=run_id,
             progress=progress,
@@ -260,7 +311,7 @@ class Engine:
             injected=inject or {},
             started=started,
             observers=listening,
-            window=Window(budget.context_tokens) if budget.context_tokens is not None else None,
+            window=window,
             options=options or Options(),
             selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
@@ -273,18 +324,28 @@ class Engine:
                 'put them under `if __name__ == "__main__":`'
             )
         if self._closed:
-            raise SetupError("this runtime is closed, and so are its tools; enter it by `with`, or make a new one")
+            raise SetupError(
+                "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
+            )
 
     def _known_with(self, inject: Mapping[str, Any]) -> Known:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
-        openly = self.tools.compute_once("openly", partial(_openly_injected, self.tools))
-        texts = [text for name, value in inject.items() if name not in openly for text in texts_in(value)]
+        openly = self.tools.compute_once(
+            "openly", partial(_openly_injected, self.tools)
+        )
+        texts = [
+            text
+            for name, value in inject.items()
+            if name not in openly
+            for text in texts_in(value)
+        ]
         return Known((*self._secrets, *texts)) if texts else self._known
 
     def _recall(self, run_id: str) -> Progress:
         with self._guard:
             progress = self._remembered.get(run_id)
-            if progress is None:  # its turns are counted from 1, perhaps for the second time, and must get new keys
+            # its turns are counted from 1, perhaps for the second time, and must get new keys
+            if progress is None:
                 progress = self._remembered[run_id] = Progress(nonce=token_hex(4))
             self._remembered.move_to_end(run_id)
             while len(self._remembered) > MOST_RUNS_REMEMBERED:
@@ -330,13 +391,21 @@ class Engine:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
         return self._showing.callable_tools()
 
-    def open_batch(self, active: ActiveRun, turn: Turn, number: int, slots: Sequence[CallPosition] = ()) -> Verb[Batch]:
+    def open_batch(
+        self,
+        active: ActiveRun,
+        turn: Turn,
+        number: int,
+        slots: Sequence[CallPosition] = (),
+    ) -> Verb[Batch]:
         """Open the calls of one turn; those whose results the journal holds are finished already."""
         recording = active.recording
         tools = self._showing.callable_tools(turn.calls, active.selector)
         if tools.needs_sandbox and levels.SEARCH.found is None:
-            yield levels.SEARCH.start()  # a sandbox is started to find out, which admission must not wait for
-            tools = self._showing.callable_tools(turn.calls, active.selector)  # some may have been added meanwhile
+            # a sandbox is started to find out, which admission must not wait for
+            yield levels.SEARCH.start()
+            # some may have been added meanwhile
+            tools = self._showing.callable_tools(turn.calls, active.selector)
         return Batch(
             turn.calls,
             turn.finish,
@@ -345,14 +414,23 @@ class Engine:
             budget=active.budget,
             spent=active.progress.spent,
             turn=number,
-            recorded=recording.results(number, range(len(turn.calls))) if recording is not None else None,
+            recorded=recording.results(number, range(len(turn.calls)))
+            if recording is not None
+            else None,
             positions=slots,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
         """Open one call of a tool that no model is shown."""
         call = ToolCall("call_1", tool.name)
-        return Batch([call], "calls", Toolset([tool]), active.settings, budget=active.budget, spent=Spent())
+        return Batch(
+            [call],
+            "calls",
+            Toolset([tool]),
+            active.settings,
+            budget=active.budget,
+            spent=Spent(),
+        )
 
     def resolve_model(self, model: str | Model) -> Model:
         """Return a model by its name, such as `openai:NAME`; each name is made once.
@@ -366,12 +444,19 @@ class Engine:
             provider, colon, name = model.partition(":")
             if not provider or not name:
                 lacks = "name behind its provider" if provider and colon else "provider"
-                raise ConfigError(f"the model {model!r} has no {lacks}; write `provider:name`, such as `openai:NAME`")
+                raise ConfigError(
+                    f"the model {model!r} has no {lacks}; write `provider:name`, such as `openai:NAME`"
+                )
             self._models[model] = plugins.load("models", provider)(name)
         return self._models[model]
 
     def open_turn(
-        self, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
+        self,
+        turn: Turn,
+        *,
+        run: str | None,
+        deps: Any,
+        inject: Mapping[str, Any] | None,
     ) -> tuple[ActiveRun, int]:
         """Return the run that `call` or `handle` names, and the number of its next turn; without a name a new run.
 
@@ -383,13 +468,17 @@ class Engine:
         resolved = [tools.resolve(call.name) for call in turn.calls]
         called = [tool for tool in resolved if isinstance(tool, BaseTool)]
         for tool in called:
-            _ = tool.checker, tool.bind  # a tool that cannot be described is found before anything runs
+            # a tool that cannot be described is found before anything runs
+            _ = tool.checker, tool.bind
         check_injected(called, active.injected)
-        with self._guard:  # two turns of one number would share the keys of their writes
+        # two turns of one number would share the keys of their writes
+        with self._guard:
             active.progress.turn += 1
             return active, active.progress.turn
 
-    def finish_turn(self, active: ActiveRun, batch: Batch, run: str | None) -> list[ToolResult]:
+    def finish_turn(
+        self, active: ActiveRun, batch: Batch, run: str | None
+    ) -> list[ToolResult]:
         """Return the results of a turn of `call` or `handle`; a named run adds its notes on repeated rounds."""
         if not run:
             return batch.finished()
@@ -398,7 +487,9 @@ class Engine:
 
     # ------------------------------------------------------------------ conversations
 
-    def open_conversation(self, active: ActiveRun, messages: Sequence[Message], output: Any, model: Model) -> None:
+    def open_conversation(
+        self, active: ActiveRun, messages: Sequence[Message], output: Any, model: Model
+    ) -> None:
         """Register a run with these messages, repaired where a provider would refuse them.
 
         Args:
@@ -409,7 +500,9 @@ class Engine:
             SetupError: A run of that id is under way already.
         """
         sound = mended(messages, reads=self._reads)
-        active.open_conversation(sound.messages, None if output is None else wanted(output, way_of(model)))
+        active.open_conversation(
+            sound.messages, None if output is None else wanted(output, way_of(model))
+        )
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
@@ -427,7 +520,11 @@ class Engine:
                 yield self.runs.append_entry(last)
                 recording.confirm_entry()
         except Fenced:
-            ending = Ending("moved", "somebody else has taken this run over", last_text(active.progress.messages))
+            ending = Ending(
+                "moved",
+                "somebody else has taken this run over",
+                last_text(active.progress.messages),
+            )
         except StoreUnavailable as error:
             self.release_run(active)
             reason = f"what happened in this run could not be recorded: {error}"
@@ -449,7 +546,9 @@ class Engine:
             if active.cancelled:
                 return cancelled(active)
             if isinstance(step, AskModel):
-                answer = recording.answer(step.number) if recording is not None else None
+                answer = (
+                    recording.answer(step.number) if recording is not None else None
+                )
                 if answer is None:
                     try:
                         answer = yield AskTurn(active, model, step)
@@ -464,7 +563,7 @@ class Engine:
     def _start_conversation(self, active: ActiveRun) -> Conversation:
         return conversation(
             active.progress,
-            partial(self.asker.shown, active),
+            partial(self.asker.shown_tools, active),
             active.budget,
             settings=active.settings,
             started=active.started,
@@ -488,7 +587,9 @@ class Engine:
     def _follow_up(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
         settings = active.settings
         recording = active.recording
-        follow_ups = following(batch, f"{settings.stem or settings.run_id}/{number}", settings.tell)
+        follow_ups = following(
+            batch, f"{settings.key_prefix or settings.run_id}/{number}", settings.tell
+        )
         steps = [step for step in follow_ups if step.fault is None]
         if steps:
             slots = [step.slot for step in steps]
@@ -500,11 +601,15 @@ class Engine:
                 budget=active.budget,
                 spent=active.progress.spent,
                 turn=number,
-                recorded=recording.results(number, [slot.place for slot in slots]) if recording is not None else None,
+                recorded=recording.results(number, [slot.place for slot in slots])
+                if recording is not None
+                else None,
                 positions=slots,
             )
             yield from self.perform_turn(active, after, number)
-            for index, (step, result) in enumerate(zip(steps, after.finished(), strict=True)):
+            for index, (step, result) in enumerate(
+                zip(steps, after.finished(), strict=True)
+            ):
                 tell_of(batch, step, result, after.followed.get(index))
         for step in follow_ups:
             if step.fault is not None:
@@ -521,7 +626,9 @@ class Engine:
 
     # ------------------------------------------------------------------ stored runs
 
-    def make_record(self, active: ActiveRun, messages: Sequence[Message], model: str | Model) -> RunRecord | None:
+    def make_record(
+        self, active: ActiveRun, messages: Sequence[Message], model: str | Model
+    ) -> RunRecord | None:
         """Return the record of a new run; None where the store keeps no runs."""
         if self._keeps is None:
             return None
@@ -535,7 +642,9 @@ class Engine:
         )
         if (tools := self.tools.snapshot()) is not self._digested[0]:
             self._digested = (tools, toolset_digest(tools))
-        return RunRecord(active.id, input_as_json(asked), toolset=self._digested[1], owner=owner())
+        return RunRecord(
+            active.id, input_as_json(asked), toolset=self._digested[1], owner=owner()
+        )
 
     @property
     def keeps_runs(self) -> bool:
@@ -565,7 +674,9 @@ class Engine:
         check_run_name(run_id, self.scope_prefix)
         return self.runs.load_run(run_id)
 
-    def attach_journal(self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False) -> None:
+    def attach_journal(
+        self, active: ActiveRun, stored: StoredRun, *, replaying: bool = False
+    ) -> None:
         """Drive the run along its journal, as if no time had passed since its last step."""
         active.attach_journal(stored, now=self.now, replaying=replaying)
 
@@ -575,23 +686,31 @@ class Engine:
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
-        return start_flow(rules, (tool.name for tool in self.callable_tools() if self.policy.sees(tool)))
+        return start_flow(
+            rules,
+            (tool.name for tool in self.callable_tools() if self.policy.sees(tool)),
+        )
 
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""
         check_run_name(run_id, self.scope_prefix)
         active = self._live.get(run_id)
         if active is None:
-            is_asked = self._keeps is not None and result_now(self._keeps.request_cancel(run_id))
+            is_asked = self._keeps is not None and result_now(
+                self._keeps.request_cancel(run_id)
+            )
         else:
             is_asked = True
             active.cancel()
             if active.recording is not None and not active.recording.replaying:
-                with suppress(Exception):  # a driver's own errors too: the run ends here all the same
+                # a driver's own errors too: the run ends here all the same
+                with suppress(Exception):
                     # Not waited for: if this process dies before the run ends, whoever resumes it finds the request.
                     self.runs.request_cancel(run_id)
         if is_asked and self._audits is not None:
-            self._audits.append_audit([person_entry("CancelRequested", run_id, self._redactor, by=by)])
+            self._audits.append_audit(
+                [person_entry("CancelRequested", run_id, self._redactor, by=by)]
+            )
         return is_asked
 
     def begin_close(self) -> None:
@@ -605,7 +724,10 @@ class Engine:
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""
         self.unrecorded.close()
-        if self._opened_store and (close := getattr(self.store, "close", None)) is not None:
+        if (
+            self._opened_store
+            and (close := getattr(self.store, "close", None)) is not None
+        ):
             close()
 
     async def close_models(self) -> None:
@@ -637,7 +759,9 @@ class Engine:
             cancelled=flag,
             idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
-            read_kept=lambda handle: result_now(self.store.load_result(session.id, handle)),
+            read_kept=lambda handle: result_now(
+                self.store.load_result(session.id, handle)
+            ),
             report=report,
         )
 
@@ -650,7 +774,9 @@ def refuse_assignment(runtime: object, name: str) -> None:
     """
     kind = type(runtime).__name__
     if isinstance(getattr(type(runtime), name, None), property):
-        raise ConfigError(f"`{name}` of a {kind} cannot be changed; make another {kind} with `{name}=...`")
+        raise ConfigError(
+            f"`{name}` of a {kind} cannot be changed; make another {kind} with `{name}=...`"
+        )
     raise ConfigError(f"a {kind} is read-only; `{name}` cannot be set or deleted")
 
 
@@ -667,7 +793,9 @@ def _store(store: str | Store) -> Store:
     try:
         made: Store = make(place) if place else make()
     except TypeError as error:
-        raise ConfigError(f"the store {store!r} cannot be opened: {kind!r} takes no place; write '{kind}:'") from error
+        raise ConfigError(
+            f"the store {store!r} cannot be opened: {kind!r} takes no place; write '{kind}:'"
+        ) from error
     try:
         log_key.give(made, os.environ.get(log_key.VARIABLE, ""))
         log_key.check(made)
@@ -680,5 +808,11 @@ def _store(store: str | Store) -> Store:
 
 def _openly_injected(tools: Toolset) -> set[str]:
     """Return the names whose injected values are public according to every tool that takes them."""
-    kinds = [(name, kind) for tool in tools for name, kind in tool.injected_parameters.items()]
-    return {name for name, kind in kinds if kind is InjectedOpenly} - {name for name, kind in kinds if kind is Injected}
+    kinds = [
+        (name, kind)
+        for tool in tools
+        for name, kind in tool.injected_parameters.items()
+    ]
+    return {name for name, kind in kinds if kind is InjectedOpenly} - {
+        name for name, kind in kinds if kind is Injected
+    }

@@ -84,7 +84,15 @@ class BatchExecutor:
     of the batch.
     """
 
-    def __init__(self, host: Engine, ground: Scheduler, session: ActiveRun, batch: Batch, *, runtime: Any) -> None:
+    def __init__(
+        self,
+        host: Engine,
+        ground: Scheduler,
+        session: ActiveRun,
+        batch: Batch,
+        *,
+        runtime: Any,
+    ) -> None:
         self.host = host
         self.runtime = runtime
         """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
@@ -169,16 +177,26 @@ class BatchExecutor:
                 self.ask_store(lane, effect, self.host.unrecorded.claim, effect)
             case LookUp(claim=claim):
                 assert self.host.looks_up is not None  # else no call asks for it
-                self.ask_store(lane, effect, self.host.unrecorded.look_up, self.host.looks_up, claim)
+                self.ask_store(
+                    lane,
+                    effect,
+                    self.host.unrecorded.look_up,
+                    self.host.looks_up,
+                    claim,
+                )
             case Settle():
                 self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
-                self.ask_store(lane, effect, self.host.store.save_result, self.session.id, text)
+                self.ask_store(
+                    lane, effect, self.host.store.save_result, self.session.id, text
+                )
             case Reserve():
                 self.reserve(lane, effect)
             case Wait(seconds=seconds):
                 pending = self.wait(lane, effect)
-                pending.stop = self.ground.call_later(seconds, self.answer_pending, lane, pending, None)
+                pending.stop = self.ground.call_later(
+                    seconds, self.answer_pending, lane, pending, None
+                )
             case AskHuman():
                 self.ask_human(lane, effect)
             case Verify():
@@ -187,7 +205,8 @@ class BatchExecutor:
     def answer(self, lane: CallState, answer: Any) -> None:
         """Give a lane its answer and go on with whatever follows from it."""
         if self.progress:
-            self.tell_progress()  # observers see a tool's last step before its end, even if both arrive at once
+            # observers see a tool's last step before its end, even if both arrive at once
+            self.tell_progress()
         try:
             self.batch.answer(lane, answer)
         except Exception as error:
@@ -214,7 +233,9 @@ class BatchExecutor:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
         assert lane.admitted is not None
         given_up = list(self.host.services.given_up)
-        runs_on = lane.admitted.tool.writes and any(attempt.lane is lane for attempt in given_up)
+        runs_on = lane.admitted.tool.writes and any(
+            attempt.lane is lane for attempt in given_up
+        )
         if not runs_on:
             self.host.services.release(lane)
 
@@ -247,9 +268,12 @@ class BatchExecutor:
         del self.waits[lane]
         return True
 
-    def answer_pending(self, lane: CallState, pending: PendingEffect, answer: Any) -> None:
+    def answer_pending(
+        self, lane: CallState, pending: PendingEffect, answer: Any
+    ) -> None:
         """Answer a lane unless it waits no longer."""
-        pending.stop = None  # the timer that has rung holds this; no circle outlives the call
+        # the timer that has rung holds this; no circle outlives the call
+        pending.stop = None
         if self.stop_waiting(lane, pending):
             self.answer(lane, answer)
 
@@ -267,7 +291,12 @@ class BatchExecutor:
         scheduler.start(self.ground, task)
 
     def end_async(
-        self, lane: CallState, pending: PendingEffect, then: Callable[[Any], Any], _: AsyncWork, outcome: Outcome
+        self,
+        lane: CallState,
+        pending: PendingEffect,
+        then: Callable[[Any], Any],
+        _: AsyncWork,
+        outcome: Outcome,
     ) -> None:
         """Take how the coroutine of a lane ended."""
         pending.stop = None  # the work holds `pending`
@@ -288,16 +317,24 @@ class BatchExecutor:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
         if lane in self.reserving:
             self.release_resources(lane)
-        self.session.tell(ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason))
+        self.session.tell(
+            ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason)
+        )
         asked_at = self.host.now()
         if not self.people_asked:
             self.waited_until = asked_at
         self.people_asked += 1
         work = partial(self.host.approvals.decide, self.session, effect)
-        self.run_async(lane, effect, work, partial(self.take_approval, lane, effect, asked_at))
+        self.run_async(
+            lane, effect, work, partial(self.take_approval, lane, effect, asked_at)
+        )
 
     def take_approval(
-        self, lane: CallState, effect: AskHuman, asked_at: float, approval: Approval | StoreUnavailable | None
+        self,
+        lane: CallState,
+        effect: AskHuman,
+        asked_at: float,
+        approval: Approval | StoreUnavailable | None,
     ) -> None:
         """Take what people have answered about a call; None where nobody has."""
         lane.since += self.host.now() - asked_at
@@ -325,7 +362,9 @@ class BatchExecutor:
             self.keep_rate(lane, pending, call)
             return
         self.reserving.add(lane)
-        turn = partial(self.ground.call_soon_threadsafe, self.take_turn, lane, pending, call)
+        turn = partial(
+            self.ground.call_soon_threadsafe, self.take_turn, lane, pending, call
+        )
         if self.host.services.reserve(lane, call.resources, turn):
             self.keep_rate(lane, pending, call)
         else:
@@ -339,15 +378,21 @@ class BatchExecutor:
         if left_s <= 0:
             self.answer_pending(lane, pending, False)
         elif left_s != float("inf"):
-            pending.stop = self.ground.call_later(left_s, self.wait_for_turn, lane, pending)
+            pending.stop = self.ground.call_later(
+                left_s, self.wait_for_turn, lane, pending
+            )
 
-    def take_turn(self, lane: CallState, pending: PendingEffect, call: Admitted) -> None:
+    def take_turn(
+        self, lane: CallState, pending: PendingEffect, call: Admitted
+    ) -> None:
         """The resources are this call's."""
         pending.cancel()
         if self.still_waiting(lane, pending):
             self.keep_rate(lane, pending, call)
 
-    def keep_rate(self, lane: CallState, pending: PendingEffect, call: Admitted) -> None:
+    def keep_rate(
+        self, lane: CallState, pending: PendingEffect, call: Admitted
+    ) -> None:
         """Let the call go when its tool's rate does, or say why it does not in time."""
         tool = call.tool
         if tool.rate_limit is None:
@@ -356,21 +401,32 @@ class BatchExecutor:
         now = self.host.now()
         key = tool.resolve_rate_key(call.arguments)
         most_s = min(tool.timeout_s, self.session.settings.deadline.at - now)
-        wait_s = self.host.services.limits.wait_s(tool.name, key, tool.rate_limit, now, most_s)
+        wait_s = self.host.services.limits.wait_s(
+            tool.name, key, tool.rate_limit, now, most_s
+        )
         if isinstance(wait_s, Failure):
             self.answer_pending(lane, pending, wait_s)
         elif wait_s > 0:
-            pending.stop = self.ground.call_later(wait_s, self.answer_pending, lane, pending, True)
+            pending.stop = self.ground.call_later(
+                wait_s, self.answer_pending, lane, pending, True
+            )
         else:
             self.answer_pending(lane, pending, True)
 
     # ------------------------------------------------------------------ the store
 
-    def ask_store(self, lane: CallState, effect: Effect[Admitted], ask: Callable[..., Any], *args: Any) -> None:
+    def ask_store(
+        self,
+        lane: CallState,
+        effect: Effect[Admitted],
+        ask: Callable[..., Any],
+        *args: Any,
+    ) -> None:
         """Ask the store; answer at once when it does."""
         try:
             answer = ask(*args)
-        except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
+        except Exception as error:
+            # a driver's own errors too: whatever it raises, the store did not answer
             self.throw_unavailable(lane, effect, store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
@@ -378,14 +434,19 @@ class BatchExecutor:
             return
         pending = self.wait(lane, effect)
         answer.add_done_callback(
-            lambda done: self.ground.call_soon_threadsafe(self.read_store_answer, lane, pending, done)
+            lambda done: self.ground.call_soon_threadsafe(
+                self.read_store_answer, lane, pending, done
+            )
         )
         if not answer.done():
             self.unanswered.append((monotonic() + STORE_S, lane, pending))
-            if len(self.unanswered) == 1:  # one timer for all that is asked: most are answered at once
+            # one timer for all that is asked: most are answered at once
+            if len(self.unanswered) == 1:
                 self.timers.append(self.ground.call_later(STORE_S, self.check_silence))
 
-    def read_store_answer(self, lane: CallState, pending: PendingEffect, done: ThreadFuture[Any]) -> None:
+    def read_store_answer(
+        self, lane: CallState, pending: PendingEffect, done: ThreadFuture[Any]
+    ) -> None:
         """Take what the store has answered in its own thread."""
         if not self.stop_waiting(lane, pending):
             return
@@ -397,7 +458,9 @@ class BatchExecutor:
         else:
             self.take_store_answer(lane, pending.effect, answer)
 
-    def take_store_answer(self, lane: CallState, effect: Effect[Admitted], answer: Any) -> None:
+    def take_store_answer(
+        self, lane: CallState, effect: Effect[Admitted], answer: Any
+    ) -> None:
         """Remember a claim, report a settlement that met no row, and answer the lane."""
         if isinstance(effect, Settle) and answer is False:
             late_results.tell_refused(self.session, lane, effect)
@@ -405,10 +468,14 @@ class BatchExecutor:
             name = f"{lane.call.name!r} in run {self.session.id}"
             self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
             if self.beat is None and self.host.leases is not None:
-                self.beat = self.ground.call_later(BEAT_S, self.renew_leases, self.host.leases)
+                self.beat = self.ground.call_later(
+                    BEAT_S, self.renew_leases, self.host.leases
+                )
         self.answer(lane, answer)
 
-    def throw_unavailable(self, lane: CallState, effect: Effect[Admitted], error: StoreUnavailable) -> None:
+    def throw_unavailable(
+        self, lane: CallState, effect: Effect[Admitted], error: StoreUnavailable
+    ) -> None:
         """Throw that the store has not answered; keep the end of a write until it does."""
         if isinstance(effect, Settle):
             refused = partial(late_results.tell_refused, self.session, lane, effect)
@@ -440,7 +507,9 @@ class BatchExecutor:
 
     # ------------------------------------------------------------------ tools
 
-    def invoke(self, lane: CallState, effect: Invoke[Admitted], *, is_recorded: bool = False) -> None:
+    def invoke(
+        self, lane: CallState, effect: Invoke[Admitted], *, is_recorded: bool = False
+    ) -> None:
         """Start the tool, in a task or a thread, with a timer at its side.
 
         Args:
@@ -458,12 +527,19 @@ class BatchExecutor:
                 return
         if tool.opens and not self.host.services.is_open(tool):
             work = partial(self.host.services.open, tool)
-            self.run_async(lane, effect, work, partial(self.invoke_opened, lane, effect))
+            self.run_async(
+                lane, effect, work, partial(self.invoke_opened, lane, effect)
+            )
             return
         if tool.name in self.troubled:
             held = self.host.services.limits.rests(tool.name, self.host.now())
             if held is not None:
-                error = HeldBack(held.code, held.message, suggestion=held.suggestion, retryable=held.retryable)
+                error = HeldBack(
+                    held.code,
+                    held.message,
+                    suggestion=held.suggestion,
+                    retryable=held.retryable,
+                )
                 self.answer(lane, Raised(error))
                 return
         self.start(lane, effect)
@@ -477,39 +553,67 @@ class BatchExecutor:
         context = None
         if tool.injected_parameters:
             flag = Flag()
-            context = self.context(lane, effect.call, effect.attempt, timeout_s=effect.timeout_s, flag=flag)
+            context = self.context(
+                lane, effect.call, effect.attempt, timeout_s=effect.timeout_s, flag=flag
+            )
         if tool.writes:
             self.latest[lane] = effect.attempt
         start = tool.bind_call(effect.call.bound, context, self.session.injected)
         if self.session.recording is not None and tool.isolation == "none":
-            start = self.nested(lane, effect.timeout_s).around(start, is_async=tool.is_async)
+            start = self.nested(lane, effect.timeout_s).around(
+                start, is_async=tool.is_async
+            )
         self.attempts.make(self, lane, effect, start, flag)
 
     def nested(self, lane: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
-        return Nested(self.runtime, self.session, self.batch.place_of(lane), monotonic() + timeout_s, self.ground.loop)
+        return Nested(
+            self.runtime,
+            self.session,
+            self.batch.place_of(lane),
+            monotonic() + timeout_s,
+            self.ground.loop,
+        )
 
-    def context(self, lane: CallState, call: Admitted, attempt: int, *, timeout_s: float, flag: Flag) -> Context[Any]:
+    def context(
+        self,
+        lane: CallState,
+        call: Admitted,
+        attempt: int,
+        *,
+        timeout_s: float,
+        flag: Flag,
+    ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         report = None
         if self.session.observers or lane in self.leases:
             report = partial(self.take_progress, lane, flag)
         lease = self.leases.get(lane)
-        context = self.host.context(self.session, call, lease, attempt, timeout_s, flag, report)
+        context = self.host.context(
+            self.session, call, lease, attempt, timeout_s, flag, report
+        )
         context.nested = self.nested(lane, timeout_s)
         return context
 
     def verify(self, lane: CallState, effect: Verify[Admitted]) -> None:
         """Ask the tool whether its write has happened."""
         call = effect.call
-        context = self.context(lane, call, 0, timeout_s=call.tool.timeout_s, flag=Flag())
+        context = self.context(
+            lane, call, 0, timeout_s=call.tool.timeout_s, flag=Flag()
+        )
         work = partial(self.host.services.verify, call.tool, call.arguments, context)
         self.run_async(lane, effect, work, partial(self.answer, lane))
 
-    def take_progress(self, lane: CallState, flag: Flag, done: float, total: float | None, note: str) -> None:
+    def take_progress(
+        self, lane: CallState, flag: Flag, done: float, total: float | None, note: str
+    ) -> None:
         """Take a tool's progress, in its own thread; its lease is renewed even while it blocks the scheduler's."""
         lease = self.leases.get(lane)
-        if lease is not None and lane in self.attempts.under_way and self.host.leases is not None:
+        if (
+            lease is not None
+            and lane in self.attempts.under_way
+            and self.host.leases is not None
+        ):
             lease.renew(self.host.leases)
         if self.session.observers and not flag.is_set():
             self.progress.append((lane, Progressed(lane.call, done, total, note)))
@@ -517,13 +621,16 @@ class BatchExecutor:
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
-        with suppress(IndexError):  # once the scheduler is left, this thread and a tool's may empty the queue at once
+        # once the scheduler is left, this thread and a tool's may empty the queue at once
+        with suppress(IndexError):
             while True:
                 lane, event = self.progress.popleft()
                 if self.batch.results[lane.index] is None:
                     self.session.tell(event)
 
-    def invoke_opened(self, lane: CallState, effect: Invoke[Admitted], error: Raised | None) -> None:
+    def invoke_opened(
+        self, lane: CallState, effect: Invoke[Admitted], error: Raised | None
+    ) -> None:
         """Start a tool that was opened for its first call; an error there fails the call, certainly without effect."""
         if error is not None:
             self.answer(lane, open_failure(effect.call.tool, error))
@@ -531,7 +638,9 @@ class BatchExecutor:
         self.invoke(lane, effect, is_recorded=True)
         self.run_until_blocked()
 
-    def record_first(self, lane: CallState, effect: Invoke[Admitted], trail: AuditObserver) -> None:
+    def record_first(
+        self, lane: CallState, effect: Invoke[Admitted], trail: AuditObserver
+    ) -> None:
         """Start a write of high risk once the audit log has recorded its admission, or not at all.
 
         The records went to the store before the claim. If one store keeps both, they are in the claim's commit or an
@@ -540,7 +649,9 @@ class BatchExecutor:
         work = partial(wait_until_audited, trail, effect.timeout_s)
         self.run_async(lane, effect, work, partial(self.invoke_recorded, lane, effect))
 
-    def invoke_recorded(self, lane: CallState, effect: Invoke[Admitted], error: Exception | None) -> None:
+    def invoke_recorded(
+        self, lane: CallState, effect: Invoke[Admitted], error: Exception | None
+    ) -> None:
         """Start a write whose admission the audit log has recorded, or refuse it where that failed."""
         if error is not None:
             self.answer(lane, record_failure(effect.call.tool, error))
@@ -551,7 +662,8 @@ class BatchExecutor:
     def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Settle the claim of a tool that was given up and has ended after all, with the truth, and tell it."""
         lane = attempt.lane
-        if is_awaitable(outcome):  # a plain function that returned a coroutine: what is in it will not happen
+        # a plain function that returned a coroutine: what is in it will not happen
+        if is_awaitable(outcome):
             if inspect.iscoroutine(outcome.value):
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
@@ -559,9 +671,17 @@ class BatchExecutor:
         host = self.host
         lease = self.leases.get(lane)
         late_results.settle(
-            host.store, host.unrecorded, self.session, lane, lease=lease, outcome=outcome, newest=newest
+            host.store,
+            host.unrecorded,
+            self.session,
+            lane,
+            lease=lease,
+            outcome=outcome,
+            newest=newest,
         )
-        if lane in self.reserving and (self.error is not None or self.batch.results[lane.index] is not None):
+        if lane in self.reserving and (
+            self.error is not None or self.batch.results[lane.index] is not None
+        ):
             self.release_resources(lane)
         late_results.tell(self.session, lane, outcome)
 

@@ -50,12 +50,15 @@ def settle(
     keep = partial(unrecorded.settle, settlement, lease.claim, refused)
     try:
         answer = store.settle(settlement)
-    except Exception as error:  # a driver's own errors too: whatever it raises, the store did not answer
+    except Exception as error:
+        # a driver's own errors too: whatever it raises, the store did not answer
         _log(session, lane, error)
         keep()
         return
     if isinstance(answer, Future):
-        answer.add_done_callback(partial(_take_store_answer, session, lane, keep, refused))
+        answer.add_done_callback(
+            partial(_take_store_answer, session, lane, keep, refused)
+        )
     elif answer is False:
         refused()
 
@@ -76,20 +79,35 @@ def tell(session: ActiveRun, lane: CallState, outcome: Outcome) -> None:
 def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
     """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
     if session.observers:
-        session.tell(LateResult(lane.call, settle.scope, settle.key, settle.fence, settle.state, settle.value))
+        session.tell(
+            LateResult(
+                lane.call,
+                settle.scope,
+                settle.key,
+                settle.fence,
+                settle.state,
+                settle.value,
+            )
+        )
 
 
-def _settlement(lane: CallState, lease: Lease, outcome: Outcome, secrets: Known | None) -> Settle | None:
+def _settlement(
+    lane: CallState, lease: Lease, outcome: Outcome, secrets: Known | None
+) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     claim = lease.claim
-    settlement = partial(Settle, claim.scope, claim.key, lease.claimed.fence, locks=claim.locks)
+    settlement = partial(
+        Settle, claim.scope, claim.key, lease.claimed.fence, locks=claim.locks
+    )
     match outcome:
         case Returned(value=value):
             if secrets is not None:
                 value = secrets.value(value)
             return settlement(state="done", value=plain(value))
         case Raised(error=TooLarge() as error):
-            return settlement(state="done", value=done_but_too_large(lane.call.name, error).as_json())
+            return settlement(
+                state="done", value=done_but_too_large(lane.call.name, error).as_json()
+            )
         case Raised(error=NoEffect()):
             return settlement(state="failed")
         case _:
@@ -97,7 +115,11 @@ def _settlement(lane: CallState, lease: Lease, outcome: Outcome, secrets: Known 
 
 
 def _take_store_answer(
-    session: ActiveRun, lane: CallState, keep: Callable[[], None], refused: Callable[[], None], done: Future[bool]
+    session: ActiveRun,
+    lane: CallState,
+    keep: Callable[[], None],
+    refused: Callable[[], None],
+    done: Future[bool],
 ) -> None:
     """Take what the store has answered, in its own thread."""
     if (error := done.exception()) is not None:
@@ -108,4 +130,7 @@ def _take_store_answer(
 
 
 def _log(session: ActiveRun, lane: CallState, error: BaseException) -> None:
-    logs.log_exception(f"the late end of {lane.call.name!r} in run {session.id} could not be recorded", error)
+    logs.log_exception(
+        f"the late end of {lane.call.name!r} in run {session.id} could not be recorded",
+        error,
+    )

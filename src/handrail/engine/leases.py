@@ -48,8 +48,17 @@ class Lease:
         if not self.claimed.state.taken or self._until - at > self._renewal_s * 2 / 3:
             return
         try:
-            answer = store.renew(Renew(claim.scope, claim.key, self.claimed.fence, self._renewal_s, claim.locks))
-        except Exception as error:  # it is tried again at the next beat, and the lease may be over until then
+            answer = store.renew(
+                Renew(
+                    claim.scope,
+                    claim.key,
+                    self.claimed.fence,
+                    self._renewal_s,
+                    claim.locks,
+                )
+            )
+        except Exception as error:
+            # it is tried again at the next beat, and the lease may be over until then
             self._failed(error)
             return
         if isinstance(answer, Future):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -20,7 +20,13 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, select_tools
 from handrail.engine.user_code import is_cancelled_from_outside
 from handrail.errors import HandrailError, MissingInjection, ModelError
-from handrail.events import AskedOtherwise, ContextFolded, ModelAnswered, ModelAsked, ToolsSelected
+from handrail.events import (
+    AskedOtherwise,
+    ContextFolded,
+    ModelAnswered,
+    ModelAsked,
+    ToolsSelected,
+)
 from handrail.futures import wait_for
 from handrail.messages import ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
@@ -39,141 +45,213 @@ class ModelCaller:
         now: Monotonic seconds.
     """
 
-    def __init__(self, showing: ToolVisibility, store: Store, now: Callable[[], float]) -> None:
+    def __init__(
+        self, showing: ToolVisibility, store: Store, now: Callable[[], float]
+    ) -> None:
         self._showing = showing
         self._store = store
         self._now = now
 
-    def shown(self, session: ActiveRun) -> Toolset:
+    def shown_tools(self, active: ActiveRun) -> Toolset:
         """Return the tools that the model is told of in the next turn: those that the policy lets it use.
 
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        tools = self._showing.permitted_tools(reads_on=session.progress.reads_on)
-        if session.checked is not tools:
+        tools = self._showing.permitted_tools(reads_on=active.progress.reads_on)
+        if active.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
-            check_injected(tools.compute_once("needing", partial(_needing, tools)), session.injected)
-            session.checked = tools
+            check_injected(
+                tools.compute_once("needing", partial(_tools_with_needs, tools)),
+                active.injected,
+            )
+            active.checked = tools
         return tools
 
-    async def ask(self, session: ActiveRun, model: Model, asked: AskModel) -> Turn:
-        """Ask the model within what is left of the run's time."""
-        left_s = session.settings.deadline.at - self._now()
+    async def ask(self, active: ActiveRun, model: Model, asked: AskModel) -> Turn:
+        """Ask the model within what is left of the run's time.
+
+        Raises:
+            ModelError: It did not answer, or not with a `Turn`.
+        """
+        left_s = active.settings.deadline.at - self._now()
         tools = asked.tools
-        if session.window is not None and await self._fold(session, session.window):
-            tools = self.shown(session)
-        patience = session.patience
+        if active.window is not None and await self._fold(active, active.window):
+            tools = self.shown_tools(active)
+        patience = active.patience
         if patience is None or patience.task is not asyncio.current_task():
-            patience = session.wait_with(ReusableTimeout())
+            patience = active.wait_with(ReusableTimeout())
         patience.begin(left_s)
-        if session.cancelled:
+        if active.cancelled:
             patience.stop()
         try:
-            options = replace(session.options, tool_choice=asked.choice) if asked.choice else session.options
-            selector = session.selector or self._showing.selector
-            permitted = tools
-            if session.progress.reads_on:
-                permitted = self._showing.permitted_tools()  # what reads on is not the selector's to choose
-            if selector.waits:
-                selection = await asyncio.to_thread(select_tools, selector, permitted, session.progress.messages)
-            else:
-                selection = select_tools(selector, permitted, session.progress.messages)
-            if selection.names is not None:
-                tools = self._narrowed(session, tools, selection, asked.number, options.tool_choice)
-            request = Request(session.progress.messages, tools, options, left_s)
-            listener = None
-            if session.observers:
-                session.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
-                listener = ListenerAdapter(session)
-            if session.wanted is None:
-                turn = await model.ask(request, listener)
-            else:
-                turn = await self._asked_in_form(session, session.wanted, model, request, listener, asked.choice)
-            if not isinstance(turn, Turn):
-                raise ModelError(f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn")
+            turn = await self._request(active, model, asked, tools, left_s=left_s)
         except HandrailError:
             raise
         except asyncio.CancelledError as error:
             if patience.ended_here():
-                raise ModelError("the model did not answer within the run's time", code=OUT_OF_TIME) from None
+                raise ModelError(
+                    "the model did not answer within the run's time", code=OUT_OF_TIME
+                ) from None
             if is_cancelled_from_outside():
                 raise
-            raise _raised(model, error) from error
+            raise _error_without_text(model, error) from error
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             wrap_error(error)  # what comes from the keyboard passes
-            raise _raised(model, error) from error
+            raise _error_without_text(model, error) from error
         finally:
             patience.answered()
-        if session.window is not None:
-            session.window.counted(turn.usage.input_tokens)
-        if session.observers:
-            session.tell(ModelAnswered(asked.number, turn))
+        if active.window is not None:
+            active.window.counted(turn.usage.input_tokens)
+        if active.observers:
+            active.tell(ModelAnswered(asked.number, turn))
         return turn
 
-    def _narrowed(self, session: ActiveRun, tools: Toolset, selection: Selection, number: int, choice: str) -> Toolset:
+    async def _request(
+        self,
+        active: ActiveRun,
+        model: Model,
+        asked: AskModel,
+        tools: Toolset,
+        *,
+        left_s: float,
+    ) -> Turn:
+        """Choose what the model is shown, and ask it."""
+        options = active.options
+        if asked.choice:
+            options = replace(options, tool_choice=asked.choice)
+        messages = active.progress.messages
+        selector = active.selector or self._showing.selector
+        permitted = tools
+        if active.progress.reads_on:
+            # what reads on is not the selector's to choose
+            permitted = self._showing.permitted_tools()
+        if selector.waits:
+            selection = await asyncio.to_thread(
+                select_tools, selector, permitted, messages
+            )
+        else:
+            selection = select_tools(selector, permitted, messages)
+        if selection.names is not None:
+            tools = self._choose(
+                active,
+                tools,
+                selection,
+                number=asked.number,
+                choice=options.tool_choice,
+            )
+        request = Request(messages, tools, options, left_s)
+        listener = None
+        if active.observers:
+            active.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
+            listener = ListenerAdapter(active)
+        if active.wanted is None:
+            turn = await model.ask(request, listener)
+        else:
+            turn = await self._ask_for_form(
+                active, active.wanted, model, request, listener=listener, asked=asked
+            )
+        if not isinstance(turn, Turn):
+            raise ModelError(
+                f"the model {model.name} answered with a {type(turn).__name__}, which is no Turn"
+            )
+        return turn
+
+    def _choose(
+        self,
+        active: ActiveRun,
+        tools: Toolset,
+        selection: Selection,
+        *,
+        number: int,
+        choice: str,
+    ) -> Toolset:
         """Return those tools that a selector has chosen for this turn."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
-        owed = () if session.flow is None else session.flow.required_tools(tools)
-        names = (*(selection.names or ()), *owed, choice, READ_RESULT.name)
-        offered = session.offered
+        required: Sequence[str] = ()
+        if active.flow is not None:
+            required = active.flow.required_tools(tools)
+        names = (*(selection.names or ()), *required, choice, READ_RESULT.name)
+        offered = active.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
-            offered = session.offered = names, tools, self._showing.choose_tools(names, tools, session.selector)
-        if session.observers:
-            session.tell(ToolsSelected(number, selection.strategy, [tool.name for tool in offered[2]], len(tools)))
+            offered = active.offered = (
+                names,
+                tools,
+                self._showing.choose_tools(names, tools, active.selector),
+            )
+        if active.observers:
+            active.tell(
+                ToolsSelected(
+                    number,
+                    selection.strategy,
+                    [tool.name for tool in offered[2]],
+                    len(tools),
+                )
+            )
         return offered[2]
 
-    async def _fold(self, session: ActiveRun, window: Window) -> bool:
+    async def _fold(self, active: ActiveRun, window: Window) -> bool:
         """Let old results become handles where the conversation outgrows its window; say whether any did."""
-        messages = session.progress.messages
+        messages = active.progress.messages
         folds = 0
         for position in to_fold(messages, window.overflows(messages)):
             message = cast(ToolMessage, messages[position])
             try:
                 handle = message.result.handle or await wait_for(
-                    self._store.save_result(session.id, message.result.text)
+                    self._store.save_result(active.id, message.result.text)
                 )
-            except Exception as error:  # a store's own errors too: what cannot be kept stays where it is
-                logs.log_exception("an old result could not be kept, and stays in the conversation", error)
+            except Exception as error:
+                # a store's own errors too: what cannot be kept stays where it is
+                logs.log_exception(
+                    "an old result could not be kept, and stays in the conversation",
+                    error,
+                )
                 break
             messages[position] = folded(message, handle)
             folds += 1
         if folds:
-            session.progress.reads_on = True
-            session.tell(ContextFolded(folds, window.size(messages)))
+            active.progress.reads_on = True
+            active.tell(ContextFolded(folds, window.size(messages)))
         return bool(folds)
 
-    async def _asked_in_form(
+    async def _ask_for_form(
         self,
-        session: ActiveRun,
+        active: ActiveRun,
         form: OutputTracker,
         model: Model,
         request: Request,
+        *,
         listener: ListenerAdapter | None,
-        choice: str,
+        asked: AskModel,
     ) -> Turn:
         """Ask for the answer in its form; in the next way where a server refuses to be asked in one."""
         while True:
             before = form.way
             try:
-                turn = await model.ask(form.asking(request, choice), listener)
+                turn = await model.ask(form.asking(request, asked.choice), listener)
             except ModelError as error:
                 if not form.falls_back(error):
                     raise
-                session.tell(AskedOtherwise(before, form.way, str(error)))
+                active.tell(AskedOtherwise(before, form.way, str(error)))
             else:
                 form.settled = True
                 return turn
 
 
-def _raised(model: Model, error: BaseException) -> ModelError:
+def _error_without_text(model: Model, error: BaseException) -> ModelError:
     """Return the failure of a model that raised what it may not, without the text of that, which may hold keys."""
-    return ModelError(f"the model {model.name} raised {type(error).__name__}", code="raised")
+    return ModelError(
+        f"the model {model.name} raised {type(error).__name__}", code="raised"
+    )
 
 
-def _needing(tools: Toolset) -> list[BaseTool]:
+def _tools_with_needs(tools: Toolset) -> list[BaseTool]:
     """Return the tools that need something of whoever runs them."""
-    return [tool for tool in tools if tool.injected_parameters or tool.then is not None or tool.isolation != "none"]
+    return [
+        tool
+        for tool in tools
+        if tool.injected_parameters or tool.then is not None or tool.isolation != "none"
+    ]
 
 
 def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> None:

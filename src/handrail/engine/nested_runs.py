@@ -32,7 +32,12 @@ from handrail.engine import verbs
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine, Verb, current_call
 from handrail.errors import JournalMismatch, RunWaits, SetupError, ToolError
-from handrail.journal.codec import RunInput, budget_from_json, input_as_json, input_from_json
+from handrail.journal.codec import (
+    RunInput,
+    budget_from_json,
+    input_as_json,
+    input_from_json,
+)
 from handrail.journal.cursor import working_time_s
 from handrail.messages import Message, conversation_of
 from handrail.ports import Model
@@ -65,26 +70,38 @@ class Nested(Struct, eq=False):
     asked: list[str] = []
     """Digests of the questions that this attempt has given to `runtime.run`."""
 
-    async def run(self, question: Any, *, runtime: Any = None, **options: Any) -> Run[Any]:
+    async def run(
+        self, question: Any, *, runtime: Any = None, **options: Any
+    ) -> Run[Any]:
         """See `Context.run`."""
         runtime = runtime or self.runtime
         if not iscoroutinefunction(runtime.run):
-            return await asyncio.to_thread(partial(self.run_blocking, question, runtime=runtime, **options))
-        run: Run[Any] = await runtime._perform(self._run(runtime._engine, question, options))
+            return await asyncio.to_thread(
+                partial(self.run_blocking, question, runtime=runtime, **options)
+            )
+        run: Run[Any] = await runtime._perform(
+            self._run(runtime._engine, question, options)
+        )
         return run
 
-    def run_blocking(self, question: Any, *, runtime: Any = None, **options: Any) -> Run[Any]:
+    def run_blocking(
+        self, question: Any, *, runtime: Any = None, **options: Any
+    ) -> Run[Any]:
         """See `Context.run_blocking`."""
         runtime = runtime or self.runtime
         if iscoroutinefunction(runtime.run):
             if self.loop is None or _is_running(self.loop):
-                raise SetupError("a run of an asyncio runtime is started by an async tool: `await context.run(...)`")
+                raise SetupError(
+                    "a run of an asyncio runtime is started by an async tool: `await context.run(...)`"
+                )
             starting = self.run(question, runtime=runtime, **options)
             return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
         run: Run[Any] = runtime._perform(self._run(runtime._engine, question, options))
         return run
 
-    def _run(self, engine: Engine, question: Any, options: Mapping[str, Any]) -> Verb[Run[Any]]:
+    def _run(
+        self, engine: Engine, question: Any, options: Mapping[str, Any]
+    ) -> Verb[Run[Any]]:
         """Start the next run of this call, or resume it; cancel it when the run of the call is cancelled.
 
         Raises:
@@ -104,7 +121,12 @@ class Nested(Struct, eq=False):
         return run
 
     def _start(
-        self, engine: Engine, run_id: str, stored: StoredRun | None, question: Any, options: Mapping[str, Any]
+        self,
+        engine: Engine,
+        run_id: str,
+        stored: StoredRun | None,
+        question: Any,
+        options: Mapping[str, Any],
     ) -> Verb[Run[Any]]:
         """Return the verb that starts or resumes a run; the run ends with the call's time."""
         options = {"deps": self.active.deps, "inject": self.active.injected, **options}
@@ -112,19 +134,30 @@ class Nested(Struct, eq=False):
         budget = options.get("budget") or engine.budget
         if stored is not None:
             check_same_question(stored, question, options)
-            budget = options.get("budget") or budget_from_json(input_from_json(stored.record.input).budget)
+            budget = options.get("budget") or budget_from_json(
+                input_from_json(stored.record.input).budget
+            )
             left_s += working_time_s(stored.steps)
-        options["budget"] = replace(budget, time_s=left_s if budget.time_s is None else min(budget.time_s, left_s))
+        options["budget"] = replace(
+            budget,
+            time_s=left_s if budget.time_s is None else min(budget.time_s, left_s),
+        )
         if stored is None:
             return verbs.run(engine, question, run_id=run_id, **options)
-        return verbs.resume(engine, run_id, **{name: options[name] for name in options if name not in ONLY_AT_FIRST})
+        return verbs.resume(
+            engine,
+            run_id,
+            **{name: options[name] for name in options if name not in ONLY_AT_FIRST},
+        )
 
     def named_by_question(self, messages: Sequence[Message]) -> str:
         """Return the name of a run that the tool starts without `Context.run`."""
         name = digest(input_as_json(RunInput(messages, ""))["messages"])[:12]
         self.asked.append(name)
         count = self.asked.count(name)
-        return f"{self._prefix}.{name}" if count == 1 else f"{self._prefix}.{name}.{count}"
+        return (
+            f"{self._prefix}.{name}" if count == 1 else f"{self._prefix}.{name}.{count}"
+        )
 
     def around(self, start: Callable[[], Any], *, is_async: bool) -> partial[Any]:
         """Wrap the start of a tool so that `current_call` holds this object while the tool runs."""
@@ -166,11 +199,18 @@ ONLY_AT_FIRST = ("system", "options")
 """Arguments of `run` that `resume` does not take, because the run keeps them."""
 
 
-def check_same_question(stored: StoredRun, question: Any, options: Mapping[str, Any]) -> None:
+def check_same_question(
+    stored: StoredRun, question: Any, options: Mapping[str, Any]
+) -> None:
     """Raise `JournalMismatch` if a stored run was given another question."""
     messages = conversation_of(question, system=options.get("system", ""))
     now = input_as_json(RunInput(messages, ""))["messages"]
-    if input_as_json(RunInput(input_from_json(stored.record.input).messages, ""))["messages"] != now:
+    if (
+        input_as_json(RunInput(input_from_json(stored.record.input).messages, ""))[
+            "messages"
+        ]
+        != now
+    ):
         raise JournalMismatch(
             f"run {stored.record.run_id!r} was asked something else; whoever starts it asks the same each time"
         )
@@ -223,7 +263,13 @@ def agent_tool(
         timeout_s: The time limit of the call, and of the agent's run within it.
         options: What else `Runtime.run` takes: `budget`, `deps`, `selector`, `flow`, ...
     """
-    options = {"runtime": runtime, "model": model, "system": system, "output": output, **options}
+    options = {
+        "runtime": runtime,
+        "model": model,
+        "system": system,
+        "output": output,
+        **options,
+    }
 
     async def ask(task: str, context: Context[Any]) -> Any:
         return _answer(name, await context.run(task, **options), output)
@@ -235,7 +281,9 @@ def agent_tool(
     if not iscoroutinefunction(getattr(runtime, "run", None)):
         fn = ask_blocking
     fn.__doc__ = _DOCSTRING.format(description=description)
-    declared: dict[str, Any] = {"replay": "key", "key_ttl_s": KEY_TTL_S} if effect == "write" else {}
+    declared: dict[str, Any] = (
+        {"replay": "key", "key_ttl_s": KEY_TTL_S} if effect == "write" else {}
+    )
     return FunctionTool(fn, name=name, effect=effect, timeout_s=timeout_s, **declared)
 
 
@@ -248,5 +296,7 @@ Args:
 
 def _answer(name: str, run: Run, output: Any) -> Any:
     if not run.ok:
-        raise ToolError(f"`{name}` ended without an answer ({run.status}): {run.reason}")
+        raise ToolError(
+            f"`{name}` ended without an answer ({run.status}): {run.reason}"
+        )
     return run.text if output is None else run.output

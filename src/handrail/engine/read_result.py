@@ -42,4 +42,6 @@ def read_result(
     return results.page(text, offset, limit, pattern)
 
 
-READ_RESULT = FunctionTool(read_result, effect="read", repeatable=True, result_bytes=48 * 1024)
+READ_RESULT = FunctionTool(
+    read_result, effect="read", repeatable=True, result_bytes=48 * 1024
+)

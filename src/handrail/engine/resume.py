@@ -108,8 +108,14 @@ def open_stored_run(
             f"run {run_id!r} is a workflow; resume it by workflow({asked.workflow[0]}, run_id={run_id!r})"
         )
     if model is None and not asked.model:
-        raise ConfigError(f"the model of run {run_id!r} was an object; give it again with model=")
-    policy = replace(engine.policy, done_before=frozenset(asked.done_before)) if stored.record.forked_from else None
+        raise ConfigError(
+            f"the model of run {run_id!r} was an object; give it again with model="
+        )
+    policy = (
+        replace(engine.policy, done_before=frozenset(asked.done_before))
+        if stored.record.forked_from
+        else None
+    )
     active = engine.open_run(
         run=run_id,
         deps=deps,
@@ -123,10 +129,16 @@ def open_stored_run(
         is_audited=is_audited,
     )
     resolved = engine.resolve_model(model if model is not None else asked.model)
-    return active, replace(asked, output=output if output is not None else asked.output), resolved
+    return (
+        active,
+        replace(asked, output=output if output is not None else asked.output),
+        resolved,
+    )
 
 
-def take_over(engine: Engine, active: ActiveRun, stored: StoredRun, *, new_output: bool) -> RunRecord | None:
+def take_over(
+    engine: Engine, active: ActiveRun, stored: StoredRun, *, new_output: bool
+) -> RunRecord | None:
     """Return the record with which this process takes a run over; None where its journal has the answer already.
 
     Args:

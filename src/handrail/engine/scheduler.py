@@ -50,7 +50,9 @@ class Scheduler(Protocol):
         """The event loop of this scheduler, if it has one."""
         ...
 
-    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> Handle:
+    def call_later(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> Handle:
         """Call when the time has passed."""
         ...
 

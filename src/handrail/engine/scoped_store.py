@@ -45,16 +45,26 @@ _MOST_LOOKED_AT = 100_000
 
 def check_scope(scope: str) -> None:
     """Raise ConfigError unless a text can be a scope: it is written into names, before a slash."""
-    if not isinstance(scope, str) or not (scope == "" or scope.isprintable()) or "/" in scope:
-        raise ConfigError(f"scope is {scope!r}; it is a name of printable characters without a slash")
+    if (
+        not isinstance(scope, str)
+        or not (scope == "" or scope.isprintable())
+        or "/" in scope
+    ):
+        raise ConfigError(
+            f"scope is {scope!r}; it is a name of printable characters without a slash"
+        )
     if len(scope) > LONGEST_SCOPE:
-        raise ConfigError(f"scope has {len(scope)} characters; at most {LONGEST_SCOPE} are possible")
+        raise ConfigError(
+            f"scope has {len(scope)} characters; at most {LONGEST_SCOPE} are possible"
+        )
 
 
 def check_run_name(run_id: str, scope: str) -> None:
     """Raise ConfigError where a runtime without a scope names a run of another one."""
     if not scope and run_id.startswith(_MARK):
-        raise ConfigError(f"the run {run_id!r} cannot be named: names that begin with {_MARK!r} are those of a scope")
+        raise ConfigError(
+            f"the run {run_id!r} cannot be named: names that begin with {_MARK!r} are those of a scope"
+        )
 
 
 def qualify_name(scope: str, run_id: str) -> str:
@@ -93,7 +103,11 @@ def make_approval_id(run_id: str, tool: str, pin: str, reason: str) -> str:
 
 def _tag(scope: str) -> str:
     """Return the suffix of the ids of a scope's questions and standing approvals."""
-    return f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}" if scope else ""
+    return (
+        f".{sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        if scope
+        else ""
+    )
 
 
 class ScopedStore:
@@ -119,7 +133,14 @@ class ScopedStore:
         return f"<ScopedStore: {self._place}>"
 
 
-_AS_THEY_ARE = ("claims_use_approvals", "audit_key", "log_refuses", "settle", "renew", "close")
+_AS_THEY_ARE = (
+    "claims_use_approvals",
+    "audit_key",
+    "log_refuses",
+    "settle",
+    "renew",
+    "close",
+)
 """Names of no run, so they need no translation: settlements and renewals name a claim by scope, key and fence."""
 
 
@@ -149,51 +170,82 @@ class _View:
 
     def begin_run(self, record: RunRecord, **how: Any) -> StoreAnswer[StoredRun]:
         forked_from = self._qualify(record.forked_from) if record.forked_from else ""
-        mine = replace(record, run_id=self._qualify(record.run_id), forked_from=forked_from)
+        mine = replace(
+            record, run_id=self._qualify(record.run_id), forked_from=forked_from
+        )
         return _then(self._store.begin_run(mine, **how), _strip_stored)
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
-        return self._store.append_entry(replace(entry, run_id=self._qualify(entry.run_id)))  # type: ignore[no-any-return]
+        qualified = replace(entry, run_id=self._qualify(entry.run_id))
+        return self._store.append_entry(qualified)  # type: ignore[no-any-return]
 
     def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
-        return _then(self._store.load_run(self._qualify(run_id)), lambda stored: stored and _strip_stored(stored))
+        return _then(
+            self._store.load_run(self._qualify(run_id)),
+            lambda stored: stored and _strip_stored(stored),
+        )
 
-    def list_runs(self, *, most: int = 100, **wanted: Any) -> StoreAnswer[Sequence[RunRecord]]:
+    def list_runs(
+        self, *, most: int = 100, **wanted: Any
+    ) -> StoreAnswer[Sequence[RunRecord]]:
         found = self._store.list_runs(most=_MOST_LOOKED_AT, **wanted)
-        return _then(found, lambda found: [_strip_record(each) for each in self._mine(found)][:most])
+        return _then(
+            found,
+            lambda found: [_strip_record(each) for each in self._mine(found)][:most],
+        )
 
     def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
         return self._store.request_cancel(self._qualify(run_id))  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------ questions
 
-    def ask(self, question: ApprovalRequest, *, within_s: float) -> StoreAnswer[ApprovalRequest]:
-        id = question.id if question.id.endswith(self._tag) else f"{question.id}{self._tag}"
+    def ask(
+        self, question: ApprovalRequest, *, within_s: float
+    ) -> StoreAnswer[ApprovalRequest]:
+        id = (
+            question.id
+            if question.id.endswith(self._tag)
+            else f"{question.id}{self._tag}"
+        )
         mine = replace(question, id=id, run_id=self._qualify(question.run_id))
         return _then(self._store.ask(mine, within_s=within_s), _strip)
 
     def decide(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
-        return _then(self._store.decide(id, **word), lambda question: question and _strip(question))
+        return _then(
+            self._store.decide(id, **word),
+            lambda question: question and _strip(question),
+        )
 
     def use(self, id: str) -> StoreAnswer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
-    def list_approvals(self, *, run_id: str = "", **wanted: Any) -> StoreAnswer[Sequence[ApprovalRequest]]:
-        found = self._store.list_approvals(run_id=self._qualify(run_id) if run_id else "", **wanted)
+    def list_approvals(
+        self, *, run_id: str = "", **wanted: Any
+    ) -> StoreAnswer[Sequence[ApprovalRequest]]:
+        found = self._store.list_approvals(
+            run_id=self._qualify(run_id) if run_id else "", **wanted
+        )
         return _then(found, lambda found: [_strip(each) for each in self._mine(found)])
 
     # ------------------------------------------------------------------ standing approvals
 
     def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
         run_id = self._qualify(grant.run_id)
-        mine = replace(grant, id=make_approval_id(run_id, grant.tool, grant.pin, grant.reason), run_id=run_id)
+        mine = replace(
+            grant,
+            id=make_approval_id(run_id, grant.tool, grant.pin, grant.reason),
+            run_id=run_id,
+        )
         return _then(self._store.grant(mine), _strip)
 
-    def list_standing_approvals(self, **wanted: Any) -> StoreAnswer[Sequence[StandingApproval]]:
+    def list_standing_approvals(
+        self, **wanted: Any
+    ) -> StoreAnswer[Sequence[StandingApproval]]:
         return _then(
-            self._store.list_standing_approvals(**wanted), lambda found: [_strip(each) for each in self._mine(found)]
+            self._store.list_standing_approvals(**wanted),
+            lambda found: [_strip(each) for each in self._mine(found)],
         )
 
     def revoke(self, id: str, *, by: str) -> StoreAnswer[bool]:
@@ -201,9 +253,14 @@ class _View:
 
     # ------------------------------------------------------------------ the ledger
 
-    def list_writes(self, *, most: int = 100, **wanted: Any) -> StoreAnswer[Sequence[WriteRecord]]:
+    def list_writes(
+        self, *, most: int = 100, **wanted: Any
+    ) -> StoreAnswer[Sequence[WriteRecord]]:
         found = self._store.list_writes(most=_MOST_LOOKED_AT, **wanted)
-        return _then(found, lambda found: [each for each in found if self._owns(each.scope)][:most])
+        return _then(
+            found,
+            lambda found: [each for each in found if self._owns(each.scope)][:most],
+        )
 
     def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
         return self._store.load_write(scope, key) if self._owns(scope) else None
@@ -211,9 +268,15 @@ class _View:
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> StoreAnswer[WriteRecord | None]:
-        return self._store.resolve(scope, key, state=state, by=by, value=value) if self._owns(scope) else None
+        return (
+            self._store.resolve(scope, key, state=state, by=by, value=value)
+            if self._owns(scope)
+            else None
+        )
 
-    def release(self, scope: str, key: str, *, fence: int, by: str) -> StoreAnswer[bool]:
+    def release(
+        self, scope: str, key: str, *, fence: int, by: str
+    ) -> StoreAnswer[bool]:
         return self._owns(scope) and self._store.release(scope, key, fence=fence, by=by)
 
     # ------------------------------------------------------------------ the audit log
@@ -222,10 +285,16 @@ class _View:
         mine = [replace(each, run_id=self._qualify(each.run_id)) for each in notices]
         return self._store.append_audit(mine)  # type: ignore[no-any-return]
 
-    def log(self, *, run_id: str = "", most: int = 1000, **wanted: Any) -> StoreAnswer[Sequence[AuditRecord]]:
+    def log(
+        self, *, run_id: str = "", most: int = 1000, **wanted: Any
+    ) -> StoreAnswer[Sequence[AuditRecord]]:
         looked_at = most if run_id else _MOST_LOOKED_AT
-        found = self._store.log(run_id=self._qualify(run_id) if run_id else "", most=looked_at, **wanted)
-        return _then(found, lambda found: [_strip(each) for each in self._mine(found)][:most])
+        found = self._store.log(
+            run_id=self._qualify(run_id) if run_id else "", most=looked_at, **wanted
+        )
+        return _then(
+            found, lambda found: [_strip(each) for each in self._mine(found)][:most]
+        )
 
     # ------------------------------------------------------------------ names
 
@@ -233,7 +302,11 @@ class _View:
         return qualify_name(self._scope, run_id)
 
     def _locking(self, claim: Claim) -> Claim:
-        return replace(claim, locks=tuple(map(self._qualify, claim.locks))) if claim.locks else claim
+        return (
+            replace(claim, locks=tuple(map(self._qualify, claim.locks)))
+            if claim.locks
+            else claim
+        )
 
     def _mine(self, found: Iterable[Any]) -> list[Any]:
         return [each for each in found if parse_scope(each.run_id) == self._scope]
@@ -247,7 +320,11 @@ def _strip(found: Any) -> Any:
 
 
 def _strip_record(record: RunRecord) -> RunRecord:
-    return replace(record, run_id=strip_scope(record.run_id), forked_from=strip_scope(record.forked_from))
+    return replace(
+        record,
+        run_id=strip_scope(record.run_id),
+        forked_from=strip_scope(record.forked_from),
+    )
 
 
 def _strip_stored(stored: StoredRun) -> StoredRun:

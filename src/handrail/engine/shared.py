@@ -15,8 +15,21 @@ from typing import Any, cast
 from handrail import logs
 from handrail.context import Context
 from handrail.core.locks import Locks
-from handrail.effects import Approval, AskHuman, Raised, Resource, Returned, Unknown, Verification
-from handrail.engine.user_code import await_outcome, call_user, parse_approval, parse_verification
+from handrail.effects import (
+    Approval,
+    AskHuman,
+    Raised,
+    Resource,
+    Returned,
+    Unknown,
+    Verification,
+)
+from handrail.engine.user_code import (
+    await_outcome,
+    call_user,
+    parse_approval,
+    parse_verification,
+)
 from handrail.errors import Json
 from handrail.ports import Approver
 from handrail.tools.rate_limits import Limits
@@ -55,7 +68,9 @@ class SharedResources:
             return WorkerCall(self.processes, tool, arguments)
         return SandboxedCall(tool, arguments, timeout_s)
 
-    def reserve(self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]) -> bool:
+    def reserve(
+        self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]
+    ) -> bool:
         """Take resources, or wait for them: True when they are free at once, else `turn` is called later."""
         with self._guard:
             if self._locks.ask(owner, resources):
@@ -67,20 +82,30 @@ class SharedResources:
         """Let go of resources and of waiting for them, and call those whose turn it is."""
         with self._guard:
             self._waiting.pop(owner, None)
-            turns = [self._waiting.pop(freed, None) for freed in self._locks.release(owner)]
+            turns = [
+                self._waiting.pop(freed, None) for freed in self._locks.release(owner)
+            ]
         for turn in filter(None, turns):
             turn()
 
-    async def ask_human(self, approver: Approver | None, request: AskHuman) -> Approval | None:
+    async def ask_human(
+        self, approver: Approver | None, request: AskHuman
+    ) -> Approval | None:
         """Ask the approver; None when there is none."""
         if approver is None:
             return None
-        return parse_approval(await call_user(partial(approver, request), self._approver_threads))
+        return parse_approval(
+            await call_user(partial(approver, request), self._approver_threads)
+        )
 
-    async def verify(self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
+    async def verify(
+        self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]
+    ) -> Verification:
         """Call the tool's own `verify`; whatever goes wrong there means that nobody knows."""
         try:
-            work = call_user(partial(cast(Any, tool.verify), arguments, context), self.threads)
+            work = call_user(
+                partial(cast(Any, tool.verify), arguments, context), self.threads
+            )
             return parse_verification(await asyncio.wait_for(work, tool.timeout_s))
         except TimeoutError:
             return Unknown()
@@ -97,18 +122,23 @@ class SharedResources:
             opening = self._opening.get(id(tool))
             if opening is None:
                 opening = self._opening[id(tool)] = Future()
-                opener = asyncio.ensure_future(self._open(tool, opening))  # outlives a caller that is cancelled
+                # outlives a caller that is cancelled
+                opener = asyncio.ensure_future(self._open(tool, opening))
                 self._openers.add(opener)
                 opener.add_done_callback(self._openers.discard)
         try:
             # A future of threads: those who wait may stand in several event loops.
-            outcome = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(opening)), tool.timeout_s)
+            outcome = await asyncio.wait_for(
+                asyncio.shield(asyncio.wrap_future(opening)), tool.timeout_s
+            )
         except TimeoutError:
             return Raised(TimeoutError(f"{tool.name} did not open in time"))
         return outcome if isinstance(outcome, Raised) else None
 
     async def _open(self, tool: BaseTool, opening: Future[Returned | Raised]) -> None:
-        outcome: Returned | Raised = Raised(RuntimeError(f"{tool.name}: the event loop ended while it was opened"))
+        outcome: Returned | Raised = Raised(
+            RuntimeError(f"{tool.name}: the event loop ended while it was opened")
+        )
         try:
             outcome = await call_user(partial(tool.open), self.threads)
         finally:
@@ -123,7 +153,9 @@ class SharedResources:
         while self._opened:
             _, tool = self._opened.popitem()
             if isinstance(outcome := await _close(tool), Raised):
-                logs.log_exception(f"the tool {tool.name!r} could not be closed", outcome.error)
+                logs.log_exception(
+                    f"the tool {tool.name!r} could not be closed", outcome.error
+                )
         self.threads.close()
         self.processes.close()
         self._approver_threads.close()

@@ -49,7 +49,9 @@ class ThreadScheduler:
 
     def __init__(self, loop_thread: LoopThread) -> None:
         self._loop_thread = loop_thread
-        self._posted: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._posted: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = (
+            SimpleQueue()
+        )
         self._timers: list[TimerHandle] = []
         self._numbers = count()
         self._guard = Lock()
@@ -75,9 +77,13 @@ class ThreadScheduler:
             active.remove_stop(stop)
             self._leave()
 
-    def call_later(self, seconds: float, then: Callable[..., Any], *args: Any) -> TimerHandle:
+    def call_later(
+        self, seconds: float, then: Callable[..., Any], *args: Any
+    ) -> TimerHandle:
         """See `Scheduler.call_later`."""
-        timer = TimerHandle(monotonic() + seconds, next(self._numbers), lambda: then(*args))
+        timer = TimerHandle(
+            monotonic() + seconds, next(self._numbers), lambda: then(*args)
+        )
         heapq.heappush(self._timers, timer)
         return timer
 
@@ -87,7 +93,9 @@ class ThreadScheduler:
     def continue_in_task(self, work: AsyncWork) -> None:
         """See `Scheduler.continue_in_task`: it runs on the background loop, and its end is reported here."""
         work.task = RemoteTask(
-            self._loop_thread.loop(), work.begin, partial(self.call_soon_threadsafe, work.ended, work)
+            self._loop_thread.loop(),
+            work.begin,
+            partial(self.call_soon_threadsafe, work.ended, work),
         )
 
     def call_soon_threadsafe(self, then: Callable[..., Any], *args: Any) -> None:
@@ -111,7 +119,9 @@ class ThreadScheduler:
             if executor.over:
                 return
             wake_at = min(deadline, self._timers[0].at) if self._timers else deadline
-            wait_s = None if wake_at == float("inf") else max(0.0, wake_at - monotonic())
+            wait_s = (
+                None if wake_at == float("inf") else max(0.0, wake_at - monotonic())
+            )
             try:
                 then, args = self._posted.get(timeout=wait_s)
             except Empty:
@@ -119,7 +129,9 @@ class ThreadScheduler:
             then(*args)
 
     def _call_due_timers(self) -> None:
-        while self._timers and (self._timers[0].then is None or self._timers[0].at <= monotonic()):
+        while self._timers and (
+            self._timers[0].then is None or self._timers[0].at <= monotonic()
+        ):
             then = heapq.heappop(self._timers).then
             if then is not None:
                 then()
@@ -129,7 +141,10 @@ class RemoteTask:
     """A task on another thread's event loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, begin: Callable[[], Awaitable[Any]], ended: Callable[[Outcome], Any]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        begin: Callable[[], Awaitable[Any]],
+        ended: Callable[[Outcome], Any],
     ) -> None:
         self._loop = loop
         self._begin = begin
@@ -145,7 +160,11 @@ class RemoteTask:
         ended = self._ended
         self._task = None
         del self._begin, self._ended  # they hold the work, which holds this
-        ended(Unfinished(End.STOPPED, cancelled=True) if task.cancelled() else task.result())
+        ended(
+            Unfinished(End.STOPPED, cancelled=True)
+            if task.cancelled()
+            else task.result()
+        )
 
     def cancel(self) -> None:
         """See `Handle.cancel`. It comes after `_start`, because the loop keeps the order."""
@@ -177,7 +196,9 @@ class LoopThread:
                 )
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=self._loop.run_forever, name="handrail-loop", daemon=True)
+                self._thread = Thread(
+                    target=self._loop.run_forever, name="handrail-loop", daemon=True
+                )
                 self._thread.start()
             return self._loop
 

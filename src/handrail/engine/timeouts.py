@@ -17,7 +17,15 @@ class ReusableTimeout:
     is, or moves away while people are asked, so one timer serves all of its questions.
     """
 
-    __slots__ = ("_asking", "_cancelling", "_ended", "_loop", "_timer", "_until", "task")
+    __slots__ = (
+        "_asking",
+        "_cancelling",
+        "_ended",
+        "_loop",
+        "_timer",
+        "_until",
+        "task",
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -64,7 +72,11 @@ class ReusableTimeout:
     def _set(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._until, self._ring) if self._until != float("inf") else None
+        self._timer = (
+            self._loop.call_at(self._until, self._ring)
+            if self._until != float("inf")
+            else None
+        )
 
     def _ring(self) -> None:
         self._timer = None

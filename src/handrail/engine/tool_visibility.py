@@ -28,11 +28,15 @@ class ToolVisibility:
         selector: One of ours by name, or a `Selector`; a run may have another.
     """
 
-    def __init__(self, tools: Toolset, policy: Policy, selector: str | Selector = DEFAULT) -> None:
+    def __init__(
+        self, tools: Toolset, policy: Policy, selector: str | Selector = DEFAULT
+    ) -> None:
         self._tools = tools
         self._policy = policy
         # Ours is imported when a model is first asked: whoever only carries out calls never needs it.
-        self._selector: Selector | None = None if selector == DEFAULT else resolve_selector(selector)
+        self._selector: Selector | None = (
+            None if selector == DEFAULT else resolve_selector(selector)
+        )
         self._permitted: tuple[Toolset, Toolset, Toolset] | None = None
         self._callable: tuple[Toolset, Toolset] | None = None
 
@@ -51,7 +55,9 @@ class ToolVisibility:
             self._permitted = (now, permitted, _add_read_result(permitted))
         return self._permitted[2 if reads_on else 1]
 
-    def callable_tools(self, calls: Sequence[ToolCall] = (), selector: Selector | None = None) -> Toolset:
+    def callable_tools(
+        self, calls: Sequence[ToolCall] = (), selector: Selector | None = None
+    ) -> Toolset:
         """Return every tool that a call may name: one that the policy hides is refused rather than unknown.
 
         Args:
@@ -65,14 +71,20 @@ class ToolVisibility:
             return tools
         return tools + self._own_tools(selector)
 
-    def choose_tools(self, names: Iterable[str], tools: Toolset, selector: Selector | None) -> Toolset:
+    def choose_tools(
+        self, names: Iterable[str], tools: Toolset, selector: Selector | None
+    ) -> Toolset:
         """Return those of these names that are permitted or the selector's own, in their order.
 
         Raises:
             DuplicateToolError: A tool of the user's has the name of one of the selector's.
         """
         own = {tool.name: tool for tool in self._own_tools(selector)}
-        return Toolset(tool for name in dict.fromkeys(names) if (tool := own.get(name) or tools.get(name)))
+        return Toolset(
+            tool
+            for name in dict.fromkeys(names)
+            if (tool := own.get(name) or tools.get(name))
+        )
 
     def _own_tools(self, selector: Selector | None) -> Sequence[BaseTool]:
         selector = selector or self.selector
@@ -86,7 +98,9 @@ class ToolVisibility:
         return own
 
 
-def select_tools(selector: Selector, permitted: Toolset, messages: Sequence[Message]) -> Selection:
+def select_tools(
+    selector: Selector, permitted: Toolset, messages: Sequence[Message]
+) -> Selection:
     """Ask a selector what the next turn shows; in a thread where it `waits`.
 
     Raises:
@@ -97,7 +111,10 @@ def select_tools(selector: Selector, permitted: Toolset, messages: Sequence[Mess
     except HandrailError:
         raise
     except Exception as error:  # somebody else's code: its text may hold anything
-        raise ModelError(f"the selector {selector.name} raised {type(error).__name__}", code="selector") from error
+        raise ModelError(
+            f"the selector {selector.name} raised {type(error).__name__}",
+            code="selector",
+        ) from error
 
 
 def resolve_selector(selector: str | Selector) -> Selector:
@@ -106,13 +123,19 @@ def resolve_selector(selector: str | Selector) -> Selector:
     Raises:
         ConfigError: There is none of that name, or it is not a `Selector`.
     """
-    loaded = plugins.load("selectors", selector) if isinstance(selector, str) else selector
+    loaded = (
+        plugins.load("selectors", selector) if isinstance(selector, str) else selector
+    )
     if not isinstance(loaded, Selector):
-        raise ConfigError(f"{selector!r} is no selector: it needs `name`, `waits`, `select` and `own_tools`")
+        raise ConfigError(
+            f"{selector!r} is no selector: it needs `name`, `waits`, `select` and `own_tools`"
+        )
     return loaded
 
 
 def _add_read_result(tools: Toolset) -> Toolset:
     if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
-        raise DuplicateToolError(f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it")
+        raise DuplicateToolError(
+            f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it"
+        )
     return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])

@@ -68,17 +68,25 @@ def undoable(
     """
     run_id = stored.record.run_id
     if not isinstance(store, LedgerStore):
-        raise ConfigError("this store has no ledger that can be read, so nothing that a run wrote can be taken back")
+        raise ConfigError(
+            "this store has no ledger that can be read, so nothing that a run wrote can be taken back"
+        )
     done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from load_edits(store, run_id)
-    return _match_writes(stored, Toolset(with_steps(tools)), _Writes(done, scope), edits)
+    return _match_writes(
+        stored, Toolset(with_steps(tools)), _Writes(done, scope), edits
+    )
 
 
-def release_key(store: object, undone: Undoable, result: ToolResult) -> Generator[StoreAnswer[Any], Any, None]:
+def release_key(
+    store: object, undone: Undoable, result: ToolResult
+) -> Generator[StoreAnswer[Any], Any, None]:
     """Yield the store's answers; free the key of a write if it was taken back."""
     if result.ok and isinstance(store, LedgerStore):
         write = undone.write
-        yield store.release(write.scope, write.key, fence=write.fence, by=f"{UNDO_OF}{undone.step}")
+        yield store.release(
+            write.scope, write.key, fence=write.fence, by=f"{UNDO_OF}{undone.step}"
+        )
 
 
 UNDO_OF = "undo of "
@@ -92,7 +100,9 @@ class _Writes:
         self._left = list(reversed(writes))
         self._scope = scope
 
-    def take(self, call: Admitted, result: ToolResult | None, *, by_code: bool) -> WriteRecord | None:
+    def take(
+        self, call: Admitted, result: ToolResult | None, *, by_code: bool
+    ) -> WriteRecord | None:
         """Return the write of a call, once; None where this run did not perform it.
 
         The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
@@ -100,11 +110,21 @@ class _Writes:
         scope = f"{self._scope}{call.tool.name}"
         of_tool = [write for write in self._left if write.scope == scope]
         repeated = f"{call.key}{AGAIN}"
-        matching = [write for write in of_tool if write.key == call.key or write.key.startswith(repeated)]
+        matching = [
+            write
+            for write in of_tool
+            if write.key == call.key or write.key.startswith(repeated)
+        ]
         if not matching and by_code:
-            fingerprint = keys.fingerprint(call.tool.name, call.tool.version, call.arguments).hex()
+            fingerprint = keys.fingerprint(
+                call.tool.name, call.tool.version, call.arguments
+            ).hex()
             matching = [write for write in of_tool if write.fingerprint == fingerprint]
-            equal = [write for write in matching if result is not None and write.value == result.value]
+            equal = [
+                write
+                for write in matching
+                if result is not None and write.value == result.value
+            ]
             matching = equal or matching
         if not matching:
             return None
@@ -113,28 +133,51 @@ class _Writes:
 
 
 def _match_writes(
-    stored: StoredRun, tools: Toolset, writes: _Writes, edits: Mapping[str, Mapping[str, Json]]
+    stored: StoredRun,
+    tools: Toolset,
+    writes: _Writes,
+    edits: Mapping[str, Mapping[str, Json]],
 ) -> list[Undoable]:
     run_id = stored.record.run_id
     undoables = []
-    results = {step.key: codec.result_from_json(step.body) for step in stored.steps if step.kind == "call"}
+    results = {
+        step.key: codec.result_from_json(step.body)
+        for step in stored.steps
+        if step.kind == "call"
+    }
     for step, position, call, finish in codec.calls_in(stored.steps):
         parsed = parse_call(call, tools, finish)
-        if isinstance(parsed, Failure) or parsed.tool.compensate is None or step.turn < stored.record.forked_at:
+        if (
+            isinstance(parsed, Failure)
+            or parsed.tool.compensate is None
+            or step.turn < stored.record.forked_at
+        ):
             continue  # what comes before a fork is its parent's
         if position in edits:
             parsed = ParsedCall(call, parsed.tool, dict(edits[position]))
         turn, _, index = position.partition(".")
-        admitted = admit(parsed, Policy(max_permission="admin"), keys.default_key(run_id, int(turn), int(index)))
+        admitted = admit(
+            parsed,
+            Policy(max_permission="admin"),
+            keys.default_key(run_id, int(turn), int(index)),
+        )
         if isinstance(admitted, Failure):
             continue
-        write = writes.take(admitted, results.get(position), by_code=step.kind == "call")
+        write = writes.take(
+            admitted, results.get(position), by_code=step.kind == "call"
+        )
         if write is not None:
-            undoables.append(Undoable(position, admitted.tool.name, admitted.arguments, write.value, write))
+            undoables.append(
+                Undoable(
+                    position, admitted.tool.name, admitted.arguments, write.value, write
+                )
+            )
     return undoables[::-1]
 
 
-def choose_writes(offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None) -> list[Undoable]:
+def choose_writes(
+    offered: Sequence[Undoable], run_id: str, steps: Sequence[str] | None
+) -> list[Undoable]:
     """Return the writes of these steps of a run, in the order offered; all that is offered without steps.
 
     Raises:
@@ -143,7 +186,9 @@ def choose_writes(offered: Sequence[Undoable], run_id: str, steps: Sequence[str]
     by_step = {each.step: each for each in offered}
     if strange := [step for step in steps or () if step not in by_step]:
         what = ", ".join(f"{each.step} ({each.tool})" for each in offered) or "nothing"
-        raise ConfigError(f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {what}")
+        raise ConfigError(
+            f"step {strange[0]!r} of run {run_id!r} cannot be taken back; what can is {what}"
+        )
     return [each for each in offered if steps is None or each.step in steps]
 
 
@@ -166,9 +211,11 @@ def make_undo_tool(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
         description=f"Take back {tool.name}, step {undo.step} of run {run_id}.",
         parameters=_NOTHING,
         effect="write",
-        key=lambda: f"undo/{run_id}/{undo.step}/{undo.write.fence}",  # another for each time that the act was performed
+        # another for each time that the act was performed
+        key=lambda: f"undo/{run_id}/{undo.step}/{undo.write.fence}",
         timeout_s=tool.timeout_s,
-        repeatable=True,  # two writes of one tool are two things to take back, however alike they are
+        # two writes of one tool are two things to take back, however alike they are
+        repeatable=True,
     )
 
 

@@ -110,20 +110,31 @@ class Unrecorded:
     def _known(self, claim: Claim) -> Claimed | None:
         if not self._kept:
             return None
-        for kept in self._kept_of(lambda kept: kept.claim is not None and _is_same_act(kept.claim, claim)):
-            self._offer(kept)  # the store answers in order: it knows the end before it is asked for the claim
+        for kept in self._kept_of(
+            lambda kept: kept.claim is not None and _is_same_act(kept.claim, claim)
+        ):
+            # the store answers in order: it knows the end before it is asked for the claim
+            self._offer(kept)
             settle = kept.record
             known = kept.claim
             assert isinstance(settle, Settle) and known is not None
             if settle.state == "done" and known.fingerprint == claim.fingerprint:
-                return Claimed(ClaimState.DONE, settle.fence, settle.value, repeated=known.key != claim.key)
+                return Claimed(
+                    ClaimState.DONE,
+                    settle.fence,
+                    settle.value,
+                    repeated=known.key != claim.key,
+                )
         return None
 
     def offer(self, run_id: str) -> None:
         """Offer the kept entry of a run before it is resumed."""
         if self._kept:
             for kept in self._kept_of(
-                lambda kept: isinstance(kept.record, JournalEntry) and kept.record.run_id == run_id
+                lambda kept: (
+                    isinstance(kept.record, JournalEntry)
+                    and kept.record.run_id == run_id
+                )
             ):
                 self._offer(kept)
 
@@ -150,7 +161,9 @@ class Unrecorded:
             if len(self._kept) > MOST_KEPT:
                 _give_up(self._kept.pop(next(iter(self._kept))))
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="handrail unrecorded", daemon=True)
+                self._thread = Thread(
+                    target=self._run, name="handrail unrecorded", daemon=True
+                )
                 self._thread.start()
 
     def _ask(self, kept: _Kept) -> StoreAnswer[Any]:
@@ -175,14 +188,23 @@ class Unrecorded:
                     self._thread = None
                     return
                 everything = list(self._kept.values())
-            taken = all(map(self._is_over, everything))  # none after one that was not taken
-            wait_s = FIRST_WAIT_S if taken else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+            # none after one that was not taken
+            taken = all(map(self._is_over, everything))
+            wait_s = (
+                FIRST_WAIT_S
+                if taken
+                else min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+            )
 
     def _is_over(self, kept: _Kept) -> bool:
         """Offer a record; return whether it is dealt with. One that the store could not take moves to the end."""
         over = True
         try:
-            if result_now(self._ask(kept)) is False and self._was_refused(kept) and kept.refused is not None:
+            if (
+                result_now(self._ask(kept)) is False
+                and self._was_refused(kept)
+                and kept.refused is not None
+            ):
                 kept.refused()
         except Fenced:
             pass  # the run goes on elsewhere
@@ -203,7 +225,10 @@ class Unrecorded:
         if not isinstance(settle, Settle) or not isinstance(ledger, LedgerStore):
             return False
         write = result_now(ledger.load_write(settle.scope, settle.key))
-        return write is None or (write.fence, write.state) != (settle.fence, settle.state)
+        return write is None or (write.fence, write.state) != (
+            settle.fence,
+            settle.state,
+        )
 
 
 def _is_same_act(known: Claim, claim: Claim) -> bool:
@@ -216,5 +241,12 @@ def _is_same_act(known: Claim, claim: Claim) -> bool:
 
 def _give_up(kept: _Kept) -> None:
     record = kept.record
-    name = f"run {record.run_id}" if isinstance(record, JournalEntry) else f"{record.scope} (key {record.key})"
-    logs.log.error("the end of %s could not be recorded, and is not offered to the store any more", name)
+    name = (
+        f"run {record.run_id}"
+        if isinstance(record, JournalEntry)
+        else f"{record.scope} (key {record.key})"
+    )
+    logs.log.error(
+        "the end of %s could not be recorded, and is not offered to the store any more",
+        name,
+    )

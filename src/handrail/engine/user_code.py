@@ -14,13 +14,24 @@ from functools import partial
 from typing import Any, get_args
 
 from handrail import logs
-from handrail.effects import Approval, ApprovalScope, Found, NotFound, Raised, Returned, Unknown, Verification
+from handrail.effects import (
+    Approval,
+    ApprovalScope,
+    Found,
+    NotFound,
+    Raised,
+    Returned,
+    Unknown,
+    Verification,
+)
 from handrail.workers.threads import ThreadPool, wrap_error, wrap_value
 
 
 async def call_user(work: partial[Any], threads: ThreadPool) -> Returned | Raised:
     """Call a function of the user: a coroutine function here, a plain one in a thread."""
-    if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(type(work.func).__call__):
+    if inspect.iscoroutinefunction(work.func) or inspect.iscoroutinefunction(
+        type(work.func).__call__
+    ):
         return await await_outcome(work)
     loop = asyncio.get_running_loop()
     end: asyncio.Future[Returned | Raised] = loop.create_future()
@@ -36,7 +47,9 @@ def _set(end: asyncio.Future[Any], outcome: Any) -> None:
         end.set_result(outcome)
 
 
-def _post(loop: asyncio.AbstractEventLoop, end: asyncio.Future[Any], outcome: Any) -> None:
+def _post(
+    loop: asyncio.AbstractEventLoop, end: asyncio.Future[Any], outcome: Any
+) -> None:
     """Bring a thread's report into the loop, unless it has been closed meanwhile."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_set, end, outcome)
@@ -79,7 +92,10 @@ def parse_approval(outcome: Returned | Raised) -> Approval | None:
         return Approval(True, by, reason, answer.arguments, scope=scope)
     if answer is None or isinstance(answer, bool):
         return None if answer is None else Approval(answer)
-    logs.log.warning("an approver answered with a %s; only True or an Approval agrees", type(answer).__name__)
+    logs.log.warning(
+        "an approver answered with a %s; only True or an Approval agrees",
+        type(answer).__name__,
+    )
     return Approval(False, reason="the approver gave no clear answer")
 
 
@@ -89,7 +105,9 @@ _SCOPES = get_args(ApprovalScope)
 def _can_be_arguments(arguments: Any) -> bool:
     """Return whether these are arguments as a person may edit them, or None."""
     try:
-        return arguments is None or (isinstance(arguments, Mapping) and bool(json.dumps(dict(arguments))))
+        return arguments is None or (
+            isinstance(arguments, Mapping) and bool(json.dumps(dict(arguments)))
+        )
     except (TypeError, ValueError, RecursionError):  # no JSON, so no arguments
         return False
 

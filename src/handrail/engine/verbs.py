@@ -22,7 +22,14 @@ from handrail.dialects import message_fields, wire_dialect
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import load_edits
 from handrail.engine.engine import Engine, PerformBatch, Verb, current_call
-from handrail.engine.resume import check_left, check_name_free, open_stored_run, poisoning, require_run, take_over
+from handrail.engine.resume import (
+    check_left,
+    check_name_free,
+    open_stored_run,
+    poisoning,
+    require_run,
+    take_over,
+)
 from handrail.errors import Json
 from handrail.messages import Message, Options, Turn, conversation_of
 from handrail.ports import Model, Observer, Selector
@@ -76,13 +83,21 @@ def call(
     inject: Mapping[str, Any] | None,
 ) -> Verb[ToolResult]:
     """See `Runtime.call`."""
-    turn = Turn(calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls")
+    turn = Turn(
+        calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls"
+    )
     results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
     return results[0]
 
 
 def handle(
-    engine: Engine, message: Any, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None, dialect: str
+    engine: Engine,
+    message: Any,
+    *,
+    run: str | None,
+    deps: Any,
+    inject: Mapping[str, Any] | None,
+    dialect: str,
 ) -> Verb[Any]:
     """See `Runtime.handle`."""
     wire = wire_dialect(dialect)
@@ -92,7 +107,12 @@ def handle(
 
 
 def _perform_calls(
-    engine: Engine, turn: Turn, *, run: str | None, deps: Any, inject: Mapping[str, Any] | None
+    engine: Engine,
+    turn: Turn,
+    *,
+    run: str | None,
+    deps: Any,
+    inject: Mapping[str, Any] | None,
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
     active, number = engine.open_turn(turn, run=run, deps=deps, inject=inject)
@@ -157,7 +177,14 @@ def run(
     return (yield from _drive_to_end(engine, active, resolved, record, new=True))
 
 
-def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = None, **options: Any) -> Verb[Run[Any]]:
+def resume(
+    engine: Engine,
+    run_id: str,
+    *,
+    anyway: bool = False,
+    output: Any = None,
+    **options: Any,
+) -> Verb[Run[Any]]:
     """See `Runtime.resume`."""
     _check_options("resume", options)
     engine.unrecorded.offer(run_id)
@@ -174,17 +201,23 @@ def resume(engine: Engine, run_id: str, *, anyway: bool = False, output: Any = N
     return (yield from _drive_to_end(engine, active, model, record))
 
 
-def replay(engine: Engine, run_id: str, *, output: Any = None, **options: Any) -> Verb[Run[Any]]:
+def replay(
+    engine: Engine, run_id: str, *, output: Any = None, **options: Any
+) -> Verb[Run[Any]]:
     """See `Runtime.replay`."""
     _check_options("replay", options)
     stored = require_run((yield engine.load_run(run_id)), run_id)
-    active, asked, model = open_stored_run(engine, stored, output=output, is_audited=False, **options)
+    active, asked, model = open_stored_run(
+        engine, stored, output=output, is_audited=False, **options
+    )
     engine.open_conversation(active, asked.messages, asked.output, model)
     engine.attach_journal(active, stored, replaying=True)
     return (yield from _drive_to_end(engine, active, model, None))
 
 
-def fork(engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **options: Any) -> Verb[Run[Any]]:
+def fork(
+    engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **options: Any
+) -> Verb[Run[Any]]:
     """See `Runtime.fork`."""
     _check_options("fork", options)
     stored = require_run((yield engine.load_run(run_id)), run_id)
@@ -192,7 +225,9 @@ def fork(engine: Engine, run_id: str, *, at_turn: int, output: Any = None, **opt
         engine, stored, output=output, **options
     )  # what cannot be resumed is refused before there is a new run
     edits = yield from load_edits(engine.store, run_id)
-    record, first = forking.make_fork(stored, at_turn, new_run_id(), engine.callable_tools(), edits)
+    record, first = forking.make_fork(
+        stored, at_turn, new_run_id(), engine.callable_tools(), edits
+    )
     yield engine.runs.begin_run(record)
     yield engine.runs.append_entry(first)
     return (yield from resume(engine, record.run_id, output=output, **options))
@@ -205,7 +240,12 @@ def _check_options(verb: str, options: Mapping[str, Any]) -> None:
 
 
 def _drive_to_end(
-    engine: Engine, active: ActiveRun, model: Model, record: RunRecord | None, *, new: bool = False
+    engine: Engine,
+    active: ActiveRun,
+    model: Model,
+    record: RunRecord | None,
+    *,
+    new: bool = False,
 ) -> Verb[Run[Any]]:
     """Drive an opened run until it has ended.
 
@@ -218,7 +258,9 @@ def _drive_to_end(
             engine.attach_journal(active, stored)
         ending = yield from engine.drive_conversation(active, model)
     except BaseException as error:
-        ends_process = not isinstance(error, Exception | asyncio.CancelledError | KeyboardInterrupt)
+        ends_process = not isinstance(
+            error, Exception | asyncio.CancelledError | KeyboardInterrupt
+        )
         if not ends_process:  # else the run is as after a crash
             engine.release_run(active)
         engine.finish_run(active, _ending_by_error(error))
@@ -240,16 +282,24 @@ def _ending_by_error(error: BaseException) -> Ending:
 def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
     """See `Runtime.undoable`."""
     stored = require_run((yield engine.load_run(run_id)), run_id)
-    return (yield from undoing.undoable(engine.store, stored, engine.callable_tools(), engine.scope_prefix))
+    return (
+        yield from undoing.undoable(
+            engine.store, stored, engine.callable_tools(), engine.scope_prefix
+        )
+    )
 
 
-def undo(engine: Engine, run_id: str, steps: Sequence[str] | None) -> Verb[list[ToolResult]]:
+def undo(
+    engine: Engine, run_id: str, steps: Sequence[str] | None
+) -> Verb[list[ToolResult]]:
     """See `Runtime.undo`."""
     results: list[ToolResult] = []
     offered = yield from undoable(engine, run_id)
     for write in undoing.choose_writes(offered, run_id, steps):
         active = engine.open_run(run=f"{run_id}.undo", deps=None, inject=None)
-        batch = engine.open_single_call(undoing.make_undo_tool(write, engine.callable_tools(), run_id), active)
+        batch = engine.open_single_call(
+            undoing.make_undo_tool(write, engine.callable_tools(), run_id), active
+        )
         yield PerformBatch(active, batch)
         results += batch.finished()
         yield from undoing.release_key(engine.store, write, results[-1])

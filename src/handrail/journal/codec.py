@@ -78,7 +78,10 @@ def person_key(turn: int, index: int) -> str:
 
 def toolset_digest(tools: Iterable[Any]) -> str:
     """Return the digest of a set of tools: of names and schemas, not of texts, which may be corrected."""
-    lines = sorted(keys.canonical({"name": tool.name, "parameters": tool.parameters}) for tool in tools)
+    lines = sorted(
+        keys.canonical({"name": tool.name, "parameters": tool.parameters})
+        for tool in tools
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -92,7 +95,13 @@ def budget_from_json(body: Json) -> Budget:
     """Return a budget from a journal; unknown members are left out."""
     names = {each.name for each in fields(Budget)}
     with _reading("a budget", body) as members:
-        return Budget(**{name: _parse_amounts(value) for name, value in members.items() if name in names})
+        return Budget(
+            **{
+                name: _parse_amounts(value)
+                for name, value in members.items()
+                if name in names
+            }
+        )
 
 
 def _parse_amounts(value: Json) -> Any:
@@ -169,7 +178,9 @@ def result_from_json(body: Json) -> ToolResult:
             call_id=members.get("call", ""),
             name=members.get("name", ""),
             value=members.get("value"),
-            failure=_failure_from_json(members["failure"]) if "failure" in members else None,
+            failure=_failure_from_json(members["failure"])
+            if "failure" in members
+            else None,
             text=members.get("text", ""),
             attempts=members.get("attempts", 0),
             replayed=members.get("replayed", False),
@@ -181,7 +192,9 @@ def result_from_json(body: Json) -> ToolResult:
         )
 
 
-def calls_in(steps: Iterable[JournalStep]) -> Iterator[tuple[JournalStep, str, ToolCall, Finish]]:
+def calls_in(
+    steps: Iterable[JournalStep],
+) -> Iterator[tuple[JournalStep, str, ToolCall, Finish]]:
     """Yield the calls of a run: the step that holds the call, the key of its result, the call, the turn's finish."""
     for step in steps:
         if step.kind == "model":
@@ -197,7 +210,9 @@ def call_by_code(step: JournalStep) -> ToolCall | None:
     body = step.body
     if step.kind != "call" or not isinstance(body, Mapping) or "arguments" not in body:
         return None
-    return ToolCall(str(body.get("call", "")), str(body.get("name", "")), str(body["arguments"]))
+    return ToolCall(
+        str(body.get("call", "")), str(body.get("name", "")), str(body["arguments"])
+    )
 
 
 class Doubt(Struct, frozen=True):
@@ -227,7 +242,11 @@ def doubt_in(step: JournalStep) -> Doubt | None:
 
 def approval_as_json(approval: Approval) -> dict[str, Json]:
     """Return a person's decision as a journal keeps it."""
-    members: dict[str, Json] = {"granted": approval.granted, "by": approval.by, "reason": approval.reason}
+    members: dict[str, Json] = {
+        "granted": approval.granted,
+        "by": approval.by,
+        "reason": approval.reason,
+    }
     if approval.arguments is not None:
         members["arguments"] = dict(approval.arguments)
     return members
@@ -259,7 +278,8 @@ def input_as_json(asked: RunInput) -> dict[str, Json]:
                 "temperature": options.temperature,
                 "provider_tools": plain(list(options.provider_tools)),
                 "extra": plain(dict(options.extra)),
-                "output": options.output and [plain(options.output.schema), options.output.name],
+                "output": options.output
+                and [plain(options.output.schema), options.output.name],
             }
         ),
         "budget": dict(asked.budget),
@@ -281,7 +301,9 @@ def input_from_json(body: Json) -> RunInput:
         return RunInput(
             messages=[_message_from_json(each) for each in members["messages"]],
             model=members["model"],
-            options=replace(Options(**options), output=Output(*output) if output else None),
+            options=replace(
+                Options(**options), output=Output(*output) if output else None
+            ),
             budget=members["budget"],
             output=members.get("output"),
             done_before=tuple(members.get("done_before", ())),
@@ -324,7 +346,9 @@ def _message_from_json(body: Json) -> Message:
         if "system" in members:
             return SystemMessage(members["system"])
         if "user" in members:
-            return UserMessage(members["user"], tuple(map(_part_from_json, members.get("parts", ()))))
+            return UserMessage(
+                members["user"], tuple(map(_part_from_json, members.get("parts", ())))
+            )
         if "assistant" in members:
             return AssistantMessage(turn_from_json(members["assistant"]))
         return ToolMessage(result_from_json(members["result"]))
@@ -339,7 +363,13 @@ def _part_from_json(body: Mapping[str, Json]) -> Mapping[str, Json] | Media:
 
 def _failure_as_json(failure: Failure) -> list[Json]:
     details = plain(list(failure.details))
-    return [str(failure.code), failure.message, failure.suggestion, failure.retryable, details]
+    return [
+        str(failure.code),
+        failure.message,
+        failure.suggestion,
+        failure.retryable,
+        details,
+    ]
 
 
 def _failure_from_json(body: Json) -> Failure:
@@ -349,7 +379,11 @@ def _failure_from_json(body: Json) -> Failure:
 
 def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
     """Return the fields without empty texts, lists and None; numbers and booleans stay."""
-    return {name: value for name, value in fields.items() if value or type(value) in (int, float, bool)}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value or type(value) in (int, float, bool)
+    }
 
 
 class _reading:  # noqa: N801  # used as `with _reading(...)`, like a function
@@ -361,9 +395,16 @@ class _reading:  # noqa: N801  # used as `with _reading(...)`, like a function
 
     def __enter__(self) -> Any:
         if not isinstance(self._body, Mapping):
-            raise JournalMismatch(f"{self._what} in the journal is of type {type(self._body).__name__}")
+            raise JournalMismatch(
+                f"{self._what} in the journal is of type {type(self._body).__name__}"
+            )
         return self._body
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, (KeyError, TypeError, ValueError, IndexError, AttributeError, ConfigError)):
-            raise JournalMismatch(f"{self._what} in the journal cannot be read: {error!r}") from error
+        if isinstance(
+            error,
+            (KeyError, TypeError, ValueError, IndexError, AttributeError, ConfigError),
+        ):
+            raise JournalMismatch(
+                f"{self._what} in the journal cannot be read: {error!r}"
+            ) from error

@@ -20,11 +20,21 @@ from handrail.core.results import plain
 from handrail.errors import Code, JournalMismatch, Json
 from handrail.journal import codec
 from handrail.messages import Turn
-from handrail.records import JOURNAL_V, JournalEntry, JournalStep, RecordStatus, StoredRun
+from handrail.records import (
+    JOURNAL_V,
+    JournalEntry,
+    JournalStep,
+    RecordStatus,
+    StoredRun,
+)
 
 T = TypeVar("T")
 
-_RECORD_STATUS: Mapping[Status, RecordStatus] = {"waiting": "waiting", "failed": "failed", "cancelled": "cancelled"}
+_RECORD_STATUS: Mapping[Status, RecordStatus] = {
+    "waiting": "waiting",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
 """The stored status of a run that can be resumed; every other end is `done`."""
 
 
@@ -36,7 +46,13 @@ class JournalCursor:
         replaying: Nothing new may happen: a missing step is a mismatch.
     """
 
-    def __init__(self, stored: StoredRun, elapsed_s: Callable[[], float], *, replaying: bool = False) -> None:
+    def __init__(
+        self,
+        stored: StoredRun,
+        elapsed_s: Callable[[], float],
+        *,
+        replaying: bool = False,
+    ) -> None:
         record = stored.record
         if record.journal_v > JOURNAL_V:
             raise JournalMismatch(
@@ -85,7 +101,9 @@ class JournalCursor:
         key = codec.model_key(turn)
         if not self._has(key):
             self._noted_values[key] = answer
-            self._new_steps.append(JournalStep(key, "model", codec.turn_as_json(answer), self._elapsed_s()))
+            self._new_steps.append(
+                JournalStep(key, "model", codec.turn_as_json(answer), self._elapsed_s())
+            )
 
     def note_results(self, turn: int, batch: Batch) -> None:
         """Record the results of a turn's calls, or of the steps that followed them, without those that wait."""
@@ -113,7 +131,9 @@ class JournalCursor:
 
     def confirm_entry(self) -> None:
         """Record that the store has the entry."""
-        self._is_over = self._unconfirmed is not None and self._unconfirmed.status is not None
+        self._is_over = (
+            self._unconfirmed is not None and self._unconfirmed.status is not None
+        )
         self._unconfirmed = None
 
     def release_entry(self) -> JournalEntry | None:
@@ -136,7 +156,9 @@ class JournalCursor:
         if ending.output is not None:
             result["output"] = plain(ending.output)
         status = _RECORD_STATUS.get(ending.status, "done")
-        self._unconfirmed = JournalEntry(self.run_id, self.epoch, self._open_steps(), status=status, result=result)
+        self._unconfirmed = JournalEntry(
+            self.run_id, self.epoch, self._open_steps(), status=status, result=result
+        )
         return self._unconfirmed
 
     def _has(self, key: str) -> bool:
@@ -150,7 +172,9 @@ class JournalCursor:
         if step is not None:
             return read(step.body)
         if self.replaying:
-            raise JournalMismatch(f"the journal of {self.run_id!r} ends before step {key}; a replay does nothing new")
+            raise JournalMismatch(
+                f"the journal of {self.run_id!r} ends before step {key}; a replay does nothing new"
+            )
         return None
 
 

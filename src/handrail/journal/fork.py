@@ -14,13 +14,22 @@ from handrail.core.admission import ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy, describe_write
 from handrail.errors import Code, ConfigError, Failure, Json
-from handrail.journal.codec import calls_in, input_as_json, input_from_json, result_from_json
+from handrail.journal.codec import (
+    calls_in,
+    input_as_json,
+    input_from_json,
+    result_from_json,
+)
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 
 
 def make_fork(
-    stored: StoredRun, at_turn: int, run_id: str, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+    stored: StoredRun,
+    at_turn: int,
+    run_id: str,
+    tools: Toolset,
+    edits: Mapping[str, Mapping[str, Json]],
 ) -> tuple[RunRecord, JournalEntry]:
     """Return a new run that has the first turns of this one, and those turns.
 
@@ -35,9 +44,14 @@ def make_fork(
     before = [step for step in stored.steps if step.turn < at_turn]
     if at_turn < 1 or len(before) == len(stored.steps):
         turns = max((step.turn for step in stored.steps), default=0)
-        raise ConfigError(f"run {forked_from!r} has {turns} turns; it can be forked at one of them, not at {at_turn}")
+        raise ConfigError(
+            f"run {forked_from!r} has {turns} turns; it can be forked at one of them, not at {at_turn}"
+        )
     asked = input_from_json(stored.record.input)
-    done_before = (*asked.done_before, *_find_writes_since(at_turn, stored, tools, edits))
+    done_before = (
+        *asked.done_before,
+        *_find_writes_since(at_turn, stored, tools, edits),
+    )
     record = replace(
         stored.record,
         run_id=run_id,
@@ -51,17 +65,28 @@ def make_fork(
 
 
 def _find_writes_since(
-    turn: int, stored: StoredRun, tools: Toolset, edits: Mapping[str, Mapping[str, Json]]
+    turn: int,
+    stored: StoredRun,
+    tools: Toolset,
+    edits: Mapping[str, Mapping[str, Json]],
 ) -> list[str]:
     """Return the writes that a run has performed, or may have performed, from a turn on."""
     writes = []
     all_tools = Toolset(with_steps(tools))
-    results = {step.key: result_from_json(step.body) for step in stored.steps if step.kind == "call"}
+    results = {
+        step.key: result_from_json(step.body)
+        for step in stored.steps
+        if step.kind == "call"
+    }
     for step, position, call, finish in calls_in(stored.steps):
         if step.turn < turn:
             continue
         parsed = parse_call(call, all_tools, finish)
-        if isinstance(parsed, Failure) or not parsed.tool.writes or not _may_have_happened(results.get(position)):
+        if (
+            isinstance(parsed, Failure)
+            or not parsed.tool.writes
+            or not _may_have_happened(results.get(position))
+        ):
             continue
         if position in edits:
             parsed = ParsedCall(call, parsed.tool, dict(edits[position]))

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.errors import Json
-from handrail.linting import declarations, definitions, parameters, sets, subjects, wording
+from handrail.linting import (
+    declarations,
+    definitions,
+    parameters,
+    sets,
+    subjects,
+    wording,
+)
 from handrail.linting.findings import SEVERITIES, Cost, Finding, Place, Report, Settings
 from handrail.linting.rules import Noticed, Rule, define
 from handrail.linting.subjects import Subject
@@ -42,7 +49,14 @@ _IGNORED_BADLY = Rule(
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {
-    rule.id: rule for rule in (*wording.RULES, *parameters.RULES, *declarations.RULES, *sets.RULES, _IGNORED_BADLY)
+    rule.id: rule
+    for rule in (
+        *wording.RULES,
+        *parameters.RULES,
+        *declarations.RULES,
+        *sets.RULES,
+        _IGNORED_BADLY,
+    )
 }
 
 
@@ -60,24 +74,37 @@ def read_subjects(tools: Any) -> list[Subject]:
     if isinstance(tools, Mapping):
         return definitions.read(dict(tools))
     tools = tools if isinstance(tools, Toolset) else list(tools)
-    if tools and not isinstance(tools, Toolset) and all(isinstance(each, Mapping) for each in tools):
+    if (
+        tools
+        and not isinstance(tools, Toolset)
+        and all(isinstance(each, Mapping) for each in tools)
+    ):
         return definitions.read(tools)
-    return [subjects.read_tool(tool) for tool in (tools if isinstance(tools, Toolset) else Toolset(tools))]
+    return [
+        subjects.read_tool(tool)
+        for tool in (tools if isinstance(tools, Toolset) else Toolset(tools))
+    ]
 
 
 def check_subjects(found: Sequence[Subject], settings: Settings) -> Report:
     """Apply every rule to these tools."""
     told = [*_all_findings(found, settings), *_bad_ignores(found, settings)]
     order = {subject.name: number for number, subject in enumerate(found)}
-    told.sort(key=lambda each: (order.get(each.tool, -1), SEVERITIES.index(each.severity)))
+    told.sort(
+        key=lambda each: (order.get(each.tool, -1), SEVERITIES.index(each.severity))
+    )
     reasons = {subject.name: subject.ignore for subject in found}
     kept: list[Finding] = []
     ignored: list[Finding] = []
     for finding in told:
         own = reasons.get(finding.tool, {}).get(finding.rule, "").strip()
         reason = own or settings.reason_for(finding.tool, finding.rule)
-        (ignored if reason else kept).append(_because(finding, reason) if reason else finding)
-    return Report(len(found), kept, ignored, [sets.measure_cost(subject) for subject in found])
+        (ignored if reason else kept).append(
+            _because(finding, reason) if reason else finding
+        )
+    return Report(
+        len(found), kept, ignored, [sets.measure_cost(subject) for subject in found]
+    )
 
 
 def _all_findings(found: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
@@ -93,12 +120,25 @@ def _all_findings(found: Sequence[Subject], settings: Settings) -> Iterator[Find
 
 def _finding(rule: Rule, subject: Subject | None, noticed: Noticed) -> Finding:
     name, place = (subject.name, subject.place) if subject else ("", Place())
-    return Finding(rule.id, noticed.severity or rule.severity, name, noticed.message, noticed.rewrite, place)
+    return Finding(
+        rule.id,
+        noticed.severity or rule.severity,
+        name,
+        noticed.message,
+        noticed.rewrite,
+        place,
+    )
 
 
 def _because(finding: Finding, reason: str) -> Finding:
     return Finding(
-        finding.rule, finding.severity, finding.tool, finding.message, finding.rewrite, finding.place, reason
+        finding.rule,
+        finding.severity,
+        finding.tool,
+        finding.message,
+        finding.rewrite,
+        finding.place,
+        reason,
     )
 
 
@@ -112,6 +152,17 @@ def _bad_ignores(found: Sequence[Subject], settings: Settings) -> Iterator[Findi
         for rule, reason in rules.items():
             if rule in RULES and str(reason).strip():
                 continue
-            message = f"ignores `{rule}` without a reason" if rule in RULES else f"ignores `{rule}`, which is no rule"
+            message = (
+                f"ignores `{rule}` without a reason"
+                if rule in RULES
+                else f"ignores `{rule}`, which is no rule"
+            )
             place = subject.place if subject else Place()
-            yield Finding(_IGNORED_BADLY.id, "warning", name, message, f'{rule} = "why it does not hold here"', place)
+            yield Finding(
+                _IGNORED_BADLY.id,
+                "warning",
+                name,
+                message,
+                f'{rule} = "why it does not hold here"',
+                place,
+            )

@@ -12,7 +12,9 @@ from handrail.linting.subjects import Subject
 from handrail.linting.texts import words
 from handrail.schemas.walk import split_words as table
 
-_DESTROYS = table("delete drop purge destroy erase wipe truncate uninstall terminate 删除 清空 销毁 卸载 注销")
+_DESTROYS = table(
+    "delete drop purge destroy erase wipe truncate uninstall terminate 删除 清空 销毁 卸载 注销"
+)
 _CHANGES = _DESTROYS | table(
     "create update insert write send post put patch set add remove cancel restart refund pay transfer rename "
     "move upload publish merge enable disable reset approve replace "
@@ -36,13 +38,27 @@ def _undeclared(subject: Subject, _: Settings) -> Iterator[Noticed]:
         return
     likely = _likely_effect(subject)
     if declared.form == "mcp":
-        told = declared.note or "declares no hints, so every client must take it for a destructive write"
-        yield Noticed(told, f'"annotations": {_HINTS[likely]}' if likely else _EVERY_HINT)
+        told = (
+            declared.note
+            or "declares no hints, so every client must take it for a destructive write"
+        )
+        yield Noticed(
+            told, f'"annotations": {_HINTS[likely]}' if likely else _EVERY_HINT
+        )
     else:
         told = "declares no effect, so it counts as a write: no retry, one result for equal calls"
-        if subject.tool is not None and subject.tool.by_schema and not subject.tool.risk:
+        if (
+            subject.tool is not None
+            and subject.tool.by_schema
+            and not subject.tool.risk
+        ):
             told += "; and of high risk, since a schema describes it: a person is asked about each call"
-        yield Noticed(told, f'effect="{likely}", by its name' if likely else 'effect="read", "write" or "destructive".')
+        yield Noticed(
+            told,
+            f'effect="{likely}", by its name'
+            if likely
+            else 'effect="read", "write" or "destructive".',
+        )
 
 
 _HINTS: Mapping[EffectClass, str] = {
@@ -51,7 +67,8 @@ _HINTS: Mapping[EffectClass, str] = {
     "destructive": '{"readOnlyHint": false, "destructiveHint": true}, by its name.',
 }
 _EVERY_HINT = (
-    f'"annotations": {_HINTS["read"].partition(",")[0]} for a read; else say "destructiveHint": true or false.'
+    f'"annotations": {_HINTS["read"].partition(",")[0]} for a read; '
+    'else say "destructiveHint": true or false.'
 )
 
 
@@ -98,7 +115,9 @@ def _without_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
         and declared.effect in ("write", "destructive")
         and not declared.is_told_apart
     ):
-        first = next((each.name for each in subject.own_parameters if each.required), "")
+        first = next(
+            (each.name for each in subject.own_parameters if each.required), ""
+        )
         key = f"{subject.name}:{{{first}}}" if first else f"{subject.name}:{{…}}"
         yield Noticed(
             "is a write without a key: in another run, or after a crash, the same act cannot be told from a new one",
@@ -116,7 +135,12 @@ def _unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _tool(name: str, description: str, **declared: Json) -> Definition:
-    made = define(name, description, required=["order_id"], order_id='Number of the order, such as "A-1042".')
+    made = define(
+        name,
+        description,
+        required=["order_id"],
+        order_id='Number of the order, such as "A-1042".',
+    )
     return {**made, **declared}
 
 
@@ -131,7 +155,8 @@ RULES = (
         good=[
             _tool("get_order", "Look an order up.", annotations={"readOnlyHint": True}),
             _tool("refund", _REFUND, effect="write", key="refund:{order_id}"),
-            _tool("refund", _REFUND),  # OpenAI's and Anthropic's definitions have no place for it
+            # OpenAI's and Anthropic's definitions have no place for it
+            _tool("refund", _REFUND),
         ],
     ),
     Rule(

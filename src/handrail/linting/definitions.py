@@ -18,7 +18,13 @@ from handrail.schemas.walk import Schema
 
 SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: OpenAI, MCP, Anthropic, Gemini."""
-_OUTPUT_KEYS = ("outputSchema", "output_schema", "returns", "response", "responseJsonSchema")
+_OUTPUT_KEYS = (
+    "outputSchema",
+    "output_schema",
+    "returns",
+    "response",
+    "responseJsonSchema",
+)
 _OURS = ("effect", "key", "verify", "replay", "approve", "risk")
 
 
@@ -34,7 +40,10 @@ def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
     """
     found = entries(document)
     lines = _lines(text, [_name(entry) for entry in found])
-    return [_subject(entry, Place(file, line)) for entry, line in zip(found, lines, strict=True)]
+    return [
+        _subject(entry, Place(file, line))
+        for entry, line in zip(found, lines, strict=True)
+    ]
 
 
 def entries(document: Json) -> list[dict[str, Json]]:
@@ -54,7 +63,13 @@ def entries(document: Json) -> list[dict[str, Json]]:
     return found
 
 
-_HOLDERS = ("tools", "functions", "functionDeclarations", "function_declarations", "result")
+_HOLDERS = (
+    "tools",
+    "functions",
+    "functionDeclarations",
+    "function_declarations",
+    "result",
+)
 
 
 def _entries(document: Json) -> Iterator[dict[str, Json]]:
@@ -100,7 +115,11 @@ def _subject(entry: Mapping[str, Json], place: Place) -> Subject:
 
 
 def _ignored(said: Json) -> Mapping[str, str]:
-    return {rule: str(reason) for rule, reason in said.items()} if isinstance(said, dict) else {}
+    return (
+        {rule: str(reason) for rule, reason in said.items()}
+        if isinstance(said, dict)
+        else {}
+    )
 
 
 def _schema(written: Any) -> tuple[Schema, str]:
@@ -115,7 +134,12 @@ def _schema(written: Any) -> tuple[Schema, str]:
 def _declared(entry: Mapping[str, Json]) -> Declared | None:
     if any(key in entry for key in _OURS):
         asks = entry.get("approve") or entry.get("risk", "high") == "high"
-        return Declared("handrail", entry.get("effect"), bool({"key", "verify", "replay"} & entry.keys()), bool(asks))
+        return Declared(
+            "handrail",
+            entry.get("effect"),
+            bool({"key", "verify", "replay"} & entry.keys()),
+            bool(asks),
+        )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
@@ -133,7 +157,9 @@ def _hinted(annotations: Json) -> Declared:
         return Declared("mcp", "destructive" if destroys else "write")
     if hints.get("readOnlyHint") is False:
         return Declared(
-            "mcp", None, note="without `destructiveHint`, every client takes this write for a destructive one"
+            "mcp",
+            None,
+            note="without `destructiveHint`, every client takes this write for a destructive one",
         )
     return Declared("mcp")
 
@@ -143,9 +169,9 @@ def _lines(text: str, names: Sequence[str]) -> list[int]:
     lines = []
     at = 0
     for name in names:
-        found = re.compile(rf'"(?:name|operationId)"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}').search(
-            text, at
-        )
+        found = re.compile(
+            rf'"(?:name|operationId)"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}'
+        ).search(text, at)
         at = found.end() if found else at
         lines.append(text.count("\n", 0, found.start()) + 1 if found else 0)
     return lines

@@ -60,7 +60,11 @@ class Finding(Struct, frozen=True):
             "message": self.message,
             "rewrite": self.rewrite,
         }
-        where: dict[str, Json] = {"file": self.place.file, "line": self.place.line} if self.place.file else {}
+        where: dict[str, Json] = (
+            {"file": self.place.file, "line": self.place.line}
+            if self.place.file
+            else {}
+        )
         return {**said, **where, **({"reason": self.reason} if self.reason else {})}
 
 
@@ -112,11 +116,17 @@ class Report(Struct, frozen=True):
             "counts": dict(self.counts),
             "findings": [finding.as_json() for finding in self.findings],
             "ignored": [finding.as_json() for finding in self.ignored],
-            "tokens": {"all": dict(self.tokens), "each": {cost.tool: dict(cost.tokens) for cost in self.costs}},
+            "tokens": {
+                "all": dict(self.tokens),
+                "each": {cost.tool: dict(cost.tokens) for cost in self.costs},
+            },
         }
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in self.counts.items())
+        told = ", ".join(
+            f"{count} {severity}{'' if count == 1 else 's'}"
+            for severity, count in self.counts.items()
+        )
         return f"<Report on {self.tools} tool{'' if self.tools == 1 else 's'}: {told}>"
 
 
@@ -139,7 +149,11 @@ class Settings(Struct, frozen=True):
 
     def reason_for(self, tool: str, rule: str) -> str:
         """Return why a rule is ignored for a tool; empty when it is not."""
-        said = (rules[rule] for pattern, rules in self.ignore.items() if rule in rules and fnmatchcase(tool, pattern))
+        said = (
+            rules[rule]
+            for pattern, rules in self.ignore.items()
+            if rule in rules and fnmatchcase(tool, pattern)
+        )
         return next((reason.strip() for reason in said if reason.strip()), "")
 
     @classmethod
@@ -152,18 +166,27 @@ class Settings(Struct, frozen=True):
         known = {each.name for each in fields(cls)}
         for key, value in table.items():
             if key not in known:
-                raise ConfigError(f"{key!r} is no setting of lint; known are {', '.join(sorted(known))}")
+                raise ConfigError(
+                    f"{key!r} is no setting of lint; known are {', '.join(sorted(known))}"
+                )
             if key.startswith("most_") and (type(value) is not int or value < 1):
-                raise ConfigError(f"`{key}` of lint is {value!r}; it is a number from 1 on")
+                raise ConfigError(
+                    f"`{key}` of lint is {value!r}; it is a number from 1 on"
+                )
         if (users := table.get("users")) not in (None, *get_args(Language)):
-            raise ConfigError(f"`users` of lint is {users!r}; it is one of {', '.join(get_args(Language))}")
+            raise ConfigError(
+                f"`users` of lint is {users!r}; it is one of {', '.join(get_args(Language))}"
+            )
         return cls(**{**table, "ignore": _ignored(table.get("ignore", {}))})
 
 
 def _ignored(table: Any) -> Mapping[str, Mapping[str, str]]:
     rules_of = table.values() if isinstance(table, Mapping) else [None]
     for rules in rules_of:
-        if not (isinstance(rules, Mapping) and all(isinstance(reason, str) for reason in rules.values())):
+        if not (
+            isinstance(rules, Mapping)
+            and all(isinstance(reason, str) for reason in rules.values())
+        ):
             raise ConfigError(
                 "`ignore` of lint has a table for each tool, with a reason for each rule: "
                 '[tool.handrail.lint.ignore.refund] with write-without-key = "the ledger of the bank tells duplicates"'

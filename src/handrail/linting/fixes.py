@@ -33,9 +33,15 @@ def fix_document(document: Json) -> tuple[Json, Sequence[Fixed]]:
         ConfigError: It has no definitions of tools, or is an OpenAPI document, which describes more than tools.
     """
     if openapi.is_one(document):
-        raise ConfigError("an OpenAPI document describes a service; change it there, and `--fix` definitions of tools")
+        raise ConfigError(
+            "an OpenAPI document describes a service; change it there, and `--fix` definitions of tools"
+        )
     changed = deepcopy(document)
-    done = [Fixed(str(entry.get("name")), rules) for entry in definitions.entries(changed) if (rules := _fix(entry))]
+    done = [
+        Fixed(str(entry.get("name")), rules)
+        for entry in definitions.entries(changed)
+        if (rules := _fix(entry))
+    ]
     return changed, done
 
 
@@ -47,14 +53,19 @@ def _fix(entry: dict[str, Json]) -> Sequence[str]:
         try:
             entry[key] = schema = importing.import_schema(schema)
             rules.append("schema-foreign")
-        except ToolDefinitionError:  # what it means is unknown, so it is not for us to write down
+        except ToolDefinitionError:
+            # what it means is unknown, so it is not for us to write down
             pass
     before = (entry.get("description"), schema)
     if isinstance(entry.get("description"), str):
         entry["description"] = tidy(str(entry["description"]))
     if isinstance(schema, dict):
         entry[key] = schema = _tidy_schema(schema)
-    return [*rules, "text-untidy"] if (entry.get("description"), schema) != before else rules
+    return (
+        [*rules, "text-untidy"]
+        if (entry.get("description"), schema) != before
+        else rules
+    )
 
 
 def _tidy_schema(schema: Json) -> Json:

@@ -11,7 +11,14 @@ from handrail.linting import definitions
 from handrail.linting.findings import Settings
 from handrail.linting.rules import Noticed, Rule, define, list_names, plural
 from handrail.linting.subjects import Parameter, Subject
-from handrail.linting.texts import adds_nothing_to, content, listed_values, names_unit, says, words
+from handrail.linting.texts import (
+    adds_nothing_to,
+    content,
+    listed_values,
+    names_unit,
+    says,
+    words,
+)
 from handrail.schemas.walk import Schema, walk
 from handrail.schemas.walk import split_words as table
 
@@ -20,7 +27,11 @@ _NUMBERS = frozenset({"integer", "number"})
 
 
 def _undocumented(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    if silent := [each for each in subject.parameters if not each.text and not each.path.endswith("[]")]:
+    if silent := [
+        each
+        for each in subject.parameters
+        if not each.text and not each.path.endswith("[]")
+    ]:
         yield Noticed(
             f"{list_names(each.path for each in silent)} {plural(len(silent), 'has', 'have')} no description",
             f"`{silent[0].name}`: say what it is, its form or unit, and an example.",
@@ -31,7 +42,10 @@ def _restates(subject: Subject, _: Settings) -> Iterator[Noticed]:
     same = [
         each
         for each in subject.parameters
-        if each.text and not each.is_closed and adds_nothing_to(each.text, each.name) and not says("form", each.text)
+        if each.text
+        and not each.is_closed
+        and adds_nothing_to(each.text, each.name)
+        and not says("form", each.text)
     ]
     if same:
         yield Noticed(
@@ -41,8 +55,12 @@ def _restates(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
-_EMPTY = table("data info obj object val value input output arg args argument param params parameter payload stuff") | (
-    table("thing item tmp temp foo bar baz misc var any content1 x1 数据 参数 信息 内容 输入")
+_EMPTY = table(
+    "data info obj object val value input output arg args argument param params parameter payload stuff"
+) | (
+    table(
+        "thing item tmp temp foo bar baz misc var any content1 x1 数据 参数 信息 内容 输入"
+    )
 )
 _DOCUMENTED_WORDS = 4
 
@@ -51,12 +69,22 @@ def _empty_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.own_parameters:
         plain = re.sub(r"[\d_]+$", "", each.name.lower())
         # `a` and `b` are what arithmetic calls them; a text of one letter is somebody's abbreviation.
-        is_letter = len(each.name) == 1 and each.name.isascii() and each.types <= _TEXTS | {"object"}
-        is_empty = plain in _EMPTY and len(content(each.text) - content(each.name)) < _DOCUMENTED_WORDS
+        is_letter = (
+            len(each.name) == 1
+            and each.name.isascii()
+            and each.types <= _TEXTS | {"object"}
+        )
+        is_empty = (
+            plain in _EMPTY
+            and len(content(each.text) - content(each.name)) < _DOCUMENTED_WORDS
+        )
         # A list of numbers is what `data` means in statistics.
-        if is_letter or (is_empty and each.types != {"array"} and plain not in words(subject.name)):
+        if is_letter or (
+            is_empty and each.types != {"array"} and plain not in words(subject.name)
+        ):
             yield Noticed(
-                f"the name `{each.name}` says nothing", "Name what it holds: `query`, `order_id`, `message_text`."
+                f"the name `{each.name}` says nothing",
+                "Name what it holds: `query`, `order_id`, `message_text`.",
             )
 
 
@@ -88,7 +116,9 @@ _QUANTITIES = table(
 )
 _OF_A_MODEL = re.compile("random|creativ|sampling|随机|采样", re.I)
 """A model's temperature has no unit."""
-_NOT_MEASURED = table("page batch pool sample window index chunk font shard step population team party group")
+_NOT_MEASURED = table(
+    "page batch pool sample window index chunk font shard step population team party group"
+)
 
 
 def _unit_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
@@ -103,7 +133,9 @@ def _unit_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
             or each.is_closed
         ):
             continue
-        if not names_unit(f"{each.name} {each.text}") and not _OF_A_MODEL.search(each.text):
+        if not names_unit(f"{each.name} {each.text}") and not _OF_A_MODEL.search(
+            each.text
+        ):
             yield Noticed(
                 f"`{each.path}` is a number without a unit",
                 f'Say it in the text ("in seconds") or in the name (`{each.name}_s`).',
@@ -125,8 +157,16 @@ _FORMED_TOGETHER = (
 
 def _form_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.parameters:
-        formed = _FORMED & {*each.words, each.name} or any(pair <= set(each.words) for pair in _FORMED_TOGETHER)
-        if each.types != _TEXTS or not formed or each.is_closed or each.has_sample or says("form", each.text):
+        formed = _FORMED & {*each.words, each.name} or any(
+            pair <= set(each.words) for pair in _FORMED_TOGETHER
+        )
+        if (
+            each.types != _TEXTS
+            or not formed
+            or each.is_closed
+            or each.has_sample
+            or says("form", each.text)
+        ):
             continue
         yield Noticed(
             f"`{each.path}` is a text of some form, and neither the form nor an example is given",
@@ -144,7 +184,9 @@ def _shape_unknown(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
-_SHAPES = table("properties patternProperties anyOf oneOf allOf enum const $ref prefixItems")
+_SHAPES = table(
+    "properties patternProperties anyOf oneOf allOf enum const $ref prefixItems"
+)
 
 
 def _is_shapeless(each: Parameter) -> bool:
@@ -154,7 +196,10 @@ def _is_shapeless(each: Parameter) -> bool:
     if not each.types:
         return not schema.keys() & {"format", "pattern", "not", "if"}
     if each.types == {"object"}:
-        return not isinstance(schema.get("additionalProperties"), dict) or not schema["additionalProperties"]
+        return (
+            not isinstance(schema.get("additionalProperties"), dict)
+            or not schema["additionalProperties"]
+        )
     if each.types == {"array"}:
         items = schema.get("items")
         return not (isinstance(items, dict) and (_SHAPES | {"type"}) & items.keys())
@@ -164,7 +209,11 @@ def _is_shapeless(each: Parameter) -> bool:
 def _shows_an_instance(text: str) -> bool:
     return (
         says("instance", text)
-        or re.search(r"[\[{:：`\"]|schema|\b(ids?|names?|keys?|any (json )?value)\b|名|编号|任意", text, re.I)
+        or re.search(
+            r"[\[{:：`\"]|schema|\b(ids?|names?|keys?|any (json )?value)\b|名|编号|任意",
+            text,
+            re.I,
+        )
         is not None
     )
 
@@ -196,7 +245,11 @@ def _are_opposite(one: Sequence[str], other: Sequence[str]) -> bool:
     if len(one) == len(other) and len(here) == len(there) == 1:
         pair = (here.pop(), there.pop())
         return pair in _OPPOSITES or pair[::-1] in _OPPOSITES
-    return not (here and there) and (here | there) <= {"no", "not", "without", "dont"} and bool(here | there)
+    return (
+        not (here and there)
+        and (here | there) <= {"no", "not", "without", "dont"}
+        and bool(here | there)
+    )
 
 
 def _enum_of(one: Parameter, other: Parameter) -> str:
@@ -206,9 +259,14 @@ def _enum_of(one: Parameter, other: Parameter) -> str:
 def _hidden_enum(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.parameters:
         items = each.schema.get("items")
-        is_list = each.types == {"array"} and isinstance(items, dict) and items.get("type") == "string"
+        is_list = (
+            each.types == {"array"}
+            and isinstance(items, dict)
+            and items.get("type") == "string"
+        )
         is_free = each.types == _TEXTS or (
-            is_list and not (items or {}).keys() & {"enum", "pattern", "format", "const"}
+            is_list
+            and not (items or {}).keys() & {"enum", "pattern", "format", "const"}
         )
         if is_free and not each.is_closed and (values := listed_values(each.text)):
             enum = ", ".join(f'"{value}"' for value in values[:6])
@@ -231,11 +289,15 @@ _SECRETS = table(
 
 def _caller_id(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.own_parameters:
-        spelled = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", each.name).lower().replace("-", "_")
+        spelled = (
+            re.sub(r"(?<=[a-z])(?=[A-Z])", "_", each.name).lower().replace("-", "_")
+        )
         is_secret = spelled in _SECRETS
         subjects = set(each.words) - {"id", "current"}
         # A user is the thing itself in `get_user`; in `refund` it is whoever asks, and a model can name anybody.
-        if not is_secret and (spelled not in _OF_THE_CALLER or subjects & subject.words):
+        if not is_secret and (
+            spelled not in _OF_THE_CALLER or subjects & subject.words
+        ):
             continue
         if is_secret and subjects & set(words(subject.name)):
             continue
@@ -250,7 +312,9 @@ def _unknown_required(subject: Subject, _: Settings) -> Iterator[Noticed]:
     properties = subject.schema.get("properties", {})
     if subject.schema.keys() & table("patternProperties allOf anyOf oneOf $ref"):
         return
-    if lost := [name for name in subject.schema.get("required", ()) if name not in properties]:
+    if lost := [
+        name for name in subject.schema.get("required", ()) if name not in properties
+    ]:
         yield Noticed(
             f"requires {list_names(lost)}, which {plural(len(lost), 'is', 'are')} not described: no call can be right",
             "Describe it under `properties`, or take it out of `required`.",
@@ -258,7 +322,8 @@ def _unknown_required(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 _SAYS_REQUIRED = re.compile(
-    r"^\W*required\b(?! (if|when|for|only))|\(required\)|\[required\]|[（(]必填[)）]|^必填|，必填", re.I
+    r"^\W*required\b(?! (if|when|for|only))|\(required\)|\[required\]|[（(]必填[)）]|^必填|，必填",
+    re.I,
 )
 _SAYS_OPTIONAL = re.compile(
     r"^\W*optional\b"
@@ -298,9 +363,15 @@ _IDENTIFIERS = table("id uuid key slug url name number identifier ip email 编�
 def _required_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
     schema = subject.schema
     own = subject.own_parameters
-    if schema.get("required") or schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref") or not own:
+    if (
+        schema.get("required")
+        or schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref")
+        or not own
+    ):
         return
-    if not _ACTS_ON_ONE & set(words(subject.name)) or {"list", "search"} & set(words(subject.name)):
+    if not _ACTS_ON_ONE & set(words(subject.name)) or {"list", "search"} & set(
+        words(subject.name)
+    ):
         return
     needed = [each for each in own if _IDENTIFIERS & set(each.words[-1:]) and not says("optional", each.text)
               and each.text and not each.has_sample]  # fmt: skip
@@ -355,14 +426,21 @@ _ID = 'Number of the order, such as "A-1042".'
 
 def _refund(**parameters: Json) -> dict[str, Json]:
     return define(
-        "refund_order", "Pay an order back. Returns the number of the payment.", required=[*parameters], **parameters
+        "refund_order",
+        "Pay an order back. Returns the number of the payment.",
+        required=[*parameters],
+        **parameters,
     )
 
 
 def _nested(levels: int) -> Json:
     if levels == 0:
         return {"type": "string", "description": "City of the customer, such as Lyon."}
-    return {"type": "object", "description": "What belongs together.", "properties": {"inner": _nested(levels - 1)}}
+    return {
+        "type": "object",
+        "description": "What belongs together.",
+        "properties": {"inner": _nested(levels - 1)},
+    }
 
 
 def _switch(text: str) -> Json:

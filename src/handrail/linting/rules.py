@@ -44,7 +44,12 @@ class Rule(Struct, frozen=True):
     bad: Sequence[Definition]
     good: Sequence[Definition]
     look: Callable[[Subject, Settings], Iterable[Noticed]] | None = None
-    look_at_all: Callable[[Sequence[Subject], Settings], Iterable[tuple[Subject | None, Noticed]]] | None = None
+    look_at_all: (
+        Callable[
+            [Sequence[Subject], Settings], Iterable[tuple[Subject | None, Noticed]]
+        ]
+        | None
+    ) = None
     needs: Mapping[str, Any] = field(default_factory=dict)
     is_fixable: bool = False
 
@@ -54,7 +59,9 @@ def list_names(names: Iterable[str], most: int = 4) -> str:
     listed = [f"`{name}`" for name in dict.fromkeys(names)]
     if len(listed) > most + 1:
         return f"{', '.join(listed[:most])} and {len(listed) - most} more"
-    return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1] if listed else ""]))
+    return " and ".join(
+        filter(None, [", ".join(listed[:-1]), listed[-1] if listed else ""])
+    )
 
 
 def plural(count: int, one: str, several: str) -> str:
@@ -65,9 +72,15 @@ def plural(count: int, one: str, several: str) -> str:
 # ---------------------------------------------------------------------- examples
 
 
-def define(name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json) -> Definition:
+def define(
+    name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json
+) -> Definition:
     """Return an example: a definition as MCP and OpenAI have it. A text stands for a documented text parameter."""
     properties = {each: {"type": "string", "description": said} if isinstance(said, str) else said
                   for each, said in parameters.items()}  # fmt: skip
     schema: Definition = {"type": "object", "properties": properties}
-    return {"name": name, "description": description, "parameters": {**schema, "required": list(required)}}
+    return {
+        "name": name,
+        "description": description,
+        "parameters": {**schema, "required": list(required)},
+    }

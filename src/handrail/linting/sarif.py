@@ -26,7 +26,10 @@ def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
             for rule in rules.values()
         ],
     }
-    results = [_result(finding, numbers[finding.rule]) for finding in (*report.findings, *report.ignored)]
+    results = [
+        _result(finding, numbers[finding.rule])
+        for finding in (*report.findings, *report.ignored)
+    ]
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

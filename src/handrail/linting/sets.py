@@ -17,7 +17,9 @@ from handrail.schemas import portability
 from handrail.schemas.portability import NotPortable
 
 
-def _duplicates(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subject, Noticed]]:
+def _duplicates(
+    subjects: Sequence[Subject], _: Settings
+) -> Iterator[tuple[Subject, Noticed]]:
     counts = Counter(subject.name for subject in subjects)
     told: set[str] = set()
     for subject in subjects:
@@ -32,7 +34,9 @@ def _duplicates(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subj
             )
 
 
-def _too_many(subjects: Sequence[Subject], settings: Settings) -> Iterator[tuple[None, Noticed]]:
+def _too_many(
+    subjects: Sequence[Subject], settings: Settings
+) -> Iterator[tuple[None, Noticed]]:
     if len(subjects) > settings.most_tools:
         yield (
             None,
@@ -68,7 +72,9 @@ _ACTS = {
 """Acts that users do not tell apart, each with the word that stands for it."""
 
 
-def _look_alikes(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Subject, Noticed]]:
+def _look_alikes(
+    subjects: Sequence[Subject], _: Settings
+) -> Iterator[tuple[Subject, Noticed]]:
     names = [_canonical(frozenset(words(subject.name))) for subject in subjects]
     told = [content(subject.description) for subject in subjects]
     for one, other, likeness in alike([_canonical(each) for each in told]):
@@ -76,7 +82,9 @@ def _look_alikes(subjects: Sequence[Subject], _: Settings) -> Iterator[tuple[Sub
         there = subjects[other]
         same_name = names[one] == names[other]
         same_text = bool(told[one]) and told[one] == told[other]
-        held = likeness >= _ALIKE and (told[one] <= told[other] or told[other] <= told[one])
+        held = likeness >= _ALIKE and (
+            told[one] <= told[other] or told[other] <= told[one]
+        )
         if here.name == there.name or not (same_name or same_text or held):
             continue
         yield (
@@ -109,7 +117,10 @@ def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
         for word in each:
             holders[word].append(number)
     # Among few tools every word is rare; counted as among fifty more, they weigh as they would in a larger set.
-    weight = {word: log(1 + (len(told) + 50) / len(numbers)) ** 2 for word, numbers in holders.items()}
+    weight = {
+        word: log(1 + (len(told) + 50) / len(numbers)) ** 2
+        for word, numbers in holders.items()
+    }
     length = [sqrt(sum(weight[word] for word in each)) or 1.0 for each in told]
     pairs = {
         (one, other)
@@ -119,28 +130,41 @@ def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
         for other in numbers[at + 1 :]
     }
     for one, other in sorted(pairs):
-        likeness = sum(weight[word] for word in told[one] & told[other]) / (length[one] * length[other])
+        likeness = sum(weight[word] for word in told[one] & told[other]) / (
+            length[one] * length[other]
+        )
         if likeness >= _SAME_THING:
             yield one, other, likeness
 
 
 def _quote_words(found: frozenset[str]) -> str:
     listed = sorted(found)
-    return ", ".join(f'"{word}"' for word in listed[:5]) + (", ..." if len(listed) > 5 else "")
+    return ", ".join(f'"{word}"' for word in listed[:5]) + (
+        ", ..." if len(listed) > 5 else ""
+    )
 
 
 # ---------------------------------------------------------------------- providers
 
 
 def _names(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    names = {provider: _name_in(definitions) for provider, definitions in subject.on_wires.items()}
-    spelled = {provider: name for provider, name in names.items() if name != subject.name}
+    names = {
+        provider: _name_in(definitions)
+        for provider, definitions in subject.on_wires.items()
+    }
+    spelled = {
+        provider: name for provider, name in names.items() if name != subject.name
+    }
     if spelled:
         yield Noticed(
             f"its name is refused by {_list_names(spelled)}; there it is called `{next(iter(spelled.values()))}`",
             "Use letters, digits, `_` and `-`, at most 64, a letter first.",
         )
-    odd = [each.name for each in subject.own_parameters if not _PORTABLE.fullmatch(each.name)]
+    odd = [
+        each.name
+        for each in subject.own_parameters
+        if not _PORTABLE.fullmatch(each.name)
+    ]
     if odd:
         yield Noticed(
             f"Anthropic refuses the {plural(len(odd), 'name', 'names')} {list_names(odd)}",
@@ -170,8 +194,16 @@ def _list_names(names: Mapping[str, str]) -> str:
 def _schemas(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if subject.fault:
         return
-    tries = (portability.for_openai_strict, portability.for_anthropic_strict, portability.for_gemini)
-    losses = [said.reason for fit in tries if isinstance(said := fit(subject.schema), NotPortable)]
+    tries = (
+        portability.for_openai_strict,
+        portability.for_anthropic_strict,
+        portability.for_gemini,
+    )
+    losses = [
+        said.reason
+        for fit in tries
+        if isinstance(said := fit(subject.schema), NotPortable)
+    ]
     if losses:
         yield Noticed(
             " ".join(losses),
@@ -195,14 +227,18 @@ def count_tokens(text: str) -> int:
     """
     chinese = len(_CJK.findall(text))
     pieces = _PIECE.findall(_CJK.sub(" ", text))
-    latin = sum(-(-len(piece) // (_LETTERS_IN_A_TOKEN if piece.isalpha() else 3)) for piece in pieces)
+    latin = sum(
+        -(-len(piece) // (_LETTERS_IN_A_TOKEN if piece.isalpha() else 3))
+        for piece in pieces
+    )
     return latin + (2 * chinese + 2) // 3
 
 
 def measure_cost(subject: Subject) -> Cost:
     """Return about how many tokens a tool takes in every request, as each provider's wire spells it."""
     sizes = {
-        provider: count_tokens(json.dumps(told, ensure_ascii=False)) for provider, told in subject.on_wires.items()
+        provider: count_tokens(json.dumps(told, ensure_ascii=False))
+        for provider, told in subject.on_wires.items()
     }
     return Cost(subject.name, sizes)
 
@@ -217,7 +253,10 @@ def _costly(subject: Subject, settings: Settings) -> Iterator[Noticed]:
 
 
 _ORDER = {"order_id": 'Number of the order, such as "A-1042".'}
-_LONG = " ".join(f"Line {n} of a handbook that nobody needs in order to call it." for n in range(1, 90))
+_LONG = " ".join(
+    f"Line {n} of a handbook that nobody needs in order to call it."
+    for n in range(1, 90)
+)
 
 RULES = (
     Rule(

@@ -53,13 +53,23 @@ def blocking_calls(function: Callable[..., Any]) -> Iterator[Seen]:
     if not inspect.iscoroutinefunction(function):
         return
     for node in _nodes(function):
-        if isinstance(node, ast.Call) and (named := _dotted(node.func, function)) in _BLOCKING:
-            yield Seen(node.lineno, f"calls `{named}`, which holds up every other call", f"`{_BLOCKING[named]}`")
+        if (
+            isinstance(node, ast.Call)
+            and (named := _dotted(node.func, function)) in _BLOCKING
+        ):
+            yield Seen(
+                node.lineno,
+                f"calls `{named}`, which holds up every other call",
+                f"`{_BLOCKING[named]}`",
+            )
 
 
 def checks_cancellation(function: Callable[..., Any]) -> bool:
     """Whether a function looks at `context.cancelled` or at its deadline, as one in a thread must to end in time."""
-    return any(isinstance(node, ast.Attribute) and node.attr in _ENDS for node in _nodes(function))
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in _ENDS
+        for node in _nodes(function)
+    )
 
 
 _ENDS = ("cancelled", "deadline", "remaining_s")
@@ -73,11 +83,33 @@ def ends_by_itself(function: Callable[..., Any]) -> bool:
     nodes = list(_nodes(function))
     if not nodes or any(isinstance(node, _MAY_LAST) for node in nodes):
         return False
-    return all(_is_quick(_resolve(node.func, function)) for node in nodes if isinstance(node, ast.Call))
+    return all(
+        _is_quick(_resolve(node.func, function))
+        for node in nodes
+        if isinstance(node, ast.Call)
+    )
 
 
-_MAY_LAST = (ast.While, ast.For, ast.With, ast.comprehension, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
-_SLOW_BUILTINS = {"open", "input", "print", "exec", "eval", "compile", "breakpoint", "__import__"}
+_MAY_LAST = (
+    ast.While,
+    ast.For,
+    ast.With,
+    ast.comprehension,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Import,
+    ast.ImportFrom,
+)
+_SLOW_BUILTINS = {
+    "open",
+    "input",
+    "print",
+    "exec",
+    "eval",
+    "compile",
+    "breakpoint",
+    "__import__",
+}
 
 
 def _is_quick(called: Any) -> bool:
@@ -90,14 +122,26 @@ def _is_quick(called: Any) -> bool:
 def requests_in(function: Callable[..., Any]) -> list[int]:
     """Return the lines in which a function calls a library's request function, such as `requests.post`."""
     calls = (node for node in _nodes(function) if isinstance(node, ast.Call))
-    return sorted(node.lineno for node in calls if _sends(_resolve(node.func, function)))
+    return sorted(
+        node.lineno for node in calls if _sends(_resolve(node.func, function))
+    )
 
 
 def _sends(called: Any) -> bool:
     home = getattr(called, "__module__", None) or ""
     name = getattr(called, "__name__", "")
     if home.partition(".")[0] in ("requests", "httpx", "httpx2"):
-        return name in ("get", "options", "head", "post", "put", "patch", "delete", "request", "stream")
+        return name in (
+            "get",
+            "options",
+            "head",
+            "post",
+            "put",
+            "patch",
+            "delete",
+            "request",
+            "stream",
+        )
     return (home, name) == ("urllib.request", "urlopen")
 
 
@@ -106,16 +150,28 @@ def unclear_errors(function: Callable[..., Any]) -> Iterator[Seen]:
     for node in _nodes(function):
         if isinstance(node, ast.Raise) and (kind := _find_raised(node, function)):
             instead = '`raise hr.ToolError("ORDER_NOT_FOUND", "…", suggestion="…")`'
-            yield Seen(node.lineno, f"raises {kind}, of which the model reads INTERNAL_ERROR and nothing else", instead)
+            yield Seen(
+                node.lineno,
+                f"raises {kind}, of which the model reads INTERNAL_ERROR and nothing else",
+                instead,
+            )
         elif isinstance(node, ast.Call) and _is_silent_error(node, function):
-            yield Seen(node.lineno, "raises a ToolError that does not say what to do next", '`suggestion="…"`')
+            yield Seen(
+                node.lineno,
+                "raises a ToolError that does not say what to do next",
+                '`suggestion="…"`',
+            )
         elif isinstance(node, ast.ExceptHandler) and _swallows(node):
             yield Seen(
-                node.lineno, "takes every exception for a result", "let it raise, or raise `hr.ToolError` from it"
+                node.lineno,
+                "takes every exception for a result",
+                "let it raise, or raise `hr.ToolError` from it",
             )
         elif isinstance(node, ast.Return) and _is_error_value(node.value):
             yield Seen(
-                node.lineno, "returns an error as if it were a result", '`raise hr.ToolError(…, suggestion="…")`'
+                node.lineno,
+                "returns an error as if it were a result",
+                '`raise hr.ToolError(…, suggestion="…")`',
             )
 
 
@@ -123,14 +179,20 @@ def _nodes(function: Callable[..., Any]) -> Iterator[ast.AST]:
     """Yield the nodes of the function's own body; of what is defined inside of it nothing is known."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    except (OSError, TypeError, SyntaxError):  # no source: built in, made at run time, or part of an expression
+    except (OSError, TypeError, SyntaxError):
+        # no source: built in, made at run time, or part of an expression
         return
     waiting: list[ast.AST] = [
-        part for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body
+        part
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in node.body
     ]
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        if isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+        ):
             continue
         yield node
         waiting[:0] = ast.iter_child_nodes(node)
@@ -142,7 +204,11 @@ def _dotted(node: ast.AST, function: Callable[..., Any]) -> str:
     name = getattr(found, "__name__", "")
     home = getattr(found, "__module__", "")
     spelled = f"{home}.{name}"
-    return {"requests.api": f"requests.{name}", "posix": f"os.{name}", "nt": f"os.{name}"}.get(home, spelled)
+    return {
+        "requests.api": f"requests.{name}",
+        "posix": f"os.{name}",
+        "nt": f"os.{name}",
+    }.get(home, spelled)
 
 
 def _resolve(node: ast.AST, function: Callable[..., Any]) -> Any:
@@ -150,8 +216,13 @@ def _resolve(node: ast.AST, function: Callable[..., Any]) -> Any:
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     if isinstance(node, ast.Name):
         return scope.get(node.id, getattr(builtins, node.id, None))
-    if isinstance(node, ast.Attribute) and (owner := _resolve(node.value, function)) is not None:
-        return inspect.getattr_static(owner, node.attr, None) or getattr(owner, node.attr, None)
+    if (
+        isinstance(node, ast.Attribute)
+        and (owner := _resolve(node.value, function)) is not None
+    ):
+        return inspect.getattr_static(owner, node.attr, None) or getattr(
+            owner, node.attr, None
+        )
     return None
 
 
@@ -159,7 +230,9 @@ def _find_raised(node: ast.Raise, function: Callable[..., Any]) -> str:
     """Return the name of an exception that the model would not understand; empty for any other."""
     said = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
     kind = _resolve(said, function) if said is not None else None
-    if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, _UNDERSTOOD):
+    if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(
+        kind, _UNDERSTOOD
+    ):
         return ""
     return kind.__name__
 
@@ -167,12 +240,18 @@ def _find_raised(node: ast.Raise, function: Callable[..., Any]) -> str:
 def _is_silent_error(node: ast.Call, function: Callable[..., Any]) -> bool:
     kind = _resolve(node.func, function)
     says = any(each.arg in ("suggestion", None) for each in node.keywords)
-    return isinstance(kind, type) and issubclass(kind, ToolError | NoEffect) and not says
+    return (
+        isinstance(kind, type) and issubclass(kind, ToolError | NoEffect) and not says
+    )
 
 
 def _swallows(node: ast.ExceptHandler) -> bool:
-    broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in _BROAD)
-    raises = any(isinstance(each, ast.Raise) for part in node.body for each in ast.walk(part))
+    broad = node.type is None or (
+        isinstance(node.type, ast.Name) and node.type.id in _BROAD
+    )
+    raises = any(
+        isinstance(each, ast.Raise) for part in node.body for each in ast.walk(part)
+    )
     return broad and not raises
 
 
@@ -180,5 +259,12 @@ def _is_error_value(value: ast.AST | None) -> bool:
     if isinstance(value, ast.IfExp):
         return _is_error_value(value.body) or _is_error_value(value.orelse)
     if isinstance(value, ast.Dict):
-        return any(isinstance(key, ast.Constant) and key.value in _ERROR_KEYS for key in value.keys)
-    return isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value.lower().startswith("error")
+        return any(
+            isinstance(key, ast.Constant) and key.value in _ERROR_KEYS
+            for key in value.keys
+        )
+    return (
+        isinstance(value, ast.Constant)
+        and isinstance(value.value, str)
+        and value.value.lower().startswith("error")
+    )

@@ -62,24 +62,43 @@ class Parameter(Struct, frozen=True, dict=True):
     @cached_property
     def types(self) -> frozenset[str]:
         """The types that it may have, those of its alternatives included, null left out."""
-        branches = [each for word in ("anyOf", "oneOf", "allOf") for each in self.schema.get(word, ())]
+        branches = [
+            each
+            for word in ("anyOf", "oneOf", "allOf")
+            for each in self.schema.get(word, ())
+        ]
         told = [
             *schema_types(self.schema),
-            *(name for each in branches if isinstance(each, dict) for name in schema_types(each)),
+            *(
+                name
+                for each in branches
+                if isinstance(each, dict)
+                for name in schema_types(each)
+            ),
         ]
         return frozenset(told) - {"null"}
 
     @cached_property
     def is_closed(self) -> bool:
         """Whether the schema says which texts are taken: by an enum, a pattern, a format."""
-        parts = [self.schema, *(part for word in ("anyOf", "oneOf", "allOf") for part in self.schema.get(word, ()))]
+        parts = [
+            self.schema,
+            *(
+                part
+                for word in ("anyOf", "oneOf", "allOf")
+                for part in self.schema.get(word, ())
+            ),
+        ]
         told = {"enum", "const", "pattern", "format"}
         return any(isinstance(part, dict) and told & part.keys() for part in parts)
 
     @property
     def has_sample(self) -> bool:
         """Whether the schema gives an example or a default."""
-        return bool(self.schema.get("examples") or self.schema.get("example")) or self.schema.get("default") is not None
+        return (
+            bool(self.schema.get("examples") or self.schema.get("example"))
+            or self.schema.get("default") is not None
+        )
 
 
 class Declared(Struct, frozen=True):
@@ -130,7 +149,9 @@ class Subject(Struct, frozen=True, dict=True):
     def own_parameters(self) -> Sequence[Parameter]:
         """The parameters of the tool itself."""
         return [
-            parameter for parameter in self.parameters if parameter.level == 0 and not parameter.path.endswith("[]")
+            parameter
+            for parameter in self.parameters
+            if parameter.level == 0 and not parameter.path.endswith("[]")
         ]
 
     @cached_property
@@ -144,12 +165,18 @@ class Subject(Struct, frozen=True, dict=True):
         if self.fault or not self.name:
             return {}
         alone = Toolset([self.tool or _make_stand_in(self)])
-        return {provider: list(alone.definitions(wire)) for provider, wire in WIRES.items()}
+        return {
+            provider: list(alone.definitions(wire)) for provider, wire in WIRES.items()
+        }
 
 
 def _make_stand_in(subject: Subject) -> BaseTool:
     return FunctionTool(
-        _never, name=subject.name, description=subject.description, parameters=subject.schema, effect="read"
+        _never,
+        name=subject.name,
+        description=subject.description,
+        parameters=subject.schema,
+        effect="read",
     )
 
 
@@ -166,7 +193,9 @@ def read_tool(tool: BaseTool) -> Subject:
     except ToolDefinitionError as error:
         fault = str(error)
     asks = tool.effective_risk == "high" or tool.approve is not False
-    declared = Declared("handrail", tool.effect, bool(tool.key or tool.verify or tool.replay), asks)
+    declared = Declared(
+        "handrail", tool.effect, bool(tool.key or tool.verify or tool.replay), asks
+    )
     has_output = bool(tool.docs.returns) or tool.returns is not None
     return Subject(
         tool.name, tool.description, parameters, declared, has_output, _find_location(tool), fault,
@@ -180,7 +209,9 @@ def _find_location(tool: BaseTool) -> Place:
     return Place(code.co_filename, code.co_firstlineno) if code else Place()
 
 
-def _parameters(schema: Json, root: Schema, path: str, level: int) -> Iterator[Parameter]:
+def _parameters(
+    schema: Json, root: Schema, path: str, level: int
+) -> Iterator[Parameter]:
     """Yield what the properties of an object are, and what they hold; a reference is followed a few levels."""
     if not isinstance(schema, dict) or level > MOST_DEPTH:
         return
@@ -194,8 +225,13 @@ def _parameters(schema: Json, root: Schema, path: str, level: int) -> Iterator[P
             said = _follow_reference(said, root)
             yield Parameter(here, said, name in needed, level)
             yield from _within(said, root, here, level)
-    if path:  # alternatives of the arguments as a whole are rules about them, not further parameters
-        for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+    # alternatives of the arguments as a whole are rules about them, not further parameters
+    if path:
+        for branch in (
+            *schema.get("anyOf", ()),
+            *schema.get("oneOf", ()),
+            *schema.get("allOf", ()),
+        ):
             yield from _parameters(branch, root, path, level)
 
 
@@ -210,5 +246,7 @@ def _follow_reference(schema: Schema, root: Schema) -> Schema:
     reference = schema.get("$ref")
     body = resolve_reference(root, reference) if isinstance(reference, str) else None
     return (
-        {**body, **{key: value for key, value in schema.items() if key != "$ref"}} if isinstance(body, dict) else schema
+        {**body, **{key: value for key, value in schema.items() if key != "$ref"}}
+        if isinstance(body, dict)
+        else schema
     )

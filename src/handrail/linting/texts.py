@@ -15,7 +15,9 @@ from handrail.schemas.walk import split_words as table
 _CJK = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD = re.compile("[\u3400-\u9fff\uf900-\ufaff]+|[^\\W\\d_\u3400-\u9fff\uf900-\ufaff]+|\\d+")
+_WORD = re.compile(
+    "[\u3400-\u9fff\uf900-\ufaff]+|[^\\W\\d_\u3400-\u9fff\uf900-\ufaff]+|\\d+"
+)
 
 
 @lru_cache(maxsize=16384)
@@ -44,7 +46,10 @@ def _singular(word: str) -> str:
 
 def length_words(text: str) -> int:
     """Return how many words a text has; two Chinese characters count as one."""
-    return len(re.findall(r"[^\W_]+", _CJK.sub(" ", text))) + (len(_CJK.findall(text)) + 1) // 2
+    return (
+        len(re.findall(r"[^\W_]+", _CJK.sub(" ", text)))
+        + (len(_CJK.findall(text)) + 1) // 2
+    )
 
 
 def is_chinese(text: str) -> bool:
@@ -60,7 +65,14 @@ FILLERS = table(
 )
 """Words that tell nothing by themselves."""
 
-_SYNONYMS = {"identifier": "id", "unique": "", "retrieve": "get", "fetch": "get", "show": "get", "remove": "delete"}
+_SYNONYMS = {
+    "identifier": "id",
+    "unique": "",
+    "retrieve": "get",
+    "fetch": "get",
+    "show": "get",
+    "remove": "delete",
+}
 
 
 def content(text: str) -> frozenset[str]:
@@ -128,7 +140,10 @@ _CHINESE_UNITS = re.compile(
 
 def names_unit(text: str) -> bool:
     """Whether a text names a unit: `timeout_s`, "in seconds", 单位为秒."""
-    return not UNITS.isdisjoint(words(text.replace("'s", ""))) or _CHINESE_UNITS.search(text) is not None
+    return (
+        not UNITS.isdisjoint(words(text.replace("'s", "")))
+        or _CHINESE_UNITS.search(text) is not None
+    )
 
 
 _MARKS = "\"'`“”‘’「」"
@@ -149,9 +164,13 @@ _LISTED = (
 _FAR_CHARS = 60
 """Brackets that stand further from the beginning explain something else than the parameter."""
 _LISTS = [re.compile(pattern, re.I) for pattern in _LISTED]
-_OPEN_END = re.compile(r"\s*(?:,|，)?\s*(?:\.\.\.|…|etc\b|and (?:so on|more|others)|等)", re.I)
+_OPEN_END = re.compile(
+    r"\s*(?:,|，)?\s*(?:\.\.\.|…|etc\b|and (?:so on|more|others)|等)", re.I
+)
 _ABBREVIATED = re.compile(r"\be\.?\s?g\.?,?", re.I)
-_NO_VALUES = table("and or the a an if not is be optional required default e.g eg i.e ie string number")
+_NO_VALUES = table(
+    "and or the a an if not is be optional required default e.g eg i.e ie string number"
+)
 
 
 def listed_values(text: str) -> Sequence[str]:
@@ -168,9 +187,14 @@ def listed_values(text: str) -> Sequence[str]:
             before = re.split(r"[.;。；]\s", text[: found.start()])[-1]
             if pattern is _LISTS[-1] and found.start() > _FAR_CHARS:
                 continue
-            if _PATTERNS["instance"].search(before + found[0]) or _OPEN_END.match(text, found.end()):
+            if _PATTERNS["instance"].search(before + found[0]) or _OPEN_END.match(
+                text, found.end()
+            ):
                 continue
-            values = [part.strip(_MARKS + ". ") for part in re.split(_SEPARATOR, found[1], flags=re.I)]
+            values = [
+                part.strip(_MARKS + ". ")
+                for part in re.split(_SEPARATOR, found[1], flags=re.I)
+            ]
             if not _NO_VALUES & {value.lower() for value in values}:
                 return values
     return []

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from handrail.linting.findings import Settings
 from handrail.linting.rules import Noticed, Rule, define
 from handrail.linting.subjects import Subject
-from handrail.linting.texts import adds_nothing_to, content, is_chinese, length_words, says, words
+from handrail.linting.texts import (
+    adds_nothing_to,
+    content,
+    is_chinese,
+    length_words,
+    says,
+    words,
+)
 from handrail.schemas.walk import split_words as table
 
 _SHORTEST_WORDS = 4
@@ -32,17 +39,27 @@ _FETCHES_IN_CHINESE = re.compile(
 
 def _fault(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if subject.fault:
-        yield Noticed(subject.fault, "Write its arguments as JSON Schema 2020-12: an object with `properties`.")
+        yield Noticed(
+            subject.fault,
+            "Write its arguments as JSON Schema 2020-12: an object with `properties`.",
+        )
 
 
 def _missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if not subject.description.strip():
-        yield Noticed("has no description", "Say what it does, when to use it and when not, and what it returns.")
+        yield Noticed(
+            "has no description",
+            "Say what it does, when to use it and when not, and what it returns.",
+        )
 
 
 def _repeats_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
     text = subject.description.strip()
-    if text and length_words(text) <= _LONGEST_VAGUE_WORDS and adds_nothing_to(text, subject.name):
+    if (
+        text
+        and length_words(text) <= _LONGEST_VAGUE_WORDS
+        and adds_nothing_to(text, subject.name)
+    ):
         yield Noticed(
             f"its description says no more than its name: {text!r}",
             "Add what the name cannot say: what comes back, what is meant by the words, when to use it.",
@@ -51,7 +68,11 @@ def _repeats_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 def _short(subject: Subject, _: Settings) -> Iterator[Noticed]:
     text = subject.description.strip()
-    if text and length_words(text) < _SHORTEST_WORDS and not adds_nothing_to(text, subject.name):
+    if (
+        text
+        and length_words(text) < _SHORTEST_WORDS
+        and not adds_nothing_to(text, subject.name)
+    ):
         yield Noticed(
             f"its description is too short to choose it by: {text!r}",
             "Write one sentence on what it does to what, and one on when to use it.",
@@ -60,7 +81,10 @@ def _short(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 def _vague(subject: Subject, _: Settings) -> Iterator[Noticed]:
     text = subject.description.strip()
-    told = says("vague", text) or (says("manages", text) and not re.search("[,，:：]", text))  # what follows says it
+    # what follows says it
+    told = says("vague", text) or (
+        says("manages", text) and not re.search("[,，:：]", text)
+    )
     if not told or length_words(text) > _LONGEST_VAGUE_WORDS:
         return
     yield Noticed(
@@ -80,7 +104,11 @@ def _no_use(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _no_result(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    if subject.has_output or not subject.description.strip() or says("result", subject.description):
+    if (
+        subject.has_output
+        or not subject.description.strip()
+        or says("result", subject.description)
+    ):
         return
     if _FETCHES_IN_CHINESE.search(subject.description) or _FETCHES & {
         *words(subject.name),
@@ -89,18 +117,26 @@ def _no_result(subject: Subject, _: Settings) -> Iterator[Noticed]:
         return  # what is fetched is what comes back
     yield Noticed(
         "does not say what it returns",
-        "返回……" if is_chinese(subject.description) else "Returns the new order's number. Or declare an output schema.",
+        "返回……"
+        if is_chinese(subject.description)
+        else "Returns the new order's number. Or declare an output schema.",
     )
 
 
 def _empty_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
     told = [word for word in words(subject.name) if not word.isdigit()]
     if subject.name and set(told) <= _EMPTY_NAMES:
-        yield Noticed("its name says nothing of what it does", "Name the act and the thing: `create_invoice`.")
+        yield Noticed(
+            "its name says nothing of what it does",
+            "Name the act and the thing: `create_invoice`.",
+        )
 
 
 def _untidy(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    told = [subject.description, *(str(each.schema.get("description") or "") for each in subject.parameters)]
+    told = [
+        subject.description,
+        *(str(each.schema.get("description") or "") for each in subject.parameters),
+    ]
     if blanks := sum(len(text) - len(tidy(text)) for text in told):
         yield Noticed(
             f"its texts carry {blanks} blanks that are paid for in every request",
@@ -126,7 +162,11 @@ def _foreign_language(subject: Subject, settings: Settings) -> Iterator[Noticed]
             "its users write Chinese and its texts have none: a search for their words does not find it",
             "Add the main words in Chinese to the description, or as `aliases`: 查询天气, 气温.",
         )
-    elif settings.users == "en" and is_chinese(told) and not re.search(r"[A-Za-z]{3,}", told):
+    elif (
+        settings.users == "en"
+        and is_chinese(told)
+        and not re.search(r"[A-Za-z]{3,}", told)
+    ):
         yield Noticed(
             "its users write English and its description is Chinese",
             "Add the main words in English to the description, or as `aliases`.",

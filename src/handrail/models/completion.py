@@ -50,7 +50,9 @@ class CompletionModel(HttpModel):
         today: Callable[[], date] = date.today,
         **how: Any,
     ) -> None:
-        place = address.rstrip("/").removesuffix("/generate").removesuffix("/completions")
+        place = (
+            address.rstrip("/").removesuffix("/generate").removesuffix("/completions")
+        )
         wire: Completions = Completions(prompts)
         if place.endswith("/api"):
             wire = Generate(prompts)
@@ -92,7 +94,9 @@ class CompletionServer(Provider, frozen=True):
 
 
 COMPLETIONS: Mapping[str, CompletionServer] = {
-    name: CompletionServer(name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL")
+    name: CompletionServer(
+        name, name, _ADDRESS, "COMPLETION_API_KEY", "COMPLETION_BASE_URL"
+    )
     for name in plugins.PROMPTS
 }
 """By the name of the prompt dialect."""

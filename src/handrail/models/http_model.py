@@ -196,7 +196,9 @@ class HttpModel:
 
     # ------------------------------------------------------------------ what is sent, read and tried again
 
-    def _steps(self, request: Request, streamed: bool, listener: Listener | None) -> Steps:
+    def _steps(
+        self, request: Request, streamed: bool, listener: Listener | None
+    ) -> Steps:
         body = self.body(request, streamed)
         deltas = _DeltaListener(listener, self.url(streamed))
         attempt = 0
@@ -210,7 +212,8 @@ class HttpModel:
                 if not deltas.any_delta and attempt < self._max_attempts:
                     wait_s = self._wait_s(error, attempt, request)
                 if wait_s is None:
-                    raise self._describe(error) from None  # its cause says the same, with whatever was quoted
+                    # its cause says the same, with whatever was quoted
+                    raise self._describe(error) from None
             yield Pause(wait_s)
 
     def body(self, request: Request, streamed: bool) -> bytes:
@@ -228,7 +231,9 @@ class HttpModel:
 
     def _attempt(self, body: bytes, request: Request, deltas: _DeltaListener) -> Steps:
         status, headers = yield Open(body)
-        if status == 200 and headers.get("content-type", "").lower().startswith(_STREAMS):
+        if status == 200 and headers.get("content-type", "").lower().startswith(
+            _STREAMS
+        ):
             return (yield from self._read_stream(body, request, deltas))
         answer = yield from _all_of_it()
         deltas.exchange(self, body, status, answer, len(answer))
@@ -239,7 +244,9 @@ class HttpModel:
             deltas.delta(TextDelta(turn.text))  # asked for a stream, answered at once
         return turn
 
-    def _read_stream(self, body: bytes, request: Request, deltas: _DeltaListener) -> Steps:
+    def _read_stream(
+        self, body: bytes, request: Request, deltas: _DeltaListener
+    ) -> Steps:
         stream = self.reader(request)
         size = 0
         shown = bytearray()
@@ -254,7 +261,9 @@ class HttpModel:
         finally:
             deltas.exchange(self, body, 200, shown, size)
 
-    def _wait_s(self, error: ModelError, attempt: int, request: Request) -> float | None:
+    def _wait_s(
+        self, error: ModelError, attempt: int, request: Request
+    ) -> float | None:
         if not error.retryable:
             return None
         wait_s = max(
@@ -309,10 +318,14 @@ def _unreachable(error: httpx2.HTTPError) -> ModelError:
         )
     why = str(error) or type(error).__name__
     if isinstance(error, httpx2.DecodingError):
-        return ModelError(f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True)
+        return ModelError(
+            f"its answer cannot be unpacked: {why}", code="unreadable", retryable=True
+        )
     if isinstance(error, httpx2.ConnectError):
         why += "; is the server running?"
-    return ModelError(f"it cannot be reached: {why}", code="unreachable", retryable=True)
+    return ModelError(
+        f"it cannot be reached: {why}", code="unreachable", retryable=True
+    )
 
 
 def _all_of_it() -> Generator[Read, bytes, bytes]:
@@ -365,7 +378,10 @@ class _DeltaListener(Struct):
             HttpExchange(
                 method="POST",
                 url=_visible_part(self.url),
-                headers={name: _mask_header(name, value) for name, value in model._headers.items()},
+                headers={
+                    name: _mask_header(name, value)
+                    for name, value in model._headers.items()
+                },
                 body=request_text,
                 status=status,
                 answer=answer_text,
@@ -385,8 +401,14 @@ def _mask_header(name: str, value: str) -> str:
 def _find_secrets(address: str, headers: Mapping[str, str]) -> list[str]:
     """Return what may be a key in an address and in headers, the longest first: one may begin with another."""
     url = httpx2.URL(address)
-    query_values = [value for name, value in url.params.multi_items() if name.lower() not in _OPEN_QUERIES]
-    header_values = [value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS]
+    query_values = [
+        value
+        for name, value in url.params.multi_items()
+        if name.lower() not in _OPEN_QUERIES
+    ]
+    header_values = [
+        value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS
+    ]
     words = {
         word
         for value in (url.password, *query_values, *header_values)
@@ -435,7 +457,9 @@ class _Line:
                     timeout=self._timeout,
                     extensions=extensions,
                 )
-                self._answer = await self._client.send(request, stream=True, auth=address.auth)
+                self._answer = await self._client.send(
+                    request, stream=True, auth=address.auth
+                )
                 self._pieces = self._answer.aiter_bytes()
                 return self._answer.status_code, self._answer.headers
             case Read():

@@ -123,7 +123,8 @@ def _compatible(name: str, address: str) -> ProviderRow:
 
 
 ROWS: Mapping[str, ProviderRow] = {
-    row.name: row for row in (*_ROWS, *(_compatible(*each) for each in _COMPATIBLE.items()))
+    row.name: row
+    for row in (*_ROWS, *(_compatible(*each) for each in _COMPATIBLE.items()))
 }
 """By the name before the colon of a model's name: `openai:NAME`."""
 

@@ -41,15 +41,26 @@ class Provider(ProviderRow, frozen=True):
         if environment is not None:
             variables = environment
         name, _, named_address = name.partition("@")
-        address = named_address or base_url or variables.get(self.address_variable) or self.address
+        address = (
+            named_address
+            or base_url
+            or variables.get(self.address_variable)
+            or self.address
+        )
         key_variable = self.key_variable
-        if not variables.get(key_variable, "").strip() and variables.get(self.other_key_variable, "").strip():
+        if (
+            not variables.get(key_variable, "").strip()
+            and variables.get(self.other_key_variable, "").strip()
+        ):
             key_variable = self.other_key_variable
-        key = (api_key or variables.get(key_variable, "")).strip()  # `$(cat key)` brings a newline along
+        # `$(cat key)` brings a newline along
+        key = (api_key or variables.get(key_variable, "")).strip()
         self._check_address(address, name, has_key=bool(key))
         if not (key.isascii() and key.isprintable()):
             source = "" if api_key else f"in {key_variable} "
-            raise ConfigError(f"the key {source}has characters that no header can carry")
+            raise ConfigError(
+                f"the key {source}has characters that no header can carry"
+            )
         if address == self.address:
             dialect_name = self.dialect
         else:
@@ -71,7 +82,9 @@ class Provider(ProviderRow, frozen=True):
         **settings: Any,
     ) -> HttpModel:
         """Return the model at an address; `settings` go to it unchanged."""
-        return HttpModel(name, cast(WireDialect, dialect(dialect_name)), address, headers, **settings)
+        return HttpModel(
+            name, cast(WireDialect, dialect(dialect_name)), address, headers, **settings
+        )
 
     def _headers(self, key: str) -> dict[str, str]:
         headers = dict(self.headers)
@@ -92,13 +105,17 @@ class Provider(ProviderRow, frozen=True):
                 f"or name a compatible server, such as {self.name}:{name}@http://localhost:8000/v1"
             )
         if not address.startswith(("http://", "https://")):
-            raise ConfigError(f"the address {_mask(address)!r} of {self.name} does not begin with http:// or https://")
+            raise ConfigError(
+                f"the address {_mask(address)!r} of {self.name} does not begin with http:// or https://"
+            )
         try:
             url = httpx2.URL(address)
         except httpx2.InvalidURL as error:
             # The client's sentence quotes what may be half of a password.
             why = "" if "@" in address else f": {error}"
-            raise ConfigError(f"the address {_mask(address)!r} of {self.name} is no address{why}") from None
+            raise ConfigError(
+                f"the address {_mask(address)!r} of {self.name} is no address{why}"
+            ) from None
         if not url.host or (url.port or 0) > _MOST_PORT:
             raise ConfigError(
                 f"the address {_mask(address)!r} of {self.name} is no address: "
@@ -116,5 +133,7 @@ def _mask(address: str) -> str:
     return f"{prefix}***@{host_and_path}"
 
 
-PROVIDERS: Mapping[str, Provider] = {name: Provider(**asdict(row)) for name, row in ROWS.items()}
+PROVIDERS: Mapping[str, Provider] = {
+    name: Provider(**asdict(row)) for name, row in ROWS.items()
+}
 """By the name before the colon of a model's name: `openai:NAME`."""

@@ -44,7 +44,9 @@ def repair(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
         value = reader.read_arguments()
         refuse_surrogates(value)
     except RecursionError:
-        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested") from None
+        raise NotJson(
+            "too_deep", f"more than {MAX_DEPTH} brackets are nested"
+        ) from None
     return value, reader.found
 
 
@@ -52,17 +54,23 @@ _L: Final = r"[^\W\d_]"  # a letter of any script
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ESCAPED_SPACE: Final = re.compile(r"(?:\\[nrt])+")
 _ESCAPED_QUOTES: Final = re.compile(r'\\"([^"\\]*+)\\"(?=\s*[,}\]])')
-_INVISIBLE: Final = "\u180e\u200b\u200c\u200d\u2060\ufeff"  # zero width, so `isspace` does not count them
+# zero width, so `isspace` does not count them
+_INVISIBLE: Final = "\u180e\u200b\u200c\u200d\u2060\ufeff"
 _COMMENT: Final = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)
 # What opens like a comment may be the tail of a string that lost a quote; then a quote is in it.
-_NO_COMMENT: Final = re.compile(r"[\"“”„‟＂‚‛＇「」『』`´]|(?<![^\W\d_])['’‘]|['’‘](?![^\W\d_])")
+_NO_COMMENT: Final = re.compile(
+    r"[\"“”„‟＂‚‛＇「」『』`´]|(?<![^\W\d_])['’‘]|['’‘](?![^\W\d_])"
+)
 _ELLIPSIS: Final = re.compile(r"\.{3,}|…")
 _NAME: Final = re.compile(rf"(?:{_L}|[_$])[\w$.-]*")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_LOOSE_NUMBER: Final = re.compile(r"\+?(-?)([0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?(?:[eE][-+]?)?")
+_LOOSE_NUMBER: Final = re.compile(
+    r"\+?(-?)([0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?(?:[eE][-+]?)?"
+)
 # 05, 0x1f and 1_000 are numbers in some languages and text in others.
 _OTHER_NUMBER: Final = re.compile(
-    r"[-+]?(?:0[xob][0-9a-f_]+|0[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]*)?|[0-9]+_[0-9_.]+)", re.I
+    r"[-+]?(?:0[xob][0-9a-f_]+|0[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]*)?|[0-9]+_[0-9_.]+)",
+    re.I,
 )
 _LITERALS: Final[Mapping[str, Json]] = {"true": True, "false": False, "null": None}
 _PYTHON: Final[Mapping[str, Json]] = {"True": True, "False": False, "None": None}
@@ -70,10 +78,12 @@ _NO_TEXT: Final = frozenset(("true", "false", "null", "none", "nil", "undefined"
 _NON_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 _FULL_WIDTH: Final[Mapping[str, str]] = dict(zip("：，｛｝［］", ":,{}[]", strict=True))
-_WITHIN_NUMBER: Final = re.compile(r"(?<=[0-9])，(?=[0-9])")  # `12，345` may be one number
+# `12，345` may be one number
+_WITHIN_NUMBER: Final = re.compile(r"(?<=[0-9])，(?=[0-9])")
 _DOUBLE = "“”„‟＂"
 _SINGLE = "‘’‚‛＇"
-_QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may close it, and the repair
+# opening quote: what may close it, and the repair
+_QUOTES: Final[Mapping[str, tuple[str, str]]] = {
     '"': ('"', ""),
     "'": ("'", "single_quotes"),
     **dict.fromkeys(_DOUBLE, (_DOUBLE, "typographic_quotes")),
@@ -82,10 +92,15 @@ _QUOTES: Final[Mapping[str, tuple[str, str]]] = {  # opening quote: what may clo
     "『": ("』", "typographic_quotes"),
     **dict.fromkeys("`´", ("`´", "backtick_quotes")),
 }
-_BODY: Final = {closers: re.compile(rf"(?:[^\\{closers}]++|\\.|\\\Z)*+", re.DOTALL) for closers, _ in _QUOTES.values()}
+_BODY: Final = {
+    closers: re.compile(rf"(?:[^\\{closers}]++|\\.|\\\Z)*+", re.DOTALL)
+    for closers, _ in _QUOTES.values()
+}
 _ESCAPE: Final = re.compile(r"\\(.)|\"", re.DOTALL)
 # A string over several lines that lost its closing quote ends at the quote of the next member, or holds that member.
-_NEXT_MEMBER: Final = re.compile(r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:")
+_NEXT_MEMBER: Final = re.compile(
+    r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:"
+)
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
 # What stands after the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
@@ -96,7 +111,9 @@ _AFTER_STRING: Final = re.compile(
 _PAIR: Final = r'(?<=[^\s,:{\[][\s(])"(?=[^\s"])[^"\\,:{}\[\]\n]*(?<=\S)"(?=[\s.!?;)])'
 _WITH_QUOTES: Final = {
     '"': re.compile(rf'"(?:[^"\\]++|\\.|{_PAIR})*+"(?={_WHITE}*[,}}\]])', re.DOTALL),
-    "'": re.compile(rf"'(?:[^'\\]++|\\.|(?<={_L})'(?={_L}))*+'(?={_WHITE}*[,}}\]])", re.DOTALL),
+    "'": re.compile(
+        rf"'(?:[^'\\]++|\\.|(?<={_L})'(?={_L}))*+'(?={_WHITE}*[,}}\]])", re.DOTALL
+    ),
 }
 # Text without quotes ends at whatever separates, encloses, quotes or comments; `://` belongs to an address.
 _ENDS: Final = r",，\"“”„‟＂「」『』`´\\;\[\]{}()［］｛｝\r\n"
@@ -116,8 +133,12 @@ _CLOSERS: Final = re.compile(r"[\s\]}]*\Z")
 _BELONGS_TO_IT: Final = re.compile(
     r"(?:\A|[\n,;(])[ \t]*+[\w$.'’-]++\s*+[:=：]\Z|\A[\w$.-]+\Z|[,=]\Z|[\[\]}］｝\"]|/\*"
 )
-_WORDS_AFTER: Final = re.compile(r"(?!\w)\s*+(?![,:=]|['‘]?[\w$.-]+['’]?\s*[:=：])[^{}\[\]｛｝［］\"]*\Z|\s*[,;]\s*\Z")
-_BLURS_THE_END: Final = frozenset(("text_before", "wrong_bracket", "missing_comma", "missing_colon", "ellipsis"))
+_WORDS_AFTER: Final = re.compile(
+    r"(?!\w)\s*+(?![,:=]|['‘]?[\w$.-]+['’]?\s*[:=：])[^{}\[\]｛｝［］\"]*\Z|\s*[,;]\s*\Z"
+)
+_BLURS_THE_END: Final = frozenset(
+    ("text_before", "wrong_bracket", "missing_comma", "missing_colon", "ellipsis")
+)
 _STRING: Final = json.JSONDecoder(strict=False)  # strict=False: raw control characters
 
 
@@ -131,13 +152,15 @@ class _TolerantReader:
         self.pos = 0
         self.depth = 0
         self.found: dict[str, int] = {}
-        self.gone_on_after: set[str] = set()  # closing brackets that were followed by more members
+        # closing brackets that were followed by more members
+        self.gone_on_after: set[str] = set()
 
     # What a whole text may be
 
     def read_arguments(self) -> dict[str, Json]:
         """Read one object, with whatever is tolerated around it."""
-        if not self.text.strip(" "):  # a lone line break is an artefact, not "no arguments"
+        # a lone line break is an artefact, not "no arguments"
+        if not self.text.strip(" "):
             self.note("empty_text")
             return {}
         if _ESCAPED.match(self.text) and (escaped := _unescape(self.text.strip())):
@@ -161,7 +184,9 @@ class _TolerantReader:
     def skip_opening(self) -> re.Pattern[str] | None:
         """Pass over what introduces the object; return what closes it again."""
         if fence := _FENCE.match(self.text, self.pos):
-            self.note("code_fence" if self.text.rstrip().endswith("```") else "open_fence")
+            self.note(
+                "code_fence" if self.text.rstrip().endswith("```") else "open_fence"
+            )
             self.pos = fence.end()
             self.skip_space()
             return _FENCE_END
@@ -172,7 +197,9 @@ class _TolerantReader:
         if self.peek() not in {"{", "[", *_QUOTES}:
             brace = _OPENING_BRACE.search(self.text, self.pos)
             if not brace:
-                raise NotJson("not_an_object", "arguments must be a JSON object", self.pos)
+                raise NotJson(
+                    "not_an_object", "arguments must be a JSON object", self.pos
+                )
             if _BELONGS_TO_IT.search(self.text[self.pos : brace.start()].rstrip()):
                 raise self.make_error("nothing before the object")
             self.note("text_before")
@@ -187,7 +214,9 @@ class _TolerantReader:
         if self.peek() == "{":
             return self.check_repeats(value)
         # One bracket too many: it is the last one, unless some object was closed too early and its members moved out.
-        blurred = self.found.keys() & _BLURS_THE_END or self.gone_on_after & set(self.text[self.pos :])
+        blurred = self.found.keys() & _BLURS_THE_END or self.gone_on_after & set(
+            self.text[self.pos :]
+        )
         if _CLOSERS.match(self.text, self.pos) and not blurred:
             return self.note("stray_brackets")
         if not _WORDS_AFTER.match(self.text, self.pos - bool(gap)):
@@ -261,12 +290,18 @@ class _TolerantReader:
             gap = self.skip_space()
             char = self.peek()
             if not char:
-                raise NotJson("open", f"{'an object' if closer == '}' else 'a list'} is still open", begin)
+                raise NotJson(
+                    "open",
+                    f"{'an object' if closer == '}' else 'a list'} is still open",
+                    begin,
+                )
             if char in "}]":
                 return self.close(closer, after_comma=before == ",", filled=filled)
             if char == ",":
                 if before != "item":
-                    self.note("extra_comma" if before or closer == "]" else "leading_comma")
+                    self.note(
+                        "extra_comma" if before or closer == "]" else "leading_comma"
+                    )
                 self.gone_on_after.add(self.text[self.pos - len(gap) - 1])
                 before = self.take()
             elif dots := _ELLIPSIS.match(self.text, self.pos):
@@ -305,9 +340,18 @@ class _TolerantReader:
 
     def missing_comma(self, gap: str, char: str, closer: str) -> None:
         """Accept that no comma stands here, where white space, a bracket or two quotes part the items all the same."""
-        begins_item = char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
-        parted = ("\n" in gap or begins_item) if gap else self.text[self.pos - 1 : self.pos + 1] == '""'
-        if not (parted or self.text[self.pos - 1] in "}]") or "missing_colon" in self.found:
+        begins_item = (
+            char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
+        )
+        parted = (
+            ("\n" in gap or begins_item)
+            if gap
+            else self.text[self.pos - 1 : self.pos + 1] == '""'
+        )
+        if (
+            not (parted or self.text[self.pos - 1] in "}]")
+            or "missing_colon" in self.found
+        ):
             raise self.make_error(f"a comma or `{closer}`")
         self.note("missing_comma")
 
@@ -317,21 +361,35 @@ class _TolerantReader:
         name = self.read_string() if quoted else self.read_bare_name()
         # A raw line break at the edge of a name is dropped by some readers and kept by others.
         if quoted and min(self.text[begin + 1], self.text[self.pos - 2]) < " ":
-            raise NotJson("syntax", "a name begins or ends with a control character", begin)
+            raise NotJson(
+                "syntax", "a name begins or ends with a control character", begin
+            )
         if name in members:
-            raise NotJson("duplicate_key", f"the name {quote_excerpt(name)} appears twice in one object", begin)
+            raise NotJson(
+                "duplicate_key",
+                f"the name {quote_excerpt(name)} appears twice in one object",
+                begin,
+            )
         gap = self.skip_space()
         if self.peek() == ":":
             self.take()
-        elif quoted and gap and self.peek() in _QUOTES and "missing_comma" not in self.found:
-            self.note("missing_colon")  # with a comma missing as well, names and values could change places
+        elif (
+            quoted
+            and gap
+            and self.peek() in _QUOTES
+            and "missing_comma" not in self.found
+        ):
+            # with a comma missing as well, names and values could change places
+            self.note("missing_colon")
         else:
             raise self.make_error("`:`")
         members[name] = self.read_value()
 
     def read_bare_name(self) -> str:
         if name := _NAME.match(self.text, self.pos):
-            self.note("literal_key" if name[0].casefold() in _NO_TEXT else "unquoted_key")
+            self.note(
+                "literal_key" if name[0].casefold() in _NO_TEXT else "unquoted_key"
+            )
         elif name := _NUMBER.match(self.text, self.pos):
             self.note("literal_key")
         else:
@@ -351,10 +409,16 @@ class _TolerantReader:
         if end >= len(self.text):
             raise NotJson("open", "a string is still open", begin)
         if self.depth and not _AFTER_STRING.match(self.text, end + 1):
-            inner = _WITH_QUOTES[opener].match(self.text, begin) if opener in _WITH_QUOTES else None
+            inner = (
+                _WITH_QUOTES[opener].match(self.text, begin)
+                if opener in _WITH_QUOTES
+                else None
+            )
             self.pos = end + 1
             if not inner:
-                raise self.make_error("the end of the member; quotes inside a string must be escaped")
+                raise self.make_error(
+                    "the end of the member; quotes inside a string must be escaped"
+                )
             self.note("unescaped_quote", end)
             end = inner.end() - 1
         self.pos = end + 1
@@ -368,12 +432,18 @@ class _TolerantReader:
             self.note("escaped_apostrophe", begin)
         if not body.isprintable() and any(char < " " for char in body):
             if _NEXT_MEMBER.search(body):
-                raise NotJson("syntax", "a string may have lost its closing quote before a line break", begin)
+                raise NotJson(
+                    "syntax",
+                    "a string may have lost its closing quote before a line break",
+                    begin,
+                )
             self.note("control_character", begin)
         try:
             text: str = _STRING.decode(f'"{_ESCAPE.sub(_as_json_escape, body)}"')
         except json.JSONDecodeError as error:
-            raise NotJson("syntax", f"a string holds an {error.msg.lower()}", begin) from None
+            raise NotJson(
+                "syntax", f"a string holds an {error.msg.lower()}", begin
+            ) from None
         return text
 
     # Values without quotes
@@ -390,7 +460,9 @@ class _TolerantReader:
             self.pos += len(word)
             return _LITERALS.get(word, _PYTHON.get(word))
         if word.casefold().lstrip("+-") in _NON_FINITE:
-            raise NotJson("non_finite", f"{quote_excerpt(word)} is no JSON value", begin)
+            raise NotJson(
+                "non_finite", f"{quote_excerpt(word)} is no JSON value", begin
+            )
         if word and (number := _LOOSE_NUMBER.fullmatch(word)):
             return self.read_number(word, number)
         return self.read_bare_text()
@@ -402,7 +474,9 @@ class _TolerantReader:
         if end == len(self.text):
             raise NotJson("open", "a value is still open", self.pos)
         # A quote right behind a word may be one half of a pair; behind white space it begins the next member.
-        ended = self.text[end] in ",}]｝］\r\n" or (self.text[end] in _QUOTES and len(run) > len(text))
+        ended = self.text[end] in ",}]｝］\r\n" or (
+            self.text[end] in _QUOTES and len(run) > len(text)
+        )
         if not ended or not _is_plain(text):
             raise self.make_error("a JSON value; a text stands in double quotes")
         self.note("unquoted_value")
@@ -437,7 +511,9 @@ class _TolerantReader:
             if char and (char.isspace() or char in _INVISIBLE):
                 self.note("unusual_space" if self.pos else "byte_order_mark")
                 self.pos += 1
-            elif char == "\\" and (escaped := _ESCAPED_SPACE.match(self.text, self.pos)):
+            elif char == "\\" and (
+                escaped := _ESCAPED_SPACE.match(self.text, self.pos)
+            ):
                 self.note("escaped_space")
                 self.pos = escaped.end()
             elif comment := _COMMENT.match(self.text, self.pos):
@@ -470,7 +546,9 @@ class _TolerantReader:
         begin = self.pos
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested", begin)
+            raise NotJson(
+                "too_deep", f"more than {MAX_DEPTH} brackets are nested", begin
+            )
         self.take()
         return begin
 

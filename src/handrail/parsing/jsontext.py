@@ -45,24 +45,36 @@ _LOSSLESS = True
 _LOSSY = False
 REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
     {
-        "empty_text": Repair(_LOSSLESS, "no text at all, which stands for no arguments"),
+        "empty_text": Repair(
+            _LOSSLESS, "no text at all, which stands for no arguments"
+        ),
         "byte_order_mark": Repair(_LOSSLESS, "a byte order mark before the text"),
         "unusual_space": Repair(_LOSSLESS, "white space that JSON does not know"),
         "code_fence": Repair(_LOSSLESS, "a code fence around the object"),
-        "doubly_encoded": Repair(_LOSSLESS, "the object written as a string that holds its JSON text"),
+        "doubly_encoded": Repair(
+            _LOSSLESS, "the object written as a string that holds its JSON text"
+        ),
         "trailing_comma": Repair(_LOSSLESS, "a comma after the last member"),
-        "leading_comma": Repair(_LOSSLESS, "a comma before the first member of an object"),
+        "leading_comma": Repair(
+            _LOSSLESS, "a comma before the first member of an object"
+        ),
         "comment": Repair(_LOSSLESS, "a comment, `//` or `/* */`"),
         "single_quotes": Repair(_LOSSLESS, "single quotes around a string"),
-        "typographic_quotes": Repair(_LOSSLESS, "typographic or full-width quotes around a string"),
+        "typographic_quotes": Repair(
+            _LOSSLESS, "typographic or full-width quotes around a string"
+        ),
         "full_width": Repair(_LOSSLESS, "full-width punctuation between values"),
         "python_literal": Repair(_LOSSLESS, "True, False or None"),
         "unquoted_key": Repair(_LOSSLESS, "a name without quotes"),
-        "control_character": Repair(_LOSSLESS, "a line break or other control character inside a string"),
+        "control_character": Repair(
+            _LOSSLESS, "a line break or other control character inside a string"
+        ),
         "literal_key": Repair(_LOSSY, "a number or literal where a name belongs"),
         "backtick_quotes": Repair(_LOSSY, "backticks around a string"),
         "escaped_apostrophe": Repair(_LOSSY, "a backslash before an apostrophe"),
-        "unescaped_quote": Repair(_LOSSY, "a quote inside a string that is not escaped"),
+        "unescaped_quote": Repair(
+            _LOSSY, "a quote inside a string that is not escaped"
+        ),
         "unquoted_value": Repair(_LOSSY, "a text value without quotes"),
         "number_form": Repair(_LOSSY, "a number in a form that JSON does not know"),
         "missing_comma": Repair(_LOSSY, "no comma between two members"),
@@ -72,9 +84,15 @@ REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
         "hash_comment": Repair(_LOSSY, "a comment that begins with `#`"),
         "double_braces": Repair(_LOSSY, "a second pair of braces around an object"),
         "wrong_bracket": Repair(_LOSSY, "a closing bracket of the other kind"),
-        "escaped_space": Repair(_LOSSY, "a line break or tab written as `\\n` or `\\t` between values"),
-        "escaped_quotes": Repair(_LOSSY, "a backslash before each of the quotes around a string"),
-        "escaped_text": Repair(_LOSSY, "the whole object escaped as if inside a string"),
+        "escaped_space": Repair(
+            _LOSSY, "a line break or tab written as `\\n` or `\\t` between values"
+        ),
+        "escaped_quotes": Repair(
+            _LOSSY, "a backslash before each of the quotes around a string"
+        ),
+        "escaped_text": Repair(
+            _LOSSY, "the whole object escaped as if inside a string"
+        ),
         "open_fence": Repair(_LOSSY, "a code fence that is not closed"),
         "call_wrapper": Repair(_LOSSY, "a function call around the object"),
         "text_before": Repair(_LOSSY, "words before the object"),
@@ -98,7 +116,13 @@ class Parsed(Struct):
         return any(not REPAIRS[name].lossless for name in self.repairs)
 
 
-def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, lossy: bool = True) -> Parsed | Failure:
+def parse(
+    text: str,
+    finish: Finish = "calls",
+    allow_repair: bool = True,
+    *,
+    lossy: bool = True,
+) -> Parsed | Failure:
     """Read the arguments of a call, or say why not, to the model. Never raises.
 
     Args:
@@ -108,7 +132,11 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
         lossy: Whether guesses are welcome. False is for writes.
     """
     if finish not in CLEAN_ENDS:
-        return Failure(Code.TRUNCATED_CALL, f"The answer ended early ({finish}); the call may be incomplete.", _WHOLE)
+        return Failure(
+            Code.TRUNCATED_CALL,
+            f"The answer ended early ({finish}); the call may be incomplete.",
+            _WHOLE,
+        )
     try:
         if type(value := loads(text)) is dict:
             return Parsed(value)
@@ -123,7 +151,9 @@ def parse(text: str, finish: Finish = "calls", allow_repair: bool = True, *, los
         return _refuse(text, error)
     for name, offset in found.items():
         if not allow_repair or not (lossy or REPAIRS[name].lossless):
-            return _refuse(text, NotJson("syntax", f"found {REPAIRS[name].what}", offset))
+            return _refuse(
+                text, NotJson("syntax", f"found {REPAIRS[name].what}", offset)
+            )
     return Parsed(repaired, tuple(found))
 
 
@@ -150,7 +180,9 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
             return None
         texts.setdefault(json.dumps(value, sort_keys=True), text[begin:end])
         seen += 1
-    return None if seen < 2 or ("{}" in texts and len(texts) > 1) else list(texts.values())
+    return (
+        None if seen < 2 or ("{}" in texts and len(texts) > 1) else list(texts.values())
+    )
 
 
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
@@ -176,9 +208,15 @@ _SUGGESTIONS: Final = {
 
 def _refuse(text: str, error: NotJson) -> Failure:
     code = Code.TRUNCATED_CALL if error.reason == "open" else Code.BAD_JSON
-    intro = "The arguments end too early" if error.reason == "open" else "The arguments cannot be read"
+    intro = (
+        "The arguments end too early"
+        if error.reason == "open"
+        else "The arguments cannot be read"
+    )
     return Failure(
-        code, f"{intro}: {error}{_describe_location(text, error.offset)}.", _SUGGESTIONS.get(error.reason, _STRICTLY)
+        code,
+        f"{intro}: {error}{_describe_location(text, error.offset)}.",
+        _SUGGESTIONS.get(error.reason, _STRICTLY),
     )
 
 
@@ -188,5 +226,7 @@ def _describe_location(text: str, offset: int | None) -> str:
         return ""
     line = text.count("\n", 0, offset) + 1
     column = offset - text.rfind("\n", 0, offset)
-    found = quote_excerpt(text[offset : offset + 20]) if offset < len(text) else "the end"
+    found = (
+        quote_excerpt(text[offset : offset + 20]) if offset < len(text) else "the end"
+    )
     return f", at line {line}, column {column} (offset {offset}), where {found} stands"

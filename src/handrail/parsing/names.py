@@ -66,7 +66,8 @@ def resolve_name(raw: str, known: Iterable[str]) -> str | None:
             if spelling in names:
                 return spelling
         if spelling:
-            return None  # only the first piece with text names the tool; what follows a token is not a name
+            # only the first piece with text names the tool; what follows a token is not a name
+            return None
     return None
 
 
@@ -85,7 +86,12 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     scored = []
     for candidate in _promising(wanted, list(islice(names, MOST_LOOKED_AT))):
         matcher.set_seq1(_plain(candidate))
-        score = matcher.ratio() if matcher.real_quick_ratio() >= LIKENESS and matcher.quick_ratio() >= LIKENESS else 0.0
+        score = (
+            matcher.ratio()
+            if matcher.real_quick_ratio() >= LIKENESS
+            and matcher.quick_ratio() >= LIKENESS
+            else 0.0
+        )
         if score < LIKENESS and _one_holds_the_other(words, set(_words(candidate))):
             score = LIKENESS
         if score >= LIKENESS:

@@ -61,12 +61,20 @@ def loads(text: str) -> Json:
     try:
         value = _decode(text)
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith(
+            "Unterminated string"
+        )
         raise NotJson("open" if cut else "syntax", error.msg, error.pos) from None
     except RecursionError:
-        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested") from None
+        raise NotJson(
+            "too_deep", f"more than {MAX_DEPTH} brackets are nested"
+        ) from None
     # A count of brackets is cheap and an upper bound of the depth: the depth itself is rarely measured.
-    if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+    if (
+        len(text) > MAX_DEPTH
+        and text.count("[") + text.count("{") > MAX_DEPTH
+        and _is_deep(value)
+    ):
         raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested")
     if not text.isascii():
         _encode(text)
@@ -99,7 +107,8 @@ def load_flat_object(text: str) -> dict[str, Json] | None:
         return None
     try:
         value = from_json(text, allow_inf_nan=False)
-    except (ValueError, TypeError):  # TypeError: a lone surrogate, which has no form in UTF-8
+    except (ValueError, TypeError):
+        # TypeError: a lone surrogate, which has no form in UTF-8
         return None
     if type(value) is not dict or text.count(":") != len(value) or "[" in text:
         return None
@@ -128,14 +137,20 @@ def _check_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise NotJson("duplicate_key", f"the name {quote_excerpt(twice)} appears twice in one object")
+        raise NotJson(
+            "duplicate_key",
+            f"the name {quote_excerpt(twice)} appears twice in one object",
+        )
     return members
 
 
 def as_integer(digits: str) -> int:
     """Return an integer of at most `MAX_DIGITS` digits."""
     if len(digits) > MAX_DIGITS:
-        raise NotJson("too_many_digits", f"a number of {len(digits)} digits is longer than {MAX_DIGITS}")
+        raise NotJson(
+            "too_many_digits",
+            f"a number of {len(digits)} digits is longer than {MAX_DIGITS}",
+        )
     return int(digits)
 
 
@@ -151,7 +166,11 @@ def _refuse_non_finite(word: str) -> NoReturn:
     raise NotJson("non_finite", f"{word} is no JSON value")
 
 
-_NUMBERS: Final = {"parse_float": as_float, "parse_int": as_integer, "parse_constant": _refuse_non_finite}
+_NUMBERS: Final = {
+    "parse_float": as_float,
+    "parse_int": as_integer,
+    "parse_constant": _refuse_non_finite,
+}
 _STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]
 _scan: Final = _STRICT.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in the type stubs
 _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
@@ -161,12 +180,23 @@ def _is_deep(value: Json) -> bool:
     """Whether brackets are nested deeper than allowed. Level by level, for a walk by recursion would overflow."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [item for outer in level for item in _items(outer) if isinstance(item, dict | list)]
+        level = [
+            item
+            for outer in level
+            for item in _items(outer)
+            if isinstance(item, dict | list)
+        ]
     return bool(level)
 
 
 def _items(value: Json) -> Iterable[Json]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
 
 
 def refuse_surrogates(value: Json) -> None:
@@ -178,7 +208,10 @@ def _encode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise NotJson("lone_surrogate", "half of a surrogate pair (\\ud800 to \\udfff) stands alone") from None
+        raise NotJson(
+            "lone_surrogate",
+            "half of a surrogate pair (\\ud800 to \\udfff) stands alone",
+        ) from None
 
 
 def quote_excerpt(text: str) -> str:

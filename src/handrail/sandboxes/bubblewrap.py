@@ -65,7 +65,14 @@ def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
         file.flush()
         file.seek(0)  # bubblewrap reads the inherited descriptor from here
         launch = Launch(
-            command=[*_box_command(python, job.mounts, filter_fd), python, "-I", "-S", "-c", supervisor_source()],
+            command=[
+                *_box_command(python, job.mounts, filter_fd),
+                python,
+                "-I",
+                "-S",
+                "-c",
+                supervisor_source(),
+            ],
             folder="/",
             environment=_ENVIRONMENT,
             limits={**process.limits(job), "RLIMIT_NPROC": MAX_PROCESSES},
@@ -77,7 +84,15 @@ def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
 
 def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
     """Return the command that makes the box; what runs in it follows."""
-    as_nobody = ["setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--no-new-privs"]
+    as_nobody = [
+        "setpriv",
+        "--reuid",
+        _NOBODY,
+        "--regid",
+        _NOBODY,
+        "--clear-groups",
+        "--no-new-privs",
+    ]
     return [
         *(as_nobody if os.geteuid() == 0 else ()),
         # bwrap itself has no environment of ours either: `run_job` starts it with PATH alone. It is pid 1 in there, and
@@ -121,7 +136,8 @@ def _interpreter(python: str) -> Iterator[str]:
         return
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = [*home.glob(f"lib*/{version}"), *home.glob("lib*/libpython*.so*")]
-    if (home / "conda-meta").is_dir():  # its modules link to what else lies in there, and a person's files do not
+    # its modules link to what else lies in there, and a person's files do not
+    if (home / "conda-meta").is_dir():
         library = [home / "lib"]
     for each in (program, *library):
         yield from ("--ro-bind", str(each), str(each))
@@ -138,18 +154,33 @@ def _probe() -> tuple[str, str]:
     if not shutil.which("bwrap"):
         return "", "bubblewrap is not installed"
     if not seccomp.filter_here():
-        return "", "the kernel takes no seccomp filter, or handrail has none for this architecture"
+        return (
+            "",
+            "the kernel takes no seccomp filter, or handrail has none for this architecture",
+        )
     reason = "it holds no Python"
-    for python in dict.fromkeys([str(Path(sys.executable).resolve()), "/usr/local/bin/python3", "/usr/bin/python3"]):
+    for python in dict.fromkeys(
+        [
+            str(Path(sys.executable).resolve()),
+            "/usr/local/bin/python3",
+            "/usr/bin/python3",
+        ]
+    ):
         if not Path(python).exists():
             continue
         try:
-            trial = _run_in_box(python, SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10), Event())
+            trial = _run_in_box(
+                python,
+                SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10),
+                Event(),
+            )
         except OSError:
             reason = "bubblewrap does not start"
             continue
         if trial.stdout.strip() == b"in":
             return python, ""
-        lines = trial.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        lines = trial.stderr.decode(errors="replace").strip().splitlines() or [
+            "no reason given"
+        ]
         reason = f"bubblewrap does not work: {lines[-1][:200]}"
     return "", reason

@@ -32,7 +32,9 @@ def join_empty_key_ring() -> bool:
         return False
     import ctypes  # slow to import, and not needed in every process
 
-    joined: int = ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+    joined: int = ctypes.CDLL(None).syscall(
+        ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None
+    )
     return joined >= 0
 
 
@@ -55,13 +57,21 @@ def drop_rights(seccomp_filter: bytes) -> None:
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012  # ctypes wants a list
 
     libc = ctypes.CDLL(None, use_errno=True)
-    for capability in range(_MAX_CAPABILITIES):  # fails for unknown ones, and without CAP_SETPCAP
+    # fails for unknown ones, and without CAP_SETPCAP
+    for capability in range(_MAX_CAPABILITIES):
         libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     no_capabilities = (ctypes.c_uint32 * 6)()
-    failed = libc.capset(header, no_capabilities) or libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0)
+    failed = libc.capset(header, no_capabilities) or libc.prctl(
+        _PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0
+    )
     if seccomp_filter and not failed:
         program = Program(len(seccomp_filter) // 8, seccomp_filter)
-        failed = libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program))
+        failed = libc.prctl(
+            _PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program)
+        )
     if failed:
-        raise OSError(ctypes.get_errno(), f"rights could not be dropped: {os.strerror(ctypes.get_errno())}")
+        raise OSError(
+            ctypes.get_errno(),
+            f"rights could not be dropped: {os.strerror(ctypes.get_errno())}",
+        )

@@ -64,7 +64,9 @@ def supervisor_source() -> str:
     """Return the source of what runs inside: `confinement` and `supervisor` in one text."""
     future = "from __future__ import annotations\n"
     modules = [Path(confinement.__file__), Path(__file__).with_name("supervisor.py")]
-    return future + "\n".join(module.read_text(encoding="utf-8").replace(future, "", 1) for module in modules)
+    return future + "\n".join(
+        module.read_text(encoding="utf-8").replace(future, "", 1) for module in modules
+    )
 
 
 class _StreamHead(Struct):
@@ -140,11 +142,25 @@ def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[byte
 
 def _order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
     """Return the order to the supervisor; see its head for the records."""
-    numbers = {"most_bytes": job.returned_bytes, "most_files": job.returned_files, "report_fd": report_fd}
-    records = [record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)]
-    records += [record("environment", name, os.fsencode(value)) for name, value in launch.environment.items()]
-    records += [record("limit", name, b"%d" % most) for name, most in launch.limits.items()]
-    records += [record("most_inodes", name, b"%d" % most) for name, most in launch.most_inodes.items()]
+    numbers = {
+        "most_bytes": job.returned_bytes,
+        "most_files": job.returned_files,
+        "report_fd": report_fd,
+    }
+    records = [
+        record("arg", f"{at:06}", os.fsencode(each)) for at, each in enumerate(job.argv)
+    ]
+    records += [
+        record("environment", name, os.fsencode(value))
+        for name, value in launch.environment.items()
+    ]
+    records += [
+        record("limit", name, b"%d" % most) for name, most in launch.limits.items()
+    ]
+    records += [
+        record("most_inodes", name, b"%d" % most)
+        for name, most in launch.most_inodes.items()
+    ]
     records += [record("file", name, data) for name, data in job.files.items()]
     records += [record(kind, "", b"%d" % number) for kind, number in numbers.items()]
     if launch.adopts:
@@ -169,14 +185,18 @@ def hold_more(pid: int, most_bytes: int) -> bool:
 
 def _resident(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except (OSError, IndexError):  # it has ended meanwhile
         return 0
 
 
 def _share(pid: int, size: int) -> int:
     try:
-        match = re.search(r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+        match = re.search(
+            r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M
+        )
     except PermissionError:  # counted too high, rather than not at all
         return size
     except OSError:
@@ -187,7 +207,13 @@ def _share(pid: int, size: int) -> int:
 class _Watch:
     """The pipes of one job, and its output."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int, job: SandboxJob, order: bytes) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        report: int,
+        job: SandboxJob,
+        order: bytes,
+    ) -> None:
         self._process = process
         self._job = job
         self._order = memoryview(order)
@@ -204,7 +230,9 @@ class _Watch:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._open[pipe.fileno()] = pipe
-            self._poll.register(pipe, select.POLLOUT if pipe is process.stdin else select.POLLIN)
+            self._poll.register(
+                pipe, select.POLLOUT if pipe is process.stdin else select.POLLIN
+            )
         self._exit = _open_exit(process.pid)
         if self._exit is not None:
             self._poll.register(self._exit, select.POLLIN)
@@ -224,12 +252,14 @@ class _Watch:
         """Read and write until the process has ended; False when it did not within its grace."""
         next_look = 0.0
         while self._process.poll() is None:
-            self._step(LOOK_S)  # returns early when the process ends, where `_exit` reports that
+            # returns early when the process ends, where `_exit` reports that
+            self._step(LOOK_S)
             now = monotonic()
             holds_too_much = False
             if now > next_look:
                 holds_too_much = hold_more(self._process.pid, self._job.memory_bytes)
-                next_look = now + max(LOOK_S, 10 * (monotonic() - now))  # at most a tenth of the time is spent looking
+                # at most a tenth of the time is spent looking
+                next_look = now + max(LOOK_S, 10 * (monotonic() - now))
             if cancelled.is_set():
                 self._end = "cancelled"
             elif holds_too_much:
@@ -266,7 +296,9 @@ class _Watch:
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(BrokenPipeError):
-            self._order = self._order[os.write(stdin.fileno(), self._order[: 1 << 16]) :]
+            self._order = self._order[
+                os.write(stdin.fileno(), self._order[: 1 << 16]) :
+            ]
             if self._order:
                 return
         self._stop_polling(stdin)
@@ -327,7 +359,9 @@ def _open_exit(pid: int) -> int | None:
         return None
 
 
-def _parse_report(report: bytes, job: SandboxJob) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
+def _parse_report(
+    report: bytes, job: SandboxJob
+) -> tuple[int | None, Mapping[str, bytes], Sequence[str]]:
     """Return exit code, files and names left out; stop at the first record that is none, skip names outside."""
     exit_code: int | None = None
     files: dict[str, bytes] = {}
@@ -337,7 +371,9 @@ def _parse_report(report: bytes, job: SandboxJob) -> tuple[int | None, Mapping[s
         match kind:
             case "exit_code" if re.fullmatch(rb"-?[0-9]{1,3}", data):
                 exit_code = int(data)
-            case "file" if is_below(name) and len(data) <= room and len(files) < job.returned_files:
+            case "file" if (
+                is_below(name) and len(data) <= room and len(files) < job.returned_files
+            ):
                 files[name] = data
                 room -= len(data)
             case "left" if is_below(name) and len(left) < job.returned_files:
@@ -362,7 +398,12 @@ def _records(report: bytes) -> Iterator[tuple[str, str, bytes]]:
 def is_below(name: str) -> bool:
     """Whether a name is a relative path that stays in its folder and can be shown."""
     parts = name.split("/")
-    return len(name) <= 255 and name.isprintable() and "\\" not in name and not {"", ".", ".."} & {*parts}
+    return (
+        len(name) <= 255
+        and name.isprintable()
+        and "\\" not in name
+        and not {"", ".", ".."} & {*parts}
+    )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -57,7 +57,9 @@ def offered() -> Sequence[Sandbox]:
     sandboxes: list[Sandbox] = []
     for name in plugins.known("sandboxes"):
         sandbox = plugins.load("sandboxes", name)
-        if getattr(sandbox, "level", None) not in LEVELS or not isinstance(sandbox, Sandbox):
+        if getattr(sandbox, "level", None) not in LEVELS or not isinstance(
+            sandbox, Sandbox
+        ):
             raise ConfigError(
                 f"the sandbox {name!r} of a plug-in is none: {type(sandbox).__name__}; see `ports.Sandbox`"
             )
@@ -89,13 +91,24 @@ def strongest(
     return _choose(sandboxes, tool, least, allow_weaker=allow_weaker, weaker=weaker)
 
 
-def _choose(offers: Sequence[T], tool: str, least: str, *, allow_weaker: bool, weaker: str) -> T:
+def _choose(
+    offers: Sequence[T], tool: str, least: str, *, allow_weaker: bool, weaker: str
+) -> T:
     best = next((each for each in offers if not each.lacks), None)
-    if best is not None and (allow_weaker or LEVELS.index(best.level) >= LEVELS.index(least)):
+    if best is not None and (
+        allow_weaker or LEVELS.index(best.level) >= LEVELS.index(least)
+    ):
         return best
-    reasons = "; ".join(each.lacks for each in offers if each.lacks) or f"no sandbox of level '{least}' is installed"
+    reasons = (
+        "; ".join(each.lacks for each in offers if each.lacks)
+        or f"no sandbox of level '{least}' is installed"
+    )
     best_level = f"'{best.level}' only" if best else "none"
-    remedy = "Install bubblewrap, run inside WSL2 or a container" if least == "isolated" else "Install one"
+    remedy = (
+        "Install bubblewrap, run inside WSL2 or a container"
+        if least == "isolated"
+        else "Install one"
+    )
     raise ToolError(
         Code.NOT_ISOLATED,
         f"Tool {tool} needs sandbox level '{least}'. This machine offers {best_level} ({reasons}). {remedy}, "
@@ -124,7 +137,13 @@ class IsolationLevels(Struct, frozen=True):
         if level not in SANDBOXED:
             return None
         try:
-            _choose(self.offers, tool, level, allow_weaker=False, weaker='isolation="process"')
+            _choose(
+                self.offers,
+                tool,
+                level,
+                allow_weaker=False,
+                weaker='isolation="process"',
+            )
         except ToolError as error:
             return error.failure
         return None
@@ -145,13 +164,19 @@ class LevelSearch:
         with self._guard:
             if self._future is None:
                 self._future = Future()
-                Thread(target=self._search, args=(self._future,), name="handrail sandboxes", daemon=True).start()
+                Thread(
+                    target=self._search,
+                    args=(self._future,),
+                    name="handrail sandboxes",
+                    daemon=True,
+                ).start()
             return self._future
 
     def _search(self, future: Future[IsolationLevels]) -> None:
         try:
             offers = [LevelOffer(each.level, each.lacks) for each in offered()]
-        except BaseException as error:  # a plug-in's own code; whoever waits for the answer gets it
+        except BaseException as error:
+            # a plug-in's own code; whoever waits for the answer gets it
             future.set_exception(error)
         else:
             future.set_result(IsolationLevels(offers))
@@ -166,7 +191,8 @@ class LevelSearch:
 
     def reset(self) -> None:
         """Forget what was found."""
-        self._guard = Lock()  # whoever held the old one when the process was forked never releases it
+        # whoever held the old one when the process was forked never releases it
+        self._guard = Lock()
         self._future = None
 
     def reset_in_fork(self) -> None:

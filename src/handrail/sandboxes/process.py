@@ -58,10 +58,22 @@ class ProcessSandbox(Struct, frozen=True):
         """See `Sandbox.run`."""
         folder = tempfile.mkdtemp(prefix="handrail-")
         try:
-            environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
+            environment = {
+                "PATH": "/usr/bin:/bin",
+                "HOME": folder,
+                "TMPDIR": folder,
+                "LANG": "C.UTF-8",
+            }
             namespace = _namespace_command()
             launch = Launch(
-                command=[*namespace, self.python, "-I", "-S", "-c", supervisor_source()],
+                command=[
+                    *namespace,
+                    self.python,
+                    "-I",
+                    "-S",
+                    "-c",
+                    supervisor_source(),
+                ],
                 folder=folder,
                 environment=environment,
                 limits=limits(job),
@@ -76,10 +88,21 @@ class ProcessSandbox(Struct, frozen=True):
 @cache
 def _namespace_command() -> Sequence[str]:
     """Return the words that run a command in a process namespace of its own; empty where that does not work."""
-    as_ourselves = () if os.name == "posix" and os.geteuid() == 0 else ("--map-current-user",)
-    command = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child", *as_ourselves]
+    as_ourselves = (
+        () if os.name == "posix" and os.geteuid() == 0 else ("--map-current-user",)
+    )
+    command = [
+        "unshare",
+        "--pid",
+        "--mount-proc",
+        "--fork",
+        "--kill-child",
+        *as_ourselves,
+    ]
     try:
-        trial = subprocess.run([*command, "true"], capture_output=True, timeout=10, check=False)
+        trial = subprocess.run(
+            [*command, "true"], capture_output=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return () if trial.returncode else command

@@ -40,14 +40,24 @@ _REFUSED = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "vhangup": (153, 58),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
 }  # fmt: skip
-_NOT_THERE = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
+_NOT_THERE = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "clone3": 435,
+}
 """Refused with ENOSYS, so that programs fall back to older calls. The numbers are the same everywhere."""
 
 _NAMESPACES = 0x7E02_0000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 _TIME_NAMESPACE = 0x80
 """CLONE_NEWTIME. In `clone`, this bit is part of a signal's number."""
-_BUFFER_SIZES = {"SO_SNDBUF": 7, "SO_RCVBUF": 8, "SO_SNDBUFFORCE": 32, "SO_RCVBUFFORCE": 33}
+_BUFFER_SIZES = {
+    "SO_SNDBUF": 7,
+    "SO_RCVBUF": 8,
+    "SO_SNDBUFFORCE": 32,
+    "SO_RCVBUFFORCE": 33,
+}
 """Options of SOL_SOCKET that succeed without effect, because no limit of ours counts the data in sockets."""
 _SOL_SOCKET = 1
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
@@ -67,8 +77,24 @@ class Machine(Struct, frozen=True):
 
 
 MACHINES: Mapping[str, Machine] = {
-    "x86_64": Machine(0xC000_003E, column=0, clone=56, unshare=272, socket=41, socketpair=53, setsockopt=54),
-    "aarch64": Machine(0xC000_00B7, column=1, clone=220, unshare=97, socket=198, socketpair=199, setsockopt=208),
+    "x86_64": Machine(
+        0xC000_003E,
+        column=0,
+        clone=56,
+        unshare=272,
+        socket=41,
+        socketpair=53,
+        setsockopt=54,
+    ),
+    "aarch64": Machine(
+        0xC000_00B7,
+        column=1,
+        clone=220,
+        unshare=97,
+        socket=198,
+        socketpair=199,
+        setsockopt=208,
+    ),
 }
 """By what `os.uname().machine` says."""
 
@@ -123,10 +149,15 @@ def filter_for(machine: str) -> bytes:
 def filter_here() -> bytes:
     """Return the filter for this machine; empty where its kernel takes none, or we have no table of its calls."""
     try:
-        actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text(encoding="ascii").split()
+        actions = (
+            Path("/proc/sys/kernel/seccomp/actions_avail")
+            .read_text(encoding="ascii")
+            .split()
+        )
     except OSError:
         return b""
-    native = sys.maxsize > 2**32  # a 32-bit interpreter makes other calls than its machine's
+    # a 32-bit interpreter makes other calls than its machine's
+    native = sys.maxsize > 2**32
     return filter_for(os.uname().machine) if native and "errno" in actions else b""
 
 

@@ -58,7 +58,9 @@ def main() -> None:
         report += record("memory", "", b"")
     if exit_code is not None:
         report += record("exit_code", "", b"%d" % exit_code)
-    report += _report_files(files, int(order["most_bytes"][""]), int(order["most_files"][""]))
+    report += _report_files(
+        files, int(order["most_bytes"][""]), int(order["most_files"][""])
+    )
     with os.fdopen(int(order["report_fd"][""]), "wb") as line:
         line.write(report)
 
@@ -76,7 +78,9 @@ def parse_header(line: bytes) -> tuple[str, int, int]:
         ValueError: It is none.
     """
     kind, name, data = line.split(b" ")
-    if not (kind.isalpha() or b"_" in kind) or not (name.isdigit() and data.rstrip(b"\n").isdigit()):
+    if not (kind.isalpha() or b"_" in kind) or not (
+        name.isdigit() and data.rstrip(b"\n").isdigit()
+    ):
         raise ValueError("no record")
     return kind.decode("ascii"), int(name), int(data)
 
@@ -86,7 +90,11 @@ def _records_of_stdin() -> Iterator[tuple[str, str, bytes]]:
     stdin = open(0, "rb", closefd=False)  # noqa: SIM115  # not ours to close
     while (line := stdin.readline(_MAX_LINE_BYTES)) and not line.startswith(b"end "):
         kind, name_length, data_length = parse_header(line)
-        yield kind, stdin.read(name_length).decode("utf-8", "surrogateescape"), stdin.read(data_length)
+        yield (
+            kind,
+            stdin.read(name_length).decode("utf-8", "surrogateescape"),
+            stdin.read(data_length),
+        )
     if not line:
         sys.exit("the order ended early")
 
@@ -102,7 +110,9 @@ def _write_file(name: str, data: bytes) -> None:
 def _run(order: dict[str, dict[str, bytes]]) -> int | None:
     """Run the program; return its exit code, None when it has to be ended."""
     argv = [os.fsdecode(each) for _, each in sorted(order["arg"].items())]
-    environment = {name: os.fsdecode(value) for name, value in order["environment"].items()}
+    environment = {
+        name: os.fsdecode(value) for name, value in order["environment"].items()
+    }
     ended, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
@@ -112,7 +122,9 @@ def _run(order: dict[str, dict[str, bytes]]) -> int | None:
         limits = {name: int(most) for name, most in order.get("limit", {}).items()}
         _exec_program(argv, environment, limits, int(order["report_fd"][""]))
     while not _has_too_many_files(order):
-        ready, _, _ = select.select([0, ended], [], [], _LOOK_S if "most_inodes" in order else None)
+        ready, _, _ = select.select(
+            [0, ended], [], [], _LOOK_S if "most_inodes" in order else None
+        )
         if ended in ready:
             os.read(ended, 100)
             pid, status = os.waitpid(program, os.WNOHANG)
@@ -132,15 +144,19 @@ def _has_too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
     return False
 
 
-def _exec_program(argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int) -> None:
+def _exec_program(
+    argv: list[str], environment: dict[str, str], limits: dict[str, int], report_fd: int
+) -> None:
     """Replace this new process by the program; never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):  # the last two Python ignores for itself
+        # the last two Python ignores for itself
+        for each in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(each, signal.SIG_DFL)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.closerange(3, max(256, report_fd + 1))  # the limit itself could be a thousand million
+        # the limit itself could be a thousand million
+        os.closerange(3, max(256, report_fd + 1))
         _set_limits(limits)
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
@@ -164,7 +180,8 @@ def _set_limits(limits: dict[str, int]) -> None:
 
 def adopt_orphans() -> None:
     """Become the parent of grandchildren whose own parent has ended, so that they are found when this process ends."""
-    import ctypes  # slow to import, and not needed in a namespace: when its first process ends, all others do
+    # slow to import, and not needed in a namespace: when its first process ends, all others do
+    import ctypes
 
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -92,12 +92,16 @@ def make_failure(found: Iterable[ArgumentError], *, beyond: int = 0) -> Failure:
     untold = len(faults) - len(told) + beyond
     message = " ".join(fault.message for fault in told)
     if untold > 0:
-        message += f" {untold} more {'fault is' if untold == 1 else 'faults are'} not listed."
+        message += (
+            f" {untold} more {'fault is' if untold == 1 else 'faults are'} not listed."
+        )
     advice = list(dict.fromkeys(fault.advice for fault in told if fault.advice))
     return Failure(
         Code.INVALID_ARGUMENTS,
         message,
-        f"Call again with this changed: {'; '.join(advice)}." if advice else "Call again with corrected arguments.",
+        f"Call again with this changed: {'; '.join(advice)}."
+        if advice
+        else "Call again with corrected arguments.",
         retryable=False,
         details=tuple(fault.as_json() for fault in told),
     )
@@ -139,7 +143,10 @@ def format_value(value: Json, most: int = MOST_SHOWN) -> str:
     """Show a value short enough for a sentence: text and numbers as JSON, containers by their size."""
     if isinstance(value, str):
         return replace_surrogates(
-            json.dumps(value if len(value) <= most else value[: most - 1] + "…", ensure_ascii=False)
+            json.dumps(
+                value if len(value) <= most else value[: most - 1] + "…",
+                ensure_ascii=False,
+            )
         )
     if isinstance(value, dict | list):
         noun, unit = ("object", "key") if isinstance(value, dict) else ("list", "item")
@@ -151,23 +158,30 @@ def format_value(value: Json, most: int = MOST_SHOWN) -> str:
         )
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
-    if isinstance(value, int) and value.bit_length() > 200:  # beyond 4,300 digits Python refuses to write one
+    # beyond 4,300 digits Python refuses to write one
+    if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of about {int(value.bit_length() * math.log10(2)):,} digits"
     return str(value)[:most]
 
 
 def list_values(values: Sequence[Json]) -> str:
     """List the first `MOST_LISTED` values, and say how many more there are."""
-    return _append_rest([format_value(value) for value in values[:MOST_LISTED]], len(values))
+    return _append_rest(
+        [format_value(value) for value in values[:MOST_LISTED]], len(values)
+    )
 
 
 def list_names(names: Sequence[str], within: JsonPath = ()) -> str:
     """List the first `MOST_LISTED` names in backticks, and say how many more there are."""
-    return _append_rest([name_path([*within, name]) for name in names[:MOST_LISTED]], len(names))
+    return _append_rest(
+        [name_path([*within, name]) for name in names[:MOST_LISTED]], len(names)
+    )
 
 
 def _append_rest(some: Sequence[str], total: int) -> str:
-    return ", ".join(some) + (f" and {total - len(some):,} more" if total > len(some) else "")
+    return ", ".join(some) + (
+        f" and {total - len(some):,} more" if total > len(some) else ""
+    )
 
 
 def replace_surrogates(text: str) -> str:
@@ -209,14 +223,25 @@ def explain_errors(errors: Iterable[Violation], schema: Schema) -> list[Argument
     Errors always give at least one fault: if no sentence here fits, the validator's own message is used.
     """
     flat = list(_resolve_unions(errors))
-    objects = sorted({error.place for error in flat if _is_about_names(error)}, key=_depth_order)
-    names = [fault for place in islice(objects, MOST_FAULTS + 1) for fault in _explain_names(place, flat, schema)]
-    listed_at = {error.place for error in flat if isinstance(error.kind, Kind.Enum | Kind.Constant)}
+    objects = sorted(
+        {error.place for error in flat if _is_about_names(error)}, key=_depth_order
+    )
+    names = [
+        fault
+        for place in islice(objects, MOST_FAULTS + 1)
+        for fault in _explain_names(place, flat, schema)
+    ]
+    listed_at = {
+        error.place
+        for error in flat
+        if isinstance(error.kind, Kind.Enum | Kind.Constant)
+    }
     values = [
         _explain_value(error)
         for error in flat[:MOST_WORDED]
         if not _is_about_names(error)
-        and not (isinstance(error.kind, Kind.Type) and error.place in listed_at)  # the list says more
+        # the list says more
+        and not (isinstance(error.kind, Kind.Type) and error.place in listed_at)
     ]
     return names + values or [_quote_validator(error) for error in flat[:MOST_WORDED]]
 
@@ -230,12 +255,17 @@ def _quote_validator(error: Violation) -> ArgumentError:
     said = _shorten(error.error.message)
     message = f"The schema as a whole refuses {place}: {said}."
     return ArgumentError(
-        format_path(error.place), error.kind.name, message, f"change {place} to what the schema allows"
+        format_path(error.place),
+        error.kind.name,
+        message,
+        f"change {place} to what the schema allows",
     )
 
 
 def _shorten(said: str) -> str:
-    return replace_surrogates(said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…")
+    return replace_surrogates(
+        said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…"
+    )
 
 
 def explain_too_many(first: TooManyErrors) -> list[ArgumentError]:
@@ -245,14 +275,21 @@ def explain_too_many(first: TooManyErrors) -> list[ArgumentError]:
     message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
     return [
         ArgumentError(
-            format_path(first.place), "too_many", message, f"correct {place} and all that is wrong in the same way"
+            format_path(first.place),
+            "too_many",
+            message,
+            f"correct {place} and all that is wrong in the same way",
         )
     ]
 
 
-def find_misspelt_names(errors: Iterable[Violation], schema: Schema) -> list[ArgumentError]:
+def find_misspelt_names(
+    errors: Iterable[Violation], schema: Schema
+) -> list[ArgumentError]:
     """Return those faults of `errors` that are misspelt names."""
-    return [fault for fault in explain_errors(errors, schema) if fault.kind == "misspelt"]
+    return [
+        fault for fault in explain_errors(errors, schema) if fault.kind == "misspelt"
+    ]
 
 
 def choose_branch(error: Violation) -> Sequence[Violation]:
@@ -273,11 +310,24 @@ def expected_types(error: Violation) -> list[str]:
     if isinstance(kind, Kind.Enum | Kind.Constant):
         return [json_type(value) for value in _allowed_values(kind)]
     branches = error.branches
-    here = [[found for found in branch if found.place == error.place] for branch in branches]
-    return [name for branch in here for found in branch for name in expected_types(found)] if all(here) else []
+    here = [
+        [found for found in branch if found.place == error.place] for branch in branches
+    ]
+    return (
+        [name for branch in here for found in branch for name in expected_types(found)]
+        if all(here)
+        else []
+    )
 
 
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_TYPES = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 
 
 def json_type(value: Json) -> str:
@@ -290,7 +340,10 @@ def _allowed_values(kind: Any) -> list[Json]:
 
 
 def _is_about_names(error: Violation) -> bool:
-    return isinstance(error.kind, Kind.Required | Kind.AdditionalProperties | Kind.UnevaluatedProperties)
+    return isinstance(
+        error.kind,
+        Kind.Required | Kind.AdditionalProperties | Kind.UnevaluatedProperties,
+    )
 
 
 def _depth_order(place: JsonPath) -> tuple[int, str]:
@@ -313,8 +366,13 @@ def _resolve_unions(errors: Iterable[Violation]) -> Iterator[Violation]:
 
 def _tag_errors(union: Violation) -> list[Violation]:
     """Return the errors of the tag that tells the branches apart, one for each, where its value fits no branch."""
-    of_type = [branch for branch in union.branches if not _is_of_other_type(branch, union)]
-    tags = [[e for e in branch if isinstance(e.kind, Kind.Constant | Kind.Enum)] for branch in of_type]
+    of_type = [
+        branch for branch in union.branches if not _is_of_other_type(branch, union)
+    ]
+    tags = [
+        [e for e in branch if isinstance(e.kind, Kind.Constant | Kind.Enum)]
+        for branch in of_type
+    ]
     first = [branch[0] for branch in tags if branch]
     alike = len({error.place for error in first}) == 1 and len(first) == len(of_type)
     return first if alike and len(first) > 1 else []
@@ -327,22 +385,36 @@ def _explain_names(
     place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema
 ) -> Iterator[ArgumentError]:
     """Pair the unknown names of one object with the names that they may have meant."""
-    here = [error for error in errors if error.place == place and _is_about_names(error)]
+    here = [
+        error for error in errors if error.place == place and _is_about_names(error)
+    ]
     known: dict[str, Json] = {}
     for error in here:
         known.update(_collect_properties(schema, error.error.schema_path))
-    missing = list(dict.fromkeys(e.kind.property for e in here if isinstance(e.kind, Kind.Required)))
-    extra = (
-        e.kind.unexpected for e in here if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties)
+    missing = list(
+        dict.fromkeys(
+            e.kind.property for e in here if isinstance(e.kind, Kind.Required)
+        )
     )
-    unknown = [name for name in dict.fromkeys(name for names in extra for name in names) if name not in known]
+    extra = (
+        e.kind.unexpected
+        for e in here
+        if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties)
+    )
+    unknown = [
+        name
+        for name in dict.fromkeys(name for names in extra for name in names)
+        if name not in known
+    ]
     given = here[0].instance if isinstance(here[0].instance, dict) else {}
     free = [name for name in known if name not in given and name not in missing]
     strange: list[str] = []
     for name in unknown[: 2 * MOST_FAULTS]:
         meant = nearest(name, [*missing, *free], most=1)
         # An optional parameter of another type is near by chance when it is a required one that was meant.
-        if meant and not (missing and meant[0] in free and not _may_be(given[name], known[meant[0]])):
+        if meant and not (
+            missing and meant[0] in free and not _may_be(given[name], known[meant[0]])
+        ):
             yield _explain_misspelt(place, name, meant[0], needed=meant[0] in missing)
             (missing if meant[0] in missing else free).remove(meant[0])
         else:
@@ -355,10 +427,16 @@ def _explain_names(
 
 def _may_be(value: Json, schema: Json) -> bool:
     types = schema_types(schema) if isinstance(schema, dict) else []
-    return not types or json_type(value) in types or (type(value) is int and "number" in types)
+    return (
+        not types
+        or json_type(value) in types
+        or (type(value) is int and "number" in types)
+    )
 
 
-def _explain_misspelt(place: JsonPath, name: str, meant: str, *, needed: bool) -> ArgumentError:
+def _explain_misspelt(
+    place: JsonPath, name: str, meant: str, *, needed: bool
+) -> ArgumentError:
     wrong = name_path([*place, name])
     right = name_path([*place, meant])
     if needed:
@@ -366,28 +444,46 @@ def _explain_misspelt(place: JsonPath, name: str, meant: str, *, needed: bool) -
     else:
         message = f"{wrong} is not a parameter: did you mean {right}?"
     return ArgumentError(
-        format_path([*place, meant]), "misspelt", message, f"rename {wrong} to {right}", f"the name {right}"
+        format_path([*place, meant]),
+        "misspelt",
+        message,
+        f"rename {wrong} to {right}",
+        f"the name {right}",
     )
 
 
-def _explain_unknown(place: JsonPath, names: Sequence[str], known: Sequence[str]) -> ArgumentError:
+def _explain_unknown(
+    place: JsonPath, names: Sequence[str], known: Sequence[str]
+) -> ArgumentError:
     wrong = list_names(names, place)
     owner = name_path(place) if place else "the tool"
     takes = f"{owner} takes {list_names(known) if known else 'none'}"
     message = f"{wrong} {'is not a parameter' if len(names) == 1 else 'are no parameters'}; {takes}."
-    return ArgumentError(format_path([*place, names[0]]), "unknown", message, f"leave out {wrong}")
+    return ArgumentError(
+        format_path([*place, names[0]]), "unknown", message, f"leave out {wrong}"
+    )
 
 
 def _explain_missing(place: JsonPath, described: Json) -> ArgumentError:
     wanted = _describe_parameter(described) if isinstance(described, dict) else ""
     advice = f"add {name_path(place)}" + (f" ({wanted})" if wanted else "")
-    return ArgumentError(format_path(place), "missing", f"{name_path(place)} is required.", advice, wanted)
+    return ArgumentError(
+        format_path(place),
+        "missing",
+        f"{name_path(place)} is required.",
+        advice,
+        wanted,
+    )
 
 
 def _describe_parameter(schema: Schema) -> str:
     """Say in a few words what a parameter takes: its allowed values or type, and the start of its description."""
     enum = schema.get("enum")
-    kind = f"one of {list_values(enum)}" if isinstance(enum, list) and enum else _list_types(schema_types(schema))
+    kind = (
+        f"one of {list_values(enum)}"
+        if isinstance(enum, list) and enum
+        else _list_types(schema_types(schema))
+    )
     text = schema.get("description")
     about = " ".join(text.split()).rstrip(".。") if isinstance(text, str) else ""
     about = about if len(about) <= MOST_EXPLAINED else about[: MOST_EXPLAINED - 1] + "…"
@@ -410,7 +506,11 @@ def _collect_properties(schema: Schema, schema_path: JsonPath) -> dict[str, Json
             continue
         described = part.get("properties")
         found.update(described if isinstance(described, dict) else {})
-        waiting.extend(branch for word in ("allOf", "anyOf", "oneOf") for branch in part.get(word) or ())
+        waiting.extend(
+            branch
+            for word in ("allOf", "anyOf", "oneOf")
+            for branch in part.get(word) or ()
+        )
         waiting.extend(part[word] for word in ("then", "else") if word in part)
         waiting.extend(part.get("dependentSchemas", {}).values())
         if isinstance(reference := part.get("$ref"), str):
@@ -422,7 +522,11 @@ def _get_part(schema: Json, step: str | int) -> Json:
     """Return a part of a schema. A path has a numeric name as a number, and omits an empty name."""
     if isinstance(schema, dict):
         return schema.get(step if isinstance(step, str) else str(step))
-    return schema[step] if isinstance(schema, list) and isinstance(step, int) and step < len(schema) else None
+    return (
+        schema[step]
+        if isinstance(schema, list) and isinstance(step, int) and step < len(schema)
+        else None
+    )
 
 
 # ---------------------------------------------------------------------- values
@@ -438,21 +542,40 @@ def _explain_value(error: Violation) -> ArgumentError:
     place = name_path(error.place)
     if isinstance(error.kind, Kind.FalseSchema):
         return ArgumentError(
-            format_path(error.place), "unknown", capitalize(f"{place} is not allowed."), f"leave out {place}"
+            format_path(error.place),
+            "unknown",
+            capitalize(f"{place} is not allowed."),
+            f"leave out {place}",
         )
     must, was = _find_requirement(error)
     expected = must.removeprefix("be ")
-    message = capitalize(f"{place} must {must}; it {was or 'was ' + format_value(error.instance)}.")
-    return ArgumentError(format_path(error.place), error.kind.name, message, f"make {place} {expected}", expected)
+    message = capitalize(
+        f"{place} must {must}; it {was or 'was ' + format_value(error.instance)}."
+    )
+    return ArgumentError(
+        format_path(error.place),
+        error.kind.name,
+        message,
+        f"make {place} {expected}",
+        expected,
+    )
 
 
-def _explain_choice(path: JsonPath, options: Sequence[Json], was: Json) -> ArgumentError:
+def _explain_choice(
+    path: JsonPath, options: Sequence[Json], was: Json
+) -> ArgumentError:
     """Word a value that is none of those allowed, and name the nearest."""
     place = name_path(path)
     allowed = f"one of {list_values(options)}"
-    near = nearest(was, [value for value in options if isinstance(value, str)], most=1) if isinstance(was, str) else []
+    near = (
+        nearest(was, [value for value in options if isinstance(value, str)], most=1)
+        if isinstance(was, str)
+        else []
+    )
     hint = f" Did you mean {format_value(near[0])}?" if near else ""
-    message = capitalize(f"{place} must be {allowed}; it was {format_value(was)}.{hint}")
+    message = capitalize(
+        f"{place} must be {allowed}; it was {format_value(was)}.{hint}"
+    )
     advice = f"set {place} to {format_value(near[0]) if near else allowed}"
     return ArgumentError(format_path(path), "enum", message, advice, allowed)
 
@@ -473,7 +596,10 @@ def _require_bound(text: str) -> Callable[[Violation], _Words]:
 
 
 def _require_size(text: str, unit: str) -> Callable[[Any], _Words]:
-    return lambda error: (text.format(error.kind.limit), f"has {len(error.instance):,} {unit}")
+    return lambda error: (
+        text.format(error.kind.limit),
+        f"has {len(error.instance):,} {unit}",
+    )
 
 
 def _require_text(must: str, was: str = "") -> Callable[[Violation], _Words]:
@@ -482,13 +608,17 @@ def _require_text(must: str, was: str = "") -> Callable[[Violation], _Words]:
 
 def _require_type(error: Any) -> _Words:
     was = (
-        "the text " + format_value(error.instance) if isinstance(error.instance, str) else format_value(error.instance)
+        "the text " + format_value(error.instance)
+        if isinstance(error.instance, str)
+        else format_value(error.instance)
     )
     return f"be {_list_types(error.kind.types)}", "was " + was
 
 
 def _require_pattern(error: Any) -> _Words:
-    return guards.must(error.kind.pattern) or f"match the pattern {format_value(error.kind.pattern)}", ""
+    return guards.must(
+        error.kind.pattern
+    ) or f"match the pattern {format_value(error.kind.pattern)}", ""
 
 
 def _require_union(error: Violation) -> _Words:
@@ -517,6 +647,10 @@ _REQUIREMENTS: Mapping[Any, Callable[[Any], _Words]] = {
     Kind.Not: _require_text("be something that its schema does not exclude"),
     Kind.AnyOf: _require_union,
     Kind.OneOfNotValid: _require_union,
-    Kind.OneOfMultipleValid: _require_text("fit only one of its alternatives", "fits several"),
-    Kind.PropertyNames: _require_text("have keys of the form that its schema asks for", "has another"),
+    Kind.OneOfMultipleValid: _require_text(
+        "fit only one of its alternatives", "fits several"
+    ),
+    Kind.PropertyNames: _require_text(
+        "have keys of the form that its schema asks for", "has another"
+    ),
 }

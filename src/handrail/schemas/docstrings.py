@@ -37,14 +37,28 @@ class Docs(Struct, frozen=True):
 
 
 _HEADINGS = {
-    "Args": ("Args", "Arguments", "Parameters", "Params", "参数", "参数说明", "入参", "输入", "输入参数"),
+    "Args": (
+        "Args",
+        "Arguments",
+        "Parameters",
+        "Params",
+        "参数",
+        "参数说明",
+        "入参",
+        "输入",
+        "输入参数",
+    ),
     "Returns": ("Returns", "Return", "返回", "返回值", "返回结果", "返回说明", "输出"),
     "Yields": ("Yields", "产生", "生成"),
     "Raises": ("Raises", "Exceptions", "异常", "抛出", "抛出异常", "错误"),
     "Examples": ("Example", "Examples", "示例", "例子", "例", "样例", "使用示例"),
     "Attributes": ("Attributes", "属性"),
 }
-_ENGLISH = {spelling: heading for heading, spellings in _HEADINGS.items() for spelling in spellings}
+_ENGLISH = {
+    spelling: heading
+    for heading, spellings in _HEADINGS.items()
+    for spelling in spellings
+}
 _IN_NUMPY = {"Args": "Parameters"}  # where NumPy's heading differs from Google's
 
 _SPELLINGS = "|".join(sorted(_ENGLISH, key=len, reverse=True))
@@ -53,8 +67,17 @@ _UNDERLINE = re.compile(r"\s*[-=]{3,}\s*")
 _ITEM = re.compile(
     r"(?P<indent>\s*)(?:[-*•]\s+)?[`*]{0,2}(?P<name>[^\W\d][\w.]*)[`*]{0,2}\s*(?P<kind>[(（][^()（）]*[)）])?\s*[:：]\s*(?P<text>.*)"
 )
-_FIELD = re.compile(r"^[ \t]*:(?P<name>param|parameter|arg|type|returns?|rtype|raises?|参数|返回值?|异常|抛出)\b", re.M)
-_FIELD_NAMES = {"参数": "param", "返回": "returns", "返回值": "returns", "异常": "raises", "抛出": "raises"}
+_FIELD = re.compile(
+    r"^[ \t]*:(?P<name>param|parameter|arg|type|returns?|rtype|raises?|参数|返回值?|异常|抛出)\b",
+    re.M,
+)
+_FIELD_NAMES = {
+    "参数": "param",
+    "返回": "returns",
+    "返回值": "returns",
+    "异常": "raises",
+    "抛出": "raises",
+}
 _SENTENCE = re.compile(r".+?(?:[。！？]|(?<!e\.g)(?<!i\.e)[.!?](?=\s|$))", re.S)
 _WITH_ITEMS = ("Args", "Raises", "Attributes")
 
@@ -71,7 +94,8 @@ def read_docstring(text: str | None) -> Docs:
     clean = inspect.cleandoc(text)
     try:
         description, parsed = _parse(clean)
-    except Exception:  # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
+    except Exception:
+        # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
         description = clean
         parsed = docstring_parser.Docstring()
     return Docs(
@@ -83,26 +107,39 @@ def read_docstring(text: str | None) -> Docs:
             for name in parameter.arg_name.split(",")
         },
         returns=_one_line(parsed.returns.description) if parsed.returns else "",
-        raises={error.type_name or "": _one_line(error.description) for error in parsed.raises},
-        examples=tuple(filter(None, ((e.snippet or e.description or "").strip() for e in parsed.examples))),
+        raises={
+            error.type_name or "": _one_line(error.description)
+            for error in parsed.raises
+        },
+        examples=tuple(
+            filter(
+                None,
+                ((e.snippet or e.description or "").strip() for e in parsed.examples),
+            )
+        ),
     )
 
 
 def _parse(text: str) -> tuple[str, docstring_parser.Docstring]:
     """Return the description and the sections, by the style that the text shows."""
     lines = text.splitlines()
-    if any(_UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH for line, below in pairwise(lines)):
+    if any(
+        _UNDERLINE.fullmatch(below) and line.strip() in _ENGLISH
+        for line, below in pairwise(lines)
+    ):
         parsed = docstring_parser.numpydoc.parse("\n".join(_numpy_lines(lines)))
         return _find_description(parsed), parsed
     if fields := _FIELD.search(text):
         sections = _FIELD.sub(
-            lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]), text[fields.start() :]
+            lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]),
+            text[fields.start() :],
         )
         return text[: fields.start()].strip(), docstring_parser.rest.parse(
             inspect.cleandoc(sections).replace("：", ": ")
         )
     prose, sections = _google_parts(lines)
-    return prose, docstring_parser.google.parse("\n" + sections)  # the parser dedents all lines but the first
+    # the parser dedents all lines but the first
+    return prose, docstring_parser.google.parse("\n" + sections)
 
 
 def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
@@ -120,7 +157,9 @@ def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
 
 def _find_description(parsed: docstring_parser.Docstring) -> str:
     gap = "\n\n" if parsed.blank_after_short_description else "\n"
-    return gap.join(filter(None, (parsed.short_description, parsed.long_description))).strip()
+    return gap.join(
+        filter(None, (parsed.short_description, parsed.long_description))
+    ).strip()
 
 
 def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
@@ -136,13 +175,21 @@ def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
     for line in [*lines, _END]:
         found = _HEADING.fullmatch(line)
         begins = found is not None and _is_section_heading(found)
-        if heading and not begins and line is not _END and _continues(heading, body, line):
+        if (
+            heading
+            and not begins
+            and line is not _END
+            and _continues(heading, body, line)
+        ):
             body.append(line)
             continue
         if any(text.strip() for text in body):
             sections += [
                 heading + ":",
-                *(_format_item(text) if heading in _WITH_ITEMS else _indent(text) for text in body),
+                *(
+                    _format_item(text) if heading in _WITH_ITEMS else _indent(text)
+                    for text in body
+                ),
             ]
         heading = ""
         body = []
@@ -162,13 +209,18 @@ def _continues(heading: str, body: Sequence[str], line: str) -> bool:
     if not line.strip() or line[0].isspace():
         return True
     at_the_edge = not body or (not body[0][:1].isspace() and bool(body[-1].strip()))
-    return at_the_edge and (heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None)
+    return at_the_edge and (
+        heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None
+    )
 
 
 def _is_section_heading(found: re.Match[str]) -> bool:
     """Whether it is a heading: with a colon, and with text after it only for what can be said on one line."""
     has_colon = found["rest"] is not None
-    return has_colon and (not found["rest"] or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples"))
+    return has_colon and (
+        not found["rest"]
+        or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples")
+    )
 
 
 def _indent(line: str) -> str:

@@ -18,7 +18,16 @@ from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from operator import or_
 from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Union, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NoReturn,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import pydantic
 import typing_extensions
@@ -43,7 +52,13 @@ else:
     pydantic_fields = _lazy.module("pydantic.fields")
     json_schema = _lazy.module("pydantic.json_schema")
 
-__all__ = ["Signature", "check_parameters", "describe_function", "describe_result", "import_schema"]
+__all__ = [
+    "Signature",
+    "check_parameters",
+    "describe_function",
+    "describe_result",
+    "import_schema",
+]
 
 
 class Signature(Struct, frozen=True, dict=True):
@@ -101,18 +116,27 @@ class Signature(Struct, frozen=True, dict=True):
         pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
         """
         kept = all(map(_is_unchanged_by_binding, self.visible.values()))
-        return kept and self.model is None and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
+        return (
+            kept
+            and self.model is None
+            and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
+        )
 
     @property
     def _fields(self) -> Mapping[str, Any]:
         """The hints as pydantic takes them, with their defaults."""
-        defaults = {name: _add_default(self.visible[name], default) for name, default in self.defaults.items()}
+        defaults = {
+            name: _add_default(self.visible[name], default)
+            for name, default in self.defaults.items()
+        }
         return {**self.visible, **defaults}
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
-            return pydantic.TypeAdapter(self.model or _make_arguments_type(self._fields))
+            return pydantic.TypeAdapter(
+                self.model or _make_arguments_type(self._fields)
+            )
         except _UNDESCRIBABLE as error:
             self._blame(error)
 
@@ -120,7 +144,9 @@ class Signature(Struct, frozen=True, dict=True):
     def _validate(self) -> Callable[[Json], Any]:
         return self._adapter.validator.validate_python
 
-    def _bind_as_json(self, arguments: dict[str, Json], refusal: ValidationError) -> dict[str, Any] | Failure:
+    def _bind_as_json(
+        self, arguments: dict[str, Json], refusal: ValidationError
+    ) -> dict[str, Any] | Failure:
         """Bind by way of JSON text: only from JSON does a model in strict mode read text as a date."""
         try:
             bound = self._adapter.validator.validate_json(to_json(arguments))
@@ -133,7 +159,9 @@ class Signature(Struct, frozen=True, dict=True):
         """Add the docstring's texts. Properties stand in the order of the parameters, perhaps under an alias."""
         properties = schema["properties"]
         for parameter, alias in zip(self.visible, list(properties), strict=True):
-            if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(alias):
+            if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(
+                alias
+            ):
                 properties[alias] = add_description(properties[alias], text)
 
     def _blame(self, error: Exception) -> NoReturn:
@@ -156,14 +184,23 @@ class Signature(Struct, frozen=True, dict=True):
 
 def _first_sentence(reason: Exception) -> str:
     """Return what pydantic says is wrong, without its advice, which is for the author of a model's configuration."""
-    return str(reason).splitlines()[0].partition(". Set `arbitrary_types_allowed")[0].removesuffix(".")
+    return (
+        str(reason)
+        .splitlines()[0]
+        .partition(". Set `arbitrary_types_allowed")[0]
+        .removesuffix(".")
+    )
 
 
 _UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
 
 
 def describe_function(
-    fn: Callable[..., Any], docs: Docs, injected: Callable[[Any], bool] = lambda _hint: False, *, name: str = ""
+    fn: Callable[..., Any],
+    docs: Docs,
+    injected: Callable[[Any], bool] = lambda _hint: False,
+    *,
+    name: str = "",
 ) -> Signature:
     """Describe a function from its type hints.
 
@@ -177,11 +214,24 @@ def describe_function(
     """
     tool = name or getattr(fn, "__name__", type(fn).__name__)
     parameters = check_parameters(fn, name=tool)
-    hints = _resolve_hints({p.name: p.annotation for p in parameters}, _find_globals(fn), tool)
+    hints = _resolve_hints(
+        {p.name: p.annotation for p in parameters}, _find_globals(fn), tool
+    )
     hidden = {name: hint for name, hint in hints.items() if injected(hint)}
     visible = {name: hint for name, hint in hints.items() if name not in hidden}
-    defaults = {p.name: p.default for p in parameters if p.name in visible and p.default is not p.empty}
-    return Signature(tool, visible, hidden, docs, defaults, None if defaults else _find_only_model(visible))
+    defaults = {
+        p.name: p.default
+        for p in parameters
+        if p.name in visible and p.default is not p.empty
+    }
+    return Signature(
+        tool,
+        visible,
+        hidden,
+        docs,
+        defaults,
+        None if defaults else _find_only_model(visible),
+    )
 
 
 @cache
@@ -194,7 +244,9 @@ def prepare() -> None:
     pydantic.TypeAdapter(_typed_dict("Nothing", {"at": int}))
 
 
-def check_parameters(fn: Callable[..., Any], *, name: str = "") -> list[inspect.Parameter]:
+def check_parameters(
+    fn: Callable[..., Any], *, name: str = ""
+) -> list[inspect.Parameter]:
     """Return a function's parameters; cheap enough for the moment a tool is declared.
 
     Raises:
@@ -225,7 +277,9 @@ _KINDS: Mapping[Any, str] = {
 
 
 def _refuse(tool: str, complaint: str, cause: Exception | None = None) -> NoReturn:
-    raise ToolDefinitionError(f"Tool {tool!r} cannot be described to a model: {complaint}") from cause
+    raise ToolDefinitionError(
+        f"Tool {tool!r} cannot be described to a model: {complaint}"
+    ) from cause
 
 
 def _find_globals(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -235,18 +289,27 @@ def _find_globals(fn: Callable[..., Any]) -> dict[str, Any]:
         inner = inspect.unwrap(inner)
         if hasattr(inner, "__globals__"):
             return cast(dict[str, Any], inner.__globals__)
-        inner = getattr(inner, "func", None) or getattr(inner, "__func__", None) or type(inner).__call__
+        inner = (
+            getattr(inner, "func", None)
+            or getattr(inner, "__func__", None)
+            or type(inner).__call__
+        )
     return {}
 
 
-def _resolve_hints(annotations: Mapping[str, Any], known: dict[str, Any], tool: str) -> dict[str, Any]:
+def _resolve_hints(
+    annotations: Mapping[str, Any], known: dict[str, Any], tool: str
+) -> dict[str, Any]:
     """Evaluate the hints that are written as text, one parameter at a time so that an error can name it."""
     hints = {}
     for name, annotation in annotations.items():
         try:
             holder = SimpleNamespace(__annotations__={name: annotation})
-            hints[name] = _modernize(typing.get_type_hints(holder, known, include_extras=True)[name])
-        except Exception as error:  # evaluating a hint runs its author's text; NameError is the likely one
+            hints[name] = _modernize(
+                typing.get_type_hints(holder, known, include_extras=True)[name]
+            )
+        except Exception as error:
+            # evaluating a hint runs its author's text; NameError is the likely one
             _refuse(
                 tool,
                 f"the type hint of parameter `{name}`, {annotation!r}, cannot be resolved ({error}). "
@@ -274,7 +337,9 @@ def _modernize(hint: Any) -> Any:
         return _typed_dict(
             hint.__name__,
             {
-                name: _modernize(kind) if name in needed else typing_extensions.NotRequired[_modernize(kind)]
+                name: _modernize(kind)
+                if name in needed
+                else typing_extensions.NotRequired[_modernize(kind)]
                 for name, kind in fields.items()
             },
         )
@@ -282,7 +347,9 @@ def _modernize(hint: Any) -> Any:
     parts = get_args(hint)
     if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
         return hint
-    modern = tuple(_modernize(part) for part in (parts[:1] if origin is Annotated else parts))
+    modern = tuple(
+        _modernize(part) for part in (parts[:1] if origin is Annotated else parts)
+    )
     if modern == parts[: len(modern)]:
         return hint
     if origin is Annotated:
@@ -292,7 +359,10 @@ def _modernize(hint: Any) -> Any:
 
 def _add_default(hint: Any, default: Any) -> Any:
     return Annotated[
-        hint, default if isinstance(default, pydantic_fields.FieldInfo) else pydantic.Field(default=default)
+        hint,
+        default
+        if isinstance(default, pydantic_fields.FieldInfo)
+        else pydantic.Field(default=default),
     ]
 
 
@@ -314,7 +384,12 @@ def _find_only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | N
     hints = list(visible.values())
     if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
         return None
-    return hints[0] if issubclass(hints[0], pydantic.BaseModel) and not hints[0].__pydantic_root_model__ else None
+    return (
+        hints[0]
+        if issubclass(hints[0], pydantic.BaseModel)
+        and not hints[0].__pydantic_root_model__
+        else None
+    )
 
 
 def _make_arguments_type(hints: Mapping[str, Any]) -> Any:
@@ -323,11 +398,15 @@ def _make_arguments_type(hints: Mapping[str, Any]) -> Any:
     return arguments
 
 
-_typed_dict: Any = typing_extensions.TypedDict  # made from values, which no type checker follows
+# made from values, which no type checker follows
+_typed_dict: Any = typing_extensions.TypedDict
 
 
 def _explain_all(error: ValidationError, arguments: Json) -> list[ArgumentError]:
-    return [_explain(cast(dict[str, Any], details), arguments) for details in error.errors(include_url=False)]
+    return [
+        _explain(cast(dict[str, Any], details), arguments)
+        for details in error.errors(include_url=False)
+    ]
 
 
 def _explain(details: dict[str, Any], arguments: Json) -> ArgumentError:
@@ -340,20 +419,29 @@ def _explain(details: dict[str, Any], arguments: Json) -> ArgumentError:
     if kind == "missing":
         return ArgumentError(field, "missing", f"{place} is required.", f"add {place}")
     opening = next((text for text in _OPENINGS if said.startswith(text)), "")
-    text = argument_errors.replace_surrogates(said.removeprefix(opening)[:200]).rstrip(".")
+    text = argument_errors.replace_surrogates(said.removeprefix(opening)[:200]).rstrip(
+        "."
+    )
     if opening == _MUST_BE:
         message = argument_errors.capitalize(
             f"{place} must be {text}; it was {argument_errors.format_value(details['input'])}."
         )
         return ArgumentError(field, "type", message, f"make {place} {text}", text)
-    return ArgumentError(field, "rule", argument_errors.capitalize(f"{place} was refused: {text}."), f"correct {place}")
+    return ArgumentError(
+        field,
+        "rule",
+        argument_errors.capitalize(f"{place} was refused: {text}."),
+        f"correct {place}",
+    )
 
 
 _MUST_BE = "Input should be "
 _OPENINGS = (_MUST_BE, "Value error, ", "Assertion failed, ")
 
 
-def _find_path(arguments: Json, steps: tuple[int | str, ...], *, missing: bool) -> list[int | str]:
+def _find_path(
+    arguments: Json, steps: tuple[int | str, ...], *, missing: bool
+) -> list[int | str]:
     """Keep the steps that lead through the arguments; pydantic's also name branches of unions and validators."""
     path: list[int | str] = []
     here = arguments

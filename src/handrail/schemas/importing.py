@@ -12,7 +12,14 @@ from typing import Any, cast
 
 from handrail.errors import Json, ToolDefinitionError
 from handrail.schemas import argument_errors
-from handrail.schemas.walk import Schema, check_size, compile_schema, map_subschemas, refuse, schema_types
+from handrail.schemas.walk import (
+    Schema,
+    check_size,
+    compile_schema,
+    map_subschemas,
+    refuse,
+    schema_types,
+)
 
 _FOREIGN_TYPES: dict[str, str | None] = {
     spelling: name
@@ -56,12 +63,16 @@ def import_schema(parameters: Mapping[str, Json] | None, *, name: str = "") -> S
         return {"type": "object", "properties": {}}
     try:
         if not isinstance(parameters, Mapping):
-            refuse(f"it is {argument_errors.format_value(parameters)}, and parameters are described by an object")
+            refuse(
+                f"it is {argument_errors.format_value(parameters)}, and parameters are described by an object"
+            )
         return _import(cast(Schema, parameters))
     except ToolDefinitionError as error:
         if not name:
             raise
-        raise ToolDefinitionError(f"Tool {name!r} cannot be described to a model. {error}") from error
+        raise ToolDefinitionError(
+            f"Tool {name!r} cannot be described to a model. {error}"
+        ) from error
 
 
 def _import(parameters: Schema) -> Schema:
@@ -71,7 +82,9 @@ def _import(parameters: Schema) -> Schema:
     if "type" not in schema:
         schema = {"type": "object", **schema}
     if "object" not in schema_types(schema):
-        refuse(f"a tool takes an object of named arguments, and this describes {' or '.join(schema_types(schema))}")
+        refuse(
+            f"a tool takes an object of named arguments, and this describes {' or '.join(schema_types(schema))}"
+        )
     compile_schema(schema)
     return schema
 
@@ -80,9 +93,15 @@ def _translate(schema: Json) -> Any:
     """Translate one schema and those in it."""
     if not isinstance(schema, dict):
         if not isinstance(schema, bool):
-            refuse(f"{argument_errors.format_value(schema)} stands where a schema is expected")
+            refuse(
+                f"{argument_errors.format_value(schema)} stands where a schema is expected"
+            )
         return schema
-    said = {key: value for key, value in schema.items() if value is not None or key in _JSON_VALUED}
+    said = {
+        key: value
+        for key, value in schema.items()
+        if value is not None or key in _JSON_VALUED
+    }
     for translate in _TRANSLATIONS:
         said = translate(said)
     return map_subschemas(said, _translate)
@@ -102,7 +121,9 @@ def _translate_type(name: Json) -> str | None:
     spelling = name.strip().lower() if isinstance(name, str) else ""
     if not isinstance(name, str) or spelling not in _FOREIGN_TYPES:
         known = "object, array, string, number, integer or boolean"
-        refuse(f"its type {argument_errors.format_value(name)} is not known; write {known}")
+        refuse(
+            f"its type {argument_errors.format_value(name)} is not known; write {known}"
+        )
     return _FOREIGN_TYPES[spelling]
 
 
@@ -122,8 +143,15 @@ def _translate_nullable(schema: Schema) -> Schema:
 def _translate_exclusive_bounds(schema: Schema) -> Schema:
     """Draft 4 and OpenAPI 3.0: `exclusiveMinimum: true` beside `minimum`."""
     said = dict(schema)
-    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(said.get(exclusive), bool) and said.pop(exclusive) and bound in said:
+    for exclusive, bound in (
+        ("exclusiveMinimum", "minimum"),
+        ("exclusiveMaximum", "maximum"),
+    ):
+        if (
+            isinstance(said.get(exclusive), bool)
+            and said.pop(exclusive)
+            and bound in said
+        ):
             said[exclusive] = said.pop(bound)
     return said
 
@@ -132,7 +160,11 @@ def _translate_tuples(schema: Schema) -> Schema:
     """Before 2020-12: a list of `items`, and `additionalItems` for the rest."""
     if not isinstance(schema.get("items"), list):
         return schema
-    said = {key: value for key, value in schema.items() if key not in ("items", "additionalItems")}
+    said = {
+        key: value
+        for key, value in schema.items()
+        if key not in ("items", "additionalItems")
+    }
     said["prefixItems"] = schema["items"]
     if "additionalItems" in schema:
         said["items"] = schema["additionalItems"]
@@ -144,8 +176,15 @@ def _translate_dependencies(schema: Schema) -> Schema:
     if not isinstance(schema.get("dependencies"), dict):
         return schema
     said = {key: value for key, value in schema.items() if key != "dependencies"}
-    for keyword, kind in (("dependentRequired", list), ("dependentSchemas", dict | bool)):
-        if chosen := {name: value for name, value in schema["dependencies"].items() if isinstance(value, kind)}:
+    for keyword, kind in (
+        ("dependentRequired", list),
+        ("dependentSchemas", dict | bool),
+    ):
+        if chosen := {
+            name: value
+            for name, value in schema["dependencies"].items()
+            if isinstance(value, kind)
+        }:
             said[keyword] = {**_only_if(dict, said.get(keyword)), **chosen}
     return said
 
@@ -156,10 +195,15 @@ def _translate_required(schema: Schema) -> Schema:
     if isinstance(schema.get("required"), bool):
         said = {key: value for key, value in schema.items() if key != "required"}
     properties = said.get("properties")
-    needed = list(_find_marked_required(properties)) if isinstance(properties, dict) else []
+    needed = (
+        list(_find_marked_required(properties)) if isinstance(properties, dict) else []
+    )
     if needed:
         named = _only_if(list, said.get("required"))
-        said = {**said, "required": [*named, *(name for name in needed if name not in named)]}
+        said = {
+            **said,
+            "required": [*named, *(name for name in needed if name not in named)],
+        }
     return said
 
 
@@ -169,7 +213,11 @@ def _only_if(kind: type, value: Json) -> Any:
 
 
 def _find_marked_required(properties: Mapping[str, Json]) -> Iterator[str]:
-    return (name for name, part in properties.items() if isinstance(part, dict) and part.get("required") is True)
+    return (
+        name
+        for name, part in properties.items()
+        if isinstance(part, dict) and part.get("required") is True
+    )
 
 
 _TRANSLATIONS: tuple[Callable[[Schema], Schema], ...] = (

@@ -142,18 +142,24 @@ def operations(document: Mapping[str, Any]) -> Iterator[Operation | LeftOut]:
             except _Fault as fault:
                 yield LeftOut(name, method, str(path), str(fault))
             except RecursionError:
-                yield LeftOut(name, method, str(path), "a schema of it is nested too deep")
+                yield LeftOut(
+                    name, method, str(path), "a schema of it is nested too deep"
+                )
             taken.add(name)
 
 
 def _name(told: Mapping[str, Any], method: str, path: str) -> str:
     said = told.get("operationId")
-    return _named(said if isinstance(said, str) and said.strip() else f"{method} {path}")
+    return _named(
+        said if isinstance(said, str) and said.strip() else f"{method} {path}"
+    )
 
 
 def _named(text: str) -> str:
     """Return a name that every provider takes."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:64].rstrip("_") or "operation"
+    return (
+        re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:64].rstrip("_") or "operation"
+    )
 
 
 class _Reader(Struct):
@@ -174,7 +180,9 @@ class _Reader(Struct):
     def operation(self, name: str) -> Operation:
         if not self.path.startswith("/") or set(self.path) & _ENDS_PATH:
             # It is written behind the server's address: without the slash it would become a part of the host's name.
-            raise _Fault("its path does not begin with a slash, or holds what ends a path")
+            raise _Fault(
+                "its path does not begin with a slash, or holds what ends a path"
+            )
         for said in self._parameters():
             self._take(said)
         lost = set(re.findall(r"\{([^}]*)\}", self.path)) - {
@@ -183,7 +191,11 @@ class _Reader(Struct):
         if lost:
             raise _Fault(f"nothing says what `{sorted(lost)[0]}` in its path is")
         body, media_type = self._take_body()
-        schema: Schema = {"type": "object", "properties": self.properties, "additionalProperties": False}
+        schema: Schema = {
+            "type": "object",
+            "properties": self.properties,
+            "additionalProperties": False,
+        }
         if self.required:
             schema["required"] = list(dict.fromkeys(self.required))
         if self.definitions:
@@ -220,7 +232,9 @@ class _Reader(Struct):
                 name = str(parameter.get("name"))
                 one = where, name.lower() if where == "header" else name
                 if one in of_one and of_one[one].get("name") != name:
-                    raise _Fault(f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire")
+                    raise _Fault(
+                        f"its headers `{of_one[one].get('name')}` and `{name}` are one on the wire"
+                    )
                 of_one[one] = parameter
             found |= of_one
         return list(found.values())
@@ -228,7 +242,12 @@ class _Reader(Struct):
     def _take(self, parameter: Mapping[str, Any]) -> None:
         name = parameter.get("name")
         said = parameter.get("in")
-        if not isinstance(name, str) or not name or not isinstance(said, str) or said not in _STYLES:
+        if (
+            not isinstance(name, str)
+            or not name
+            or not isinstance(said, str)
+            or said not in _STYLES
+        ):
             raise _Fault("one of its parameters has no name or no place")
         where = cast(Where, said)
         needed = parameter.get("required") is True or where == "path"
@@ -242,7 +261,9 @@ class _Reader(Struct):
         style = str(parameter.get("style") or _STYLES[where][0])
         content = _object(parameter.get("content"))
         if style not in _STYLES[where]:
-            raise _Fault(f"its parameter `{name}` has the style {style!r}, which a {where} parameter cannot have")
+            raise _Fault(
+                f"its parameter `{name}` has the style {style!r}, which a {where} parameter cannot have"
+            )
         schema = self._schema(parameter.get("schema"))
         if content:
             kind, held = next(iter(content.items()))
@@ -250,7 +271,13 @@ class _Reader(Struct):
                 raise _Fault(f"its parameter `{name}` is written as {kind}")
             schema = self._schema(_object(held).get("schema"))
         explode = parameter.get("explode")
-        place = Place(name, where, style, explode if isinstance(explode, bool) else style == "form", bool(content))
+        place = Place(
+            name,
+            where,
+            style,
+            explode if isinstance(explode, bool) else style == "form",
+            bool(content),
+        )
         self._argue(name, place, _described(schema, parameter), needed)
 
     def _argue(self, name: str, place: Place, schema: Json, needed: bool) -> None:
@@ -258,7 +285,9 @@ class _Reader(Struct):
         said = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:64] or "value"
         free = next(
             each
-            for each in chain((said, f"{said}_in_{place.where}"), (f"{said}_{n}" for n in count(2)))
+            for each in chain(
+                (said, f"{said}_in_{place.where}"), (f"{said}_{n}" for n in count(2))
+            )
             if each not in self.places
         )
         self.places[free], self.properties[free] = place, schema
@@ -266,9 +295,13 @@ class _Reader(Struct):
             self.required.append(free)
 
     def _is_credential(self, name: str, where: str) -> bool:
-        schemes = _object(_object(self.document.get("components")).get("securitySchemes")).values()
+        schemes = _object(
+            _object(self.document.get("components")).get("securitySchemes")
+        ).values()
         return any(
-            each.get("type") == "apiKey" and each.get("in") == where and _same_name(each.get("name"), name, where)
+            each.get("type") == "apiKey"
+            and each.get("in") == where
+            and _same_name(each.get("name"), name, where)
             for each in (_object(followed(scheme, self.document)) for scheme in schemes)
         )
 
@@ -282,49 +315,88 @@ class _Reader(Struct):
         if not content:
             return "", ""
         if self.method in ("get", "head"):
-            raise _Fault(f"it has a body, which a {self.method.upper()} request cannot have")
-        chosen = next((found for kind in _BODIES for found in content if _BODIES[kind](str(found))), None)
+            raise _Fault(
+                f"it has a body, which a {self.method.upper()} request cannot have"
+            )
+        chosen = next(
+            (
+                found
+                for kind in _BODIES
+                for found in content
+                if _BODIES[kind](str(found))
+            ),
+            None,
+        )
         if chosen is None:
-            raise _Fault(f"its body is {', '.join(map(str, content))}, of which none can be written")
+            raise _Fault(
+                f"its body is {', '.join(map(str, content))}, of which none can be written"
+            )
         kind: BodyKind = next(kind for kind in _BODIES if _BODIES[kind](str(chosen)))
         held = _object(content[chosen])
         whole = self._schema(held.get("schema"))
         flat = self._resolved(whole)
         fields = _object(flat.get("properties"))
-        says_more = {word for word in flat.keys() & _WHOLE if (word, flat[word]) != _CLOSED}
+        says_more = {
+            word for word in flat.keys() & _WHOLE if (word, flat[word]) != _CLOSED
+        }
         if kind != "text" and fields and not says_more:
             for name, schema in fields.items():
                 if _object(self._resolved(schema)).get("readOnly") is not True:
                     needed = name in _list(flat.get("required"))
                     place = Place(str(name), "field")
                     if kind == "multipart":
-                        place, schema = self._part(str(name), schema, _object(_object(held.get("encoding")).get(name)))
+                        place, schema = self._part(
+                            str(name),
+                            schema,
+                            _object(_object(held.get("encoding")).get(name)),
+                        )
                     self._argue(str(name), place, schema, needed)
         elif kind == "multipart":
             raise _Fault("its body is multipart/form-data, and no plain list of fields")
         else:
-            self._argue("body", Place("", "body"), _described(whole, said), said.get("required") is True)
+            self._argue(
+                "body",
+                Place("", "body"),
+                _described(whole, said),
+                said.get("required") is True,
+            )
         return kind, str(chosen)
 
-    def _part(self, name: str, schema: Json, encoding: Mapping[str, Any]) -> tuple[Place, Json]:
+    def _part(
+        self, name: str, schema: Json, encoding: Mapping[str, Any]
+    ) -> tuple[Place, Json]:
         """Return where a field of a multipart body goes, and how it is told (OpenAPI 3.1, 4.8.14.3)."""
         flat = self._resolved(schema)
         one = self._resolved(flat.get("items")) if flat.get("type") == "array" else flat
-        is_file = one.get("format") == "binary" or ("contentMediaType" in one and "contentEncoding" not in one)
-        said = str(encoding.get("contentType") or one.get("contentMediaType") or "").partition(",")[0].strip()
-        place = Place(name, "field", media_type=said if "*" not in said else "", is_file=is_file)
+        is_file = one.get("format") == "binary" or (
+            "contentMediaType" in one and "contentEncoding" not in one
+        )
+        said = (
+            str(encoding.get("contentType") or one.get("contentMediaType") or "")
+            .partition(",")[0]
+            .strip()
+        )
+        place = Place(
+            name, "field", media_type=said if "*" not in said else "", is_file=is_file
+        )
         if not is_file:
             return place, schema
         words = (str(each.get("description", "")).strip() for each in (flat, one))
         text = " ".join([next(filter(None, words), "A file."), "Its bytes in base64."])
         told: Schema = {"type": "string", "contentEncoding": "base64"}
-        return place, {**({"type": "array", "items": told} if one is not flat else told), "description": text}
+        return place, {
+            **({"type": "array", "items": told} if one is not flat else told),
+            "description": text,
+        }
 
     # ------------------------------------------------------------------ texts, schemas, references
 
     def _description(self) -> str:
         """Join summary and description, unless one holds the other; never without a word."""
-        summary, text = (str(self.told.get(key) or self.item.get(key) or "").strip() for key in _TEXTS)
+        summary, text = (
+            str(self.told.get(key) or self.item.get(key) or "").strip()
+            for key in _TEXTS
+        )
         told = text if summary in text else f"{summary}\n{text}".strip()
         if len(told) > MOST_DESCRIPTION_CHARS:
             told = told[: MOST_DESCRIPTION_CHARS - 1].rsplit(" ", 1)[0] + "…"
@@ -335,14 +407,26 @@ class _Reader(Struct):
     def _returns(self) -> Json:
         for status, answer in _object(self.told.get("responses")).items():
             content = _object(_object(followed(answer, self.document)).get("content"))
-            held = next((_object(each) for kind, each in content.items() if _is_json(str(kind))), {})
+            held = next(
+                (
+                    _object(each)
+                    for kind, each in content.items()
+                    if _is_json(str(kind))
+                ),
+                {},
+            )
             if str(status)[:1] == "2" and isinstance(held.get("schema"), dict):
                 others = self.definitions
                 self.definitions = {}
                 try:
                     schema = self._schema(held["schema"])
-                    return {**schema, "$defs": self.definitions} if self.definitions else schema
-                except _Fault:  # what it returns is told to nobody; it can be called all the same
+                    return (
+                        {**schema, "$defs": self.definitions}
+                        if self.definitions
+                        else schema
+                    )
+                except _Fault:
+                    # what it returns is told to nobody; it can be called all the same
                     return {}
                 finally:
                     self.definitions = others
@@ -351,7 +435,9 @@ class _Reader(Struct):
     def _known(self, said: Any, what: str) -> dict[str, Any]:
         found = followed(said, self.document)
         if not isinstance(found, dict):
-            raise _Fault(f"{what} leads out of the document or to nothing: {_reference(said)}")
+            raise _Fault(
+                f"{what} leads out of the document or to nothing: {_reference(said)}"
+            )
         return found
 
     def _schema(self, said: Any) -> Schema:
@@ -363,20 +449,37 @@ class _Reader(Struct):
             return said
         reference = said.get("$ref")
         if isinstance(reference, str):
-            return {**{key: self._moved(each) for key, each in said.items()}, "$ref": self._defined(reference)}
-        return {key: each for key, each in map_subschemas(said, self._moved).items() if key not in _UNTOLD}
+            return {
+                **{key: self._moved(each) for key, each in said.items()},
+                "$ref": self._defined(reference),
+            }
+        return {
+            key: each
+            for key, each in map_subschemas(said, self._moved).items()
+            if key not in _UNTOLD
+        }
 
     def _defined(self, reference: str) -> str:
         """Put what a reference leads to under `$defs`, once, and return its new address."""
-        name = reference.removeprefix("#/components/schemas/").replace("/", ".").lstrip("#.")
+        name = (
+            reference.removeprefix("#/components/schemas/")
+            .replace("/", ".")
+            .lstrip("#.")
+        )
         said = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
         # `用户` and `订单` are both `_` then, and `a/b` is spelled as `a.b` is.
         names = chain((said,), (f"{said}_{n}" for n in count(2)))
-        name = next(each for each in names if self.meant.setdefault(each, reference) == reference)
+        name = next(
+            each
+            for each in names
+            if self.meant.setdefault(each, reference) == reference
+        )
         if name not in self.definitions:
             found = resolve_reference(dict(self.document), reference)
             if not isinstance(found, dict | bool):
-                raise _Fault(f"a schema leads out of the document or to nothing: {reference}")
+                raise _Fault(
+                    f"a schema leads out of the document or to nothing: {reference}"
+                )
             if len(self.definitions) >= MOST_DEFINITIONS:
                 raise _Fault(f"it refers to more than {MOST_DEFINITIONS} schemas")
             self.definitions[name] = {}  # it may lead back to itself
@@ -412,8 +515,12 @@ def _is_json(kind: str) -> bool:
 
 _BODIES: Mapping[BodyKind, Any] = {
     "json": _is_json,
-    "form": lambda kind: kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded",
-    "multipart": lambda kind: kind.partition(";")[0].strip().lower() == "multipart/form-data",
+    "form": lambda kind: (
+        kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"
+    ),
+    "multipart": lambda kind: (
+        kind.partition(";")[0].strip().lower() == "multipart/form-data"
+    ),
     "text": lambda kind: kind.partition(";")[0].strip().lower() == "text/plain",
 }
 """The bodies that can be written, the best first."""
@@ -426,7 +533,11 @@ def _same_name(one: Any, other: str, where: str) -> bool:
 
 def _described(schema: Schema, said: Mapping[str, Any]) -> Json:
     text = said.get("description")
-    return {**schema, "description": text} if isinstance(text, str) and text.strip() else schema
+    return (
+        {**schema, "description": text}
+        if isinstance(text, str) and text.strip()
+        else schema
+    )
 
 
 def _server(said: Mapping[str, Any]) -> str:

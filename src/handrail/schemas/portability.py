@@ -31,7 +31,13 @@ from handrail.schemas.provider_subsets import (
     merge_single_all_of,
     split_types,
 )
-from handrail.schemas.walk import Schema, resolve_reference, schema_types, split_words, walk
+from handrail.schemas.walk import (
+    Schema,
+    resolve_reference,
+    schema_types,
+    split_words,
+    walk,
+)
 
 
 class NotPortable(Struct, frozen=True):
@@ -86,9 +92,9 @@ class _OpenAI(Subset):
     """https://platform.openai.com/docs/guides/structured-outputs, "Supported schemas"."""
 
     provider = "OpenAI's strict mode"
-    held = split_words("type enum const description pattern format multipleOf minItems maxItems $ref") | split_words(
-        "minimum maximum exclusiveMinimum exclusiveMaximum"
-    )
+    held = split_words(
+        "type enum const description pattern format multipleOf minItems maxItems $ref"
+    ) | split_words("minimum maximum exclusiveMinimum exclusiveMaximum")
     formats = split_words("date-time time date duration email hostname ipv4 ipv6 uuid")
 
     def whole(self) -> Schema:
@@ -96,7 +102,9 @@ class _OpenAI(Subset):
         said = super().whole()
         bodies = {**self.root.get("definitions", {}), **self.root.get("$defs", {})}
         if bodies:
-            said["$defs"] = {name: self.rewritten(body, (name,)) for name, body in bodies.items()}
+            said["$defs"] = {
+                name: self.rewritten(body, (name,)) for name, body in bodies.items()
+            }
         self._check_limits(said)
         return said
 
@@ -114,35 +122,70 @@ class _OpenAI(Subset):
         for name in said["properties"].keys() - set(said.get("required", ())):
             part = schema["properties"][name]
             if fits(None, part, self.root) and part.get("default", 0) is not None:
-                self.lose((*path, name), "it may be absent or null, and strict mode has only null")
+                self.lose(
+                    (*path, name),
+                    "it may be absent or null, and strict mode has only null",
+                )
             said["properties"][name] = _allow_null(said["properties"][name])
-        return {**said, "required": list(said["properties"]), "additionalProperties": False}
+        return {
+            **said,
+            "required": list(said["properties"]),
+            "additionalProperties": False,
+        }
 
     def _check_limits(self, said: Schema) -> None:
         parts = list(walk(said))
         enums = [part["enum"] for part in parts if "enum" in part]
-        names = [name for part in parts for name in (*part.get("properties", {}), *part.get("$defs", {}))]
-        texts = [value for values in enums for value in values if isinstance(value, str)]
+        names = [
+            name
+            for part in parts
+            for name in (*part.get("properties", {}), *part.get("$defs", {}))
+        ]
+        texts = [
+            value for values in enums for value in values if isinstance(value, str)
+        ]
         for what, count, most in (
-            ("properties", sum(len(part.get("properties", {})) for part in parts), 5_000),
+            (
+                "properties",
+                sum(len(part.get("properties", {})) for part in parts),
+                5_000,
+            ),
             ("levels of objects", _levels(said), 10),
             ("values in enums", sum(map(len, enums)), 1_000),
             ("characters of names and values", sum(map(len, names + texts)), 120_000),
-            ("characters in one enum of over 250 values", max(map(_length_if_long, enums), default=0), 15_000),
+            (
+                "characters in one enum of over 250 values",
+                max(map(_length_if_long, enums), default=0),
+                15_000,
+            ),
         ):
             if count > most:
-                self.lose((), f"the schema has {count:,} {what}, and at most {most:,} are taken")
+                self.lose(
+                    (),
+                    f"the schema has {count:,} {what}, and at most {most:,} are taken",
+                )
 
 
 def _allow_null(said: Schema) -> Schema:
     """Let a rewritten schema take null as well."""
     if "type" in said:
-        besides = {key: value for key, value in said.items() if key not in ("type", "enum", "const")}
+        besides = {
+            key: value
+            for key, value in said.items()
+            if key not in ("type", "enum", "const")
+        }
         values = [value for value in allowed_values(said) if value is not None]
         allowed = {"enum": [*values, None]} if values else {}
-        return {"type": [*(name for name in schema_types(said) if name != "null"), "null"], **allowed, **besides}
+        return {
+            "type": [*(name for name in schema_types(said) if name != "null"), "null"],
+            **allowed,
+            **besides,
+        }
     if "anyOf" in said:
-        return {**said, "anyOf": [*(branch for branch in said["anyOf"] if branch != _NULL), _NULL]}
+        return {
+            **said,
+            "anyOf": [*(branch for branch in said["anyOf"] if branch != _NULL), _NULL],
+        }
     return {"anyOf": [said, _NULL]}
 
 
@@ -153,7 +196,11 @@ def _levels(schema: Json) -> int:
     """Count objects within objects; a reference is not followed."""
     if not isinstance(schema, dict):
         return 0
-    inside = [*schema.get("properties", {}).values(), schema.get("items"), *schema.get("anyOf", ())]
+    inside = [
+        *schema.get("properties", {}).values(),
+        schema.get("items"),
+        *schema.get("anyOf", ()),
+    ]
     return ("properties" in schema) + max(map(_levels, inside), default=0)
 
 
@@ -169,7 +216,9 @@ class _Anthropic(Subset):
 
     provider = "Anthropic's strict mode"
     held = split_words("type enum const description default format minItems $ref")
-    formats = split_words("date-time time date duration email hostname uri ipv4 ipv6 uuid")
+    formats = split_words(
+        "date-time time date duration email hostname uri ipv4 ipv6 uuid"
+    )
 
     def whole(self) -> Schema:
         """Rewrite arguments and definitions."""
@@ -180,13 +229,19 @@ class _Anthropic(Subset):
                 if _names_itself(f"#/{word}/{name}", self.root):
                     self.lose((name,), "it is defined by itself")
             if bodies:
-                said[word] = {name: self.rewritten(body, (name,)) for name, body in bodies.items()}
+                said[word] = {
+                    name: self.rewritten(body, (name,)) for name, body in bodies.items()
+                }
         return said
 
     def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema. Only `anyOf` is documented for unions, so a list of types becomes one."""
         said = super().rewritten(schema, path)
-        return split_types(said, schema_types(said)) if len(schema_types(said)) > 1 else said
+        return (
+            split_types(said, schema_types(said))
+            if len(schema_types(said)) > 1
+            else said
+        )
 
     def object_of(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Close every object."""
@@ -194,7 +249,9 @@ class _Anthropic(Subset):
 
     def holds(self, keyword: str, value: Json) -> bool:
         """`minItems` is held as 0 and 1 only."""
-        return value in (0, 1) if keyword == "minItems" else super().holds(keyword, value)
+        return (
+            value in (0, 1) if keyword == "minItems" else super().holds(keyword, value)
+        )
 
 
 def _names_itself(reference: str, root: Schema) -> bool:
@@ -202,7 +259,11 @@ def _names_itself(reference: str, root: Schema) -> bool:
     waiting = [reference]
     while waiting:
         body = resolve_reference(root, waiting.pop())
-        found = {part["$ref"] for part in walk(body) if "$ref" in part} if isinstance(body, dict) else set()
+        found = (
+            {part["$ref"] for part in walk(body) if "$ref" in part}
+            if isinstance(body, dict)
+            else set()
+        )
         if reference in found:
             return True
         waiting.extend(found - seen)
@@ -217,9 +278,9 @@ class _Gemini(Subset):
     """`Schema` of https://ai.google.dev/api/caching, a part of OpenAPI 3.0."""
 
     provider = "Gemini"
-    held = split_words("type description format minimum maximum minLength maxLength pattern nullable") | split_words(
-        "minItems maxItems minProperties maxProperties"
-    )
+    held = split_words(
+        "type description format minimum maximum minLength maxLength pattern nullable"
+    ) | split_words("minItems maxItems minProperties maxProperties")
     formats = split_words("date-time")
 
     def __init__(self, root: Schema) -> None:
@@ -247,35 +308,65 @@ class _Gemini(Subset):
         if len([name for name in types if name != "null"]) > 1:
             plain = split_types(plain, types)
         elif len(types) == 2:
-            plain = {**plain, "type": next(name for name in types if name != "null"), "nullable": True}
+            plain = {
+                **plain,
+                "type": next(name for name in types if name != "null"),
+                "nullable": True,
+            }
         if "anyOf" in plain and _NULL in plain["anyOf"]:
             plain = _make_nullable(plain)
-            if "anyOf" not in plain:  # one alternative was left, which may itself be anything
+            # one alternative was left, which may itself be anything
+            if "anyOf" not in plain:
                 return self.simplified(_merge_target(plain, self.root), path)
         return _include_bounds(plain) if plain.get("type") == "integer" else plain
 
-    def parted(self, schema: Schema, path: tuple[str | int, ...]) -> tuple[list[str], Schema]:
+    def parted(
+        self, schema: Schema, path: tuple[str | int, ...]
+    ) -> tuple[list[str], Schema]:
         """Spell the values of an enum as text, the only kind that Gemini has; `from_gemini` is the way back."""
         values = allowed_values(schema)
         if not values:
             return super().parted(schema, path)
-        told, kept = super().parted({key: schema[key] for key in schema.keys() & _BESIDE_ENUM}, path)
+        told, kept = super().parted(
+            {key: schema[key] for key in schema.keys() & _BESIDE_ENUM}, path
+        )
         return told, {
             **kept,
             "type": "string",
-            "enum": [_format_enum_value(value) for value in values if value is not None],
+            "enum": [
+                _format_enum_value(value) for value in values if value is not None
+            ],
         }
 
-    def _refuse_ambiguous_values(self, schema: Schema, path: tuple[str | int, ...]) -> None:
+    def _refuse_ambiguous_values(
+        self, schema: Schema, path: tuple[str | int, ...]
+    ) -> None:
         """Refuse enums whose values could not be told from one another, or from text, once they are spelled as text."""
-        branches = [follow_references(branch, self.root) for branch in schema.get("anyOf", ())] or [schema]
-        values = [value for branch in branches for value in allowed_values(branch) if value is not None]
+        branches = [
+            follow_references(branch, self.root) for branch in schema.get("anyOf", ())
+        ] or [schema]
+        values = [
+            value
+            for branch in branches
+            for value in allowed_values(branch)
+            if value is not None
+        ]
         spelled = [_format_enum_value(value) for value in values]
-        free = any("string" in schema_types(branch) and not allowed_values(branch) for branch in branches)
+        free = any(
+            "string" in schema_types(branch) and not allowed_values(branch)
+            for branch in branches
+        )
         foreign = any(not isinstance(value, str) for value in values)
         complex_ = any(isinstance(value, dict | list) for value in values)
-        if complex_ or "" in spelled or (foreign and (free or len(set(spelled)) < len(spelled))):
-            self.lose(path, "its allowed values cannot be told apart once they are written as text")
+        if (
+            complex_
+            or "" in spelled
+            or (foreign and (free or len(set(spelled)) < len(spelled)))
+        ):
+            self.lose(
+                path,
+                "its allowed values cannot be told apart once they are written as text",
+            )
 
 
 _BESIDE_ENUM = split_words("type description nullable default")
@@ -329,9 +420,14 @@ def _restore(here: Json, value: Json, root: Schema, change: _Change) -> Any:
     value = change(schema, value, root)
     if isinstance(value, dict):
         properties = schema.get("properties", {})
-        value = {name: _restore(properties.get(name, True), part, root, change) for name, part in value.items()}
+        value = {
+            name: _restore(properties.get(name, True), part, root, change)
+            for name, part in value.items()
+        }
     elif isinstance(value, list):
-        value = [_restore(schema.get("items", True), part, root, change) for part in value]
+        value = [
+            _restore(schema.get("items", True), part, root, change) for part in value
+        ]
     for branch in schema.get("allOf", ()):
         value = _restore(branch, value, root, change)
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
@@ -346,7 +442,9 @@ def _remove_fillers(schema: Schema, value: Json, root: Schema) -> Json:
     if not isinstance(value, dict) or None not in value.values():
         return value
     optional: Mapping[str, Json] = {
-        name: part for name, part in schema.get("properties", {}).items() if name not in schema.get("required", ())
+        name: part
+        for name, part in schema.get("properties", {}).items()
+        if name not in schema.get("required", ())
     }
     return {
         name: part
@@ -359,6 +457,8 @@ def _restore_type(schema: Schema, value: Json, _root: Schema) -> Json:
     """Give a text its type back where it spells an allowed value that is no text."""
     if not isinstance(value, str):
         return value
-    return {_format_enum_value(allowed): allowed for allowed in allowed_values(schema) if allowed is not None}.get(
-        value, value
-    )
+    return {
+        _format_enum_value(allowed): allowed
+        for allowed in allowed_values(schema)
+        if allowed is not None
+    }.get(value, value)

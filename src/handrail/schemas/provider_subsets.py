@@ -29,7 +29,8 @@ ANNOTATIONS = split_words(
 )
 """Keywords that say nothing about which values are valid, and may stand beside a `$ref` or within any alternative."""
 
-_BOUNDS: Mapping[str, str] = {  # how they are told where the provider has no keyword for them
+# how they are told where the provider has no keyword for them
+_BOUNDS: Mapping[str, str] = {
     "minimum": "at least {}",
     "maximum": "at most {}",
     "exclusiveMinimum": "more than {}",
@@ -46,11 +47,25 @@ _BOUNDS: Mapping[str, str] = {  # how they are told where the provider has no ke
     "maxProperties": "at most {} keys",
     "default": "default {}",
 }
-_UNTOLD = (("uniqueItems", False), ("default", None), ("format", "path"), ("format", "binary"))
+_UNTOLD = (
+    ("uniqueItems", False),
+    ("default", None),
+    ("format", "path"),
+    ("format", "binary"),
+)
 
-_WALKED = split_words("properties items anyOf additionalProperties unevaluatedProperties")
+_WALKED = split_words(
+    "properties items anyOf additionalProperties unevaluatedProperties"
+)
 _STRUCTURES = (
-    (IN_ONE | IN_LIST | IN_MAP | split_words("$ref $dynamicRef enum const dependentRequired")) - ANNOTATIONS - _WALKED
+    (
+        IN_ONE
+        | IN_LIST
+        | IN_MAP
+        | split_words("$ref $dynamicRef enum const dependentRequired")
+    )
+    - ANNOTATIONS
+    - _WALKED
 )
 """Keywords that no sentence can carry."""
 
@@ -94,7 +109,9 @@ class Subset:
         if told:
             text = said.get("description", "")
             bounds = "; ".join(told)
-            said["description"] = f"{text} ({bounds})" if text else f"{bounds[:1].upper()}{bounds[1:]}."
+            said["description"] = (
+                f"{text} ({bounds})" if text else f"{bounds[:1].upper()}{bounds[1:]}."
+            )
         return said
 
     def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
@@ -102,10 +119,18 @@ class Subset:
         schema = merge_single_all_of(schema)
         if "oneOf" in schema and "anyOf" not in schema:
             if not _are_apart(schema["oneOf"], self.root):
-                self.lose(path, "it must fit exactly one of several alternatives that are not clearly apart")
-            schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
+                self.lose(
+                    path,
+                    "it must fit exactly one of several alternatives that are not clearly apart",
+                )
+            schema = {
+                ("anyOf" if key == "oneOf" else key): value
+                for key, value in schema.items()
+            }
         if "type" not in schema and (values := allowed_values(schema)):
-            types = list(dict.fromkeys(argument_errors.json_type(value) for value in values))
+            types = list(
+                dict.fromkeys(argument_errors.json_type(value) for value in values)
+            )
             schema = {"type": types[0] if len(types) == 1 else types, **schema}
         return schema
 
@@ -117,10 +142,21 @@ class Subset:
             self.lose(path, "it takes names of any kind")
         if not properties.keys() >= set(schema.get("required", ())):
             self.lose(path, "it requires a name that is not described")
-        said: Schema = {"properties": {name: self.rewritten(part, (*path, name)) for name, part in properties.items()}}
-        return {**said, "required": list(schema["required"])} if schema.get("required") else said
+        said: Schema = {
+            "properties": {
+                name: self.rewritten(part, (*path, name))
+                for name, part in properties.items()
+            }
+        }
+        return (
+            {**said, "required": list(schema["required"])}
+            if schema.get("required")
+            else said
+        )
 
-    def parted(self, schema: Schema, path: tuple[str | int, ...]) -> tuple[list[str], Schema]:
+    def parted(
+        self, schema: Schema, path: tuple[str | int, ...]
+    ) -> tuple[list[str], Schema]:
         """Part the keywords of one schema into bounds told in words and those kept."""
         told: list[str] = []
         kept: Schema = {}
@@ -128,7 +164,11 @@ class Subset:
             if keyword in self.held and self.holds(keyword, value):
                 kept[keyword] = value
             elif keyword in _BOUNDS:
-                told += [_BOUNDS[keyword].format(_shorten(value))] if (keyword, value) not in _UNTOLD else []
+                told += (
+                    [_BOUNDS[keyword].format(_shorten(value))]
+                    if (keyword, value) not in _UNTOLD
+                    else []
+                )
             elif keyword in _STRUCTURES:
                 self.lose(path, f"it uses `{keyword}`")
         return told, kept
@@ -136,19 +176,28 @@ class Subset:
     def holds(self, keyword: str, value: Json) -> bool:
         """Whether a keyword that is held is held with this value."""
         if keyword in ("enum", "const"):
-            return not any(isinstance(part, dict | list) for part in (value if keyword == "enum" else [value]))
+            return not any(
+                isinstance(part, dict | list)
+                for part in (value if keyword == "enum" else [value])
+            )
         return keyword != "format" or value in self.formats
 
     def lose(self, path: Sequence[str | int], what: str) -> NoReturn:
         """End the walk: this place would lose something."""
-        raise Lossy(f"{self.provider} cannot hold {argument_errors.name_path(path)}: {what}.")
+        raise Lossy(
+            f"{self.provider} cannot hold {argument_errors.name_path(path)}: {what}."
+        )
 
     def _refuse_vague(self, plain: Schema, path: tuple[str | int, ...]) -> None:
         if not plain.keys() & {"type", "anyOf", "$ref"}:
             self.lose(path, "any value is allowed, without a type")
-        if "anyOf" in plain and plain.keys() & split_words("properties items enum const $ref"):
+        if "anyOf" in plain and plain.keys() & split_words(
+            "properties items enum const $ref"
+        ):
             self.lose(path, "it has conditions beside its alternatives")
-        if "$ref" in plain and (plain.keys() - ANNOTATIONS - {"$ref"} or not is_local(plain["$ref"])):
+        if "$ref" in plain and (
+            plain.keys() - ANNOTATIONS - {"$ref"} or not is_local(plain["$ref"])
+        ):
             self.lose(path, "it refers to another schema in a form that is not known")
 
 
@@ -163,7 +212,13 @@ def is_local(reference: Json) -> bool:
 
 def allowed_values(schema: Schema) -> list[Json]:
     """Return the values that `enum` or `const` allow; empty without either."""
-    return list(schema["enum"]) if "enum" in schema else [schema["const"]] if "const" in schema else []
+    return (
+        list(schema["enum"])
+        if "enum" in schema
+        else [schema["const"]]
+        if "const" in schema
+        else []
+    )
 
 
 def follow_references(schema: Json, root: Schema) -> Schema:
@@ -177,7 +232,9 @@ def follow_references(schema: Json, root: Schema) -> Schema:
 
 def fits(value: Json, schema: Json, root: Schema) -> bool:
     """Whether a value is valid by a schema that stands somewhere within `root`."""
-    definitions: Schema = {word: root[word] for word in ("$defs", "definitions") if word in root}
+    definitions: Schema = {
+        word: root[word] for word in ("$defs", "definitions") if word in root
+    }
     return compile_schema({**definitions, "allOf": [schema]}).is_valid(value)
 
 
@@ -186,17 +243,31 @@ def split_types(schema: Schema, types: Sequence[str]) -> Schema:
     of_branches = frozenset().union(*_CONCERNING.values()) | {"type", "enum", "const"}
     branches = []
     for name in types:
-        branch = {"type": name, **{key: value for key, value in schema.items() if key in _CONCERNING.get(name, ())}}
+        branch = {
+            "type": name,
+            **{
+                key: value
+                for key, value in schema.items()
+                if key in _CONCERNING.get(name, ())
+            },
+        }
         if values := allowed_values(schema):
             branch["enum"] = [value for value in values if _is_of(value, name)]
         if not values or branch["enum"]:
             branches.append({"type": "null"} if name == "null" else branch)
-    return {**{key: value for key, value in schema.items() if key not in of_branches}, "anyOf": branches}
+    return {
+        **{key: value for key, value in schema.items() if key not in of_branches},
+        "anyOf": branches,
+    }
 
 
-_OF_NUMBERS = split_words("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf")
+_OF_NUMBERS = split_words(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"
+)
 _CONCERNING: Mapping[str, frozenset[str]] = {
-    "object": split_words("properties required additionalProperties unevaluatedProperties minProperties maxProperties"),
+    "object": split_words(
+        "properties required additionalProperties unevaluatedProperties minProperties maxProperties"
+    ),
     "array": split_words("items minItems maxItems uniqueItems prefixItems contains"),
     "string": split_words("format pattern minLength maxLength"),
     "integer": _OF_NUMBERS,
@@ -215,29 +286,46 @@ def merge_single_all_of(schema: Schema) -> Schema:
     if len(parts) != 1 or not isinstance(parts[0], dict):
         return schema
     besides = {key: value for key, value in schema.items() if key != "allOf"}
-    shared = besides.keys() - ANNOTATIONS if "$ref" in parts[0] else (besides.keys() & parts[0].keys()) - ANNOTATIONS
+    shared = (
+        besides.keys() - ANNOTATIONS
+        if "$ref" in parts[0]
+        else (besides.keys() & parts[0].keys()) - ANNOTATIONS
+    )
     return schema if shared else {**parts[0], **besides}
 
 
 def _are_apart(branches: Sequence[Json], root: Schema) -> bool:
     """Whether no value can fit two of the branches: by their types, or by a required tag with different values."""
     return all(
-        _differ(one, other) for one, other in combinations([follow_references(branch, root) for branch in branches], 2)
+        _differ(one, other)
+        for one, other in combinations(
+            [follow_references(branch, root) for branch in branches], 2
+        )
     )
 
 
 def _differ(one: Schema, other: Schema) -> bool:
     types = set(schema_types(one)), set(schema_types(other))
-    if all(types) and not types[0] & types[1] and not (types[0] | types[1]) >= {"integer", "number"}:
+    if (
+        all(types)
+        and not types[0] & types[1]
+        and not (types[0] | types[1]) >= {"integer", "number"}
+    ):
         return True
     tags = set(one.get("required", ())) & set(other.get("required", ()))
     allowed = [[_allowed_texts(part, tag) for part in (one, other)] for tag in tags]
-    return types == ({"object"}, {"object"}) and any(a and b and not a & b for a, b in allowed)
+    return types == ({"object"}, {"object"}) and any(
+        a and b and not a & b for a, b in allowed
+    )
 
 
 def _allowed_texts(schema: Schema, name: str) -> set[str]:
     part = schema.get("properties", {}).get(name)
-    return {json.dumps(value) for value in allowed_values(part)} if isinstance(part, dict) else set()
+    return (
+        {json.dumps(value) for value in allowed_values(part)}
+        if isinstance(part, dict)
+        else set()
+    )
 
 
 def _shorten(value: Json) -> str:

@@ -29,7 +29,14 @@ from handrail._lazy import cached_property
 from handrail.errors import Code, Failure, Json
 from handrail.parsing import strictjson
 from handrail.schemas import argument_errors, portability
-from handrail.schemas.violations import EvaluationBudget, Place, TooManyErrors, Violation, find_violations, value_at
+from handrail.schemas.violations import (
+    EvaluationBudget,
+    Place,
+    TooManyErrors,
+    Violation,
+    find_violations,
+    value_at,
+)
 from handrail.schemas.walk import (
     IN_PLACE,
     Schema,
@@ -68,7 +75,9 @@ class Checker:
         closed: Refuse names that an object with `properties` does not list, also where the schema would let them pass.
     """
 
-    def __init__(self, schema: Schema, *, coerce: bool = True, closed: bool = True) -> None:
+    def __init__(
+        self, schema: Schema, *, coerce: bool = True, closed: bool = True
+    ) -> None:
         self.schema = schema
         self.coerce = coerce
         self.closed = closed
@@ -83,7 +92,9 @@ class Checker:
         """
         closed = self._closed
         try:
-            if closed.is_valid(arguments) and (not self._is_subtle or self._original.is_valid(arguments)):
+            if closed.is_valid(arguments) and (
+                not self._is_subtle or self._original.is_valid(arguments)
+            ):
                 return Checked(self._restore_integers(arguments))
             return self._coerce_or_explain(arguments)
         except (ValueError, TypeError, RecursionError) as error:
@@ -129,7 +140,9 @@ class Checker:
 
     @cached_property
     def _closed_on_top(self) -> jsonschema_rs.Validator:
-        return compile_schema(close_schema(self.schema, inside=False) if self.closed else self.schema)
+        return compile_schema(
+            close_schema(self.schema, inside=False) if self.closed else self.schema
+        )
 
     @cached_property
     def _original(self) -> jsonschema_rs.Validator:
@@ -168,15 +181,25 @@ class Checker:
         except TooManyErrors as first:
             return argument_errors.make_failure(argument_errors.explain_too_many(first))
         fits = not errors or self._fits_as_a_whole(arguments)
-        if wrong := (argument_errors.find_misspelt_names if fits else argument_errors.explain_errors)(
-            errors, self._closed_schema
-        ):
+        if wrong := (
+            argument_errors.find_misspelt_names
+            if fits
+            else argument_errors.explain_errors
+        )(errors, self._closed_schema):
             beyond = 0 if fits else max(0, len(errors) - argument_errors.MOST_WORDED)
             return argument_errors.make_failure(wrong, beyond=beyond)
-        more = [f"and {len(repairs) - MOST_REPAIRS:,} more"] if len(repairs) > MOST_REPAIRS else []
-        return Checked(self._restore_integers(arguments), tuple(repairs[:MOST_REPAIRS] + more))
+        more = (
+            [f"and {len(repairs) - MOST_REPAIRS:,} more"]
+            if len(repairs) > MOST_REPAIRS
+            else []
+        )
+        return Checked(
+            self._restore_integers(arguments), tuple(repairs[:MOST_REPAIRS] + more)
+        )
 
-    def _coerce(self, arguments: dict[str, Json], repairs: list[str]) -> tuple[dict[str, Json], list[Violation]]:
+    def _coerce(
+        self, arguments: dict[str, Json], repairs: list[str]
+    ) -> tuple[dict[str, Json], list[Violation]]:
         """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
         budget = EvaluationBudget()
         errors = self._find_errors(arguments, budget)
@@ -199,27 +222,37 @@ class Checker:
             errors = self._find_errors(arguments, budget)
         return arguments, errors
 
-    def _find_errors(self, arguments: Json, budget: EvaluationBudget) -> list[Violation]:
+    def _find_errors(
+        self, arguments: Json, budget: EvaluationBudget
+    ) -> list[Violation]:
         try:
             return find_violations(self._closed, arguments, budget) or find_violations(
                 self._original, arguments, budget
             )
         except TooManyErrors:
-            if self._fits_as_a_whole(arguments):  # only unknown names, too many to look for misspelt ones
+            # only unknown names, too many to look for misspelt ones
+            if self._fits_as_a_whole(arguments):
                 return []
             raise
 
     def _fits_as_a_whole(self, arguments: Json) -> bool:
-        return self._closed_on_top.is_valid(arguments) and self._original.is_valid(arguments)
+        return self._closed_on_top.is_valid(arguments) and self._original.is_valid(
+            arguments
+        )
 
     def _restore_integers(self, arguments: dict[str, Json]) -> dict[str, Json]:
         if not self._wants_integers or not _holds_whole_float(arguments):
             return arguments
         try:
             errors = find_violations(self._exact, arguments, EvaluationBudget())
-        except TooManyErrors:  # a float without a fraction is an integer by the standard
+        except TooManyErrors:
+            # a float without a fraction is an integer by the standard
             return arguments
-        places = [error.place for error in errors if error.sure and isinstance(error.kind, Kind.Custom)]
+        places = [
+            error.place
+            for error in errors
+            if error.sure and isinstance(error.kind, Kind.Custom)
+        ]
         changed: dict[str, Json] = _replace_values(
             arguments, {place: int(value_at(arguments, place)) for place in places}
         )
@@ -240,7 +273,9 @@ class _Exact:
 def _refuse_unreadable(error: Exception) -> Failure:
     """Refuse what is no JSON value. A strict reader gives none of that; a program's own dict may."""
     deep = isinstance(error, RecursionError)
-    reason = "they are nested too deep" if deep else "they hold something that JSON cannot"
+    reason = (
+        "they are nested too deep" if deep else "they hold something that JSON cannot"
+    )
     return Failure(
         Code.INVALID_ARGUMENTS,
         f"The arguments cannot be read: {reason}.",
@@ -256,9 +291,9 @@ _SHUT = split_words("additionalProperties patternProperties unevaluatedPropertie
 _DESCRIBING = split_words("properties patternProperties $ref $dynamicRef") | IN_PLACE
 _ALTERNATIVES = split_words("anyOf oneOf")
 _PARTS = split_words("allOf then else dependentSchemas")
-_INSIDE = split_words("properties patternProperties additionalProperties unevaluatedProperties") | split_words(
-    "items prefixItems contains unevaluatedItems"
-)
+_INSIDE = split_words(
+    "properties patternProperties additionalProperties unevaluatedProperties"
+) | split_words("items prefixItems contains unevaluatedItems")
 
 
 def close_schema(schema: Schema, *, inside: bool = True) -> Schema:
@@ -269,7 +304,8 @@ def close_schema(schema: Schema, *, inside: bool = True) -> Schema:
     `if` nothing changes, since refusing more there would accept more.
     """
     closing = _Closing(inside)
-    while True:  # a definition found to be a part may make others parts; each round finds one, or is the last
+    # a definition found to be a part may make others parts; each round finds one, or is the last
+    while True:
         known = len(closing.parts)
         result: Schema = closing.top(schema)
         if len(closing.parts) == known:
@@ -277,7 +313,11 @@ def close_schema(schema: Schema, *, inside: bool = True) -> Schema:
 
 
 def _required_names(required: Json) -> list[str]:
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return (
+        [name for name in required if isinstance(name, str)]
+        if isinstance(required, list)
+        else []
+    )
 
 
 class _Closing:
@@ -289,8 +329,16 @@ class _Closing:
 
     def top(self, schema: Schema) -> Json:
         result = self.whole(schema)
-        described = resolve_reference(schema, schema["$ref"]) if isinstance(schema.get("$ref"), str) else None
-        if isinstance(described, dict) and "properties" in described and not schema.keys() & (_SHUT | {"properties"}):
+        described = (
+            resolve_reference(schema, schema["$ref"])
+            if isinstance(schema.get("$ref"), str)
+            else None
+        )
+        if (
+            isinstance(described, dict)
+            and "properties" in described
+            and not schema.keys() & (_SHUT | {"properties"})
+        ):
             result["unevaluatedProperties"] = False
         return result
 
@@ -303,9 +351,14 @@ class _Closing:
         if combined:
             self._is_part(schema)
         if isinstance(schema.get("properties"), dict) and not schema.keys() & _SHUT:
-            result["unevaluatedProperties" if combined else "additionalProperties"] = False
+            result["unevaluatedProperties" if combined else "additionalProperties"] = (
+                False
+            )
             # What is required is taken, also where nothing describes it: else no call could be right.
-            result["properties"] = dict.fromkeys(_required_names(schema.get("required")), True) | result["properties"]
+            result["properties"] = (
+                dict.fromkeys(_required_names(schema.get("required")), True)
+                | result["properties"]
+            )
         return result
 
     def part(self, schema: Json) -> Any:
@@ -324,8 +377,15 @@ class _Closing:
                 value = map_subschemas({keyword: value}, self.part)[keyword]
             elif keyword in _INSIDE and self.inside:
                 value = map_subschemas({keyword: value}, self.whole)[keyword]
-            elif keyword in ("$defs", "definitions") and isinstance(value, dict) and self.inside:
-                value = {name: self._definition(f"#/{keyword}/{name}", body) for name, body in value.items()}
+            elif (
+                keyword in ("$defs", "definitions")
+                and isinstance(value, dict)
+                and self.inside
+            ):
+                value = {
+                    name: self._definition(f"#/{keyword}/{name}", body)
+                    for name, body in value.items()
+                }
             changed[keyword] = value
         return changed
 
@@ -336,7 +396,11 @@ class _Closing:
     def _definition(self, reference: str, body: Json) -> Any:
         """Close a definition, unless it is a part somewhere; a reference by anchor might mean any of them."""
         by_anchor = any(not found.startswith("#/") for found in self.parts)
-        return self.part(body) if by_anchor or reference in self.parts else self.whole(body)
+        return (
+            self.part(body)
+            if by_anchor or reference in self.parts
+            else self.whole(body)
+        )
 
 
 # ---------------------------------------------------------------------- coercion
@@ -367,7 +431,9 @@ def _read_as(text: str, types: Iterable[str]) -> Json:
 
 
 _NO: Any = object()
-_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(
+    r"[+-]?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]{1,4})?"
+)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -388,7 +454,8 @@ def _read_number(text: str) -> Json:
 def _read_integer(text: str) -> Json:
     value = _read_number(text)
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else _NO  # beyond, a float is not that integer
+        # beyond, a float is not that integer
+        return int(value) if value.is_integer() and abs(value) < 2**53 else _NO
     return value
 
 
@@ -407,7 +474,8 @@ def _read_container(kind: type) -> Callable[[str], Json]:
     return read
 
 
-_READERS: Mapping[str, Callable[[str], Json]] = {  # in the order in which a list of types is tried
+# in the order in which a list of types is tried
+_READERS: Mapping[str, Callable[[str], Json]] = {
     "null": _read_null,
     "integer": _read_integer,
     "number": _read_number,
@@ -423,7 +491,12 @@ def _find_types(schema: Schema) -> list[str]:
         return types
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
         return [argument_errors.json_type(value) for value in values]
-    branches = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ()) if isinstance(part, dict)]
+    branches = [
+        part
+        for word in ("anyOf", "oneOf", "allOf")
+        for part in schema.get(word, ())
+        if isinstance(part, dict)
+    ]
     return [name for part in branches for name in _find_types(part)]
 
 
@@ -460,7 +533,13 @@ def _copy(value: Json) -> Json:
 
 
 def _holds_whole_float(value: Json) -> bool:
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for part in (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    ):
         kind = type(part)
         if kind is float:
             if part.is_integer():

@@ -71,7 +71,9 @@ class EvaluationBudget:
         self.left = left
 
 
-def find_violations(validator: Validator, value: Json, budget: EvaluationBudget) -> list[Violation]:
+def find_violations(
+    validator: Validator, value: Json, budget: EvaluationBudget
+) -> list[Violation]:
     """Return what is wrong with a value; empty when it is valid.
 
     Raises:
@@ -99,16 +101,26 @@ def count_values(value: Json, most: int) -> int:
     return count
 
 
-def _refuse_too_many(validator: Validator, value: Json, budget: EvaluationBudget) -> None:
+def _refuse_too_many(
+    validator: Validator, value: Json, budget: EvaluationBudget
+) -> None:
     """Raise TooManyErrors where the errors, with the copies of lists and objects in them, cost more than is left."""
     errors = validator.evaluate(value).errors()
-    places = [_read_pointer(value, error["instanceLocation"]) for error in errors if _is_near_the_top(error)]
+    places = [
+        _read_pointer(value, error["instanceLocation"])
+        for error in errors
+        if _is_near_the_top(error)
+    ]
     copies = sum(isinstance(value_at(value, place), dict | list) for place in places)
     size = count_values(value, _NODES_PER_ERROR * MOST_ERRORS)
     # One or two errors about the whole cost what reading the value has cost.
     if len(errors) + max(0, copies - 2) * size // _NODES_PER_ERROR > budget.left:
-        first = max(errors[:_MOST_TRIED], key=lambda error: error["instanceLocation"].count("/"))
-        raise TooManyErrors(_read_pointer(value, first["instanceLocation"]), first["error"])
+        first = max(
+            errors[:_MOST_TRIED], key=lambda error: error["instanceLocation"].count("/")
+        )
+        raise TooManyErrors(
+            _read_pointer(value, first["instanceLocation"]), first["error"]
+        )
 
 
 def _is_near_the_top(error: Mapping[str, Any]) -> bool:
@@ -153,9 +165,15 @@ class _PathFinder:
         place = self._read_plainly(steps)
         if place is None:
             place = self._find_only_path(steps, error.instance)
-        context = error.kind.context if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid) else ()
+        context = (
+            error.kind.context
+            if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid)
+            else ()
+        )
         branches = [[self.locate(each) for each in branch] for branch in context]
-        return Violation(error, tuple(steps) if place is None else place, place is not None, branches)
+        return Violation(
+            error, tuple(steps) if place is None else place, place is not None, branches
+        )
 
     def _read_plainly(self, steps: Sequence[str | int]) -> Place | None:
         """Return the steps as a place where they have one reading: no numbers as keys, and no empty keys."""
@@ -166,7 +184,9 @@ class _PathFinder:
             here = here[step]
         return None if isinstance(here, dict) and "" in here else tuple(steps)
 
-    def _find_only_path(self, steps: Sequence[str | int], instance: Json) -> Place | None:
+    def _find_only_path(
+        self, steps: Sequence[str | int], instance: Json
+    ) -> Place | None:
         """Return the only place that the steps can lead to and where `instance` stands; None for none or several."""
         places: list[Place] = []
         waiting: list[tuple[Json, int, Place]] = [(self.value, 0, ())]
@@ -174,12 +194,19 @@ class _PathFinder:
             if not waiting:
                 return places[0] if len(places) == 1 else None
             here, taken, place = waiting.pop()
-            if taken == len(steps) and type(here) is type(instance) and here == instance:
+            if (
+                taken == len(steps)
+                and type(here) is type(instance)
+                and here == instance
+            ):
                 places.append(place)
             if isinstance(here, dict) and "" in here:
                 waiting.append((here[""], taken, (*place, "")))
             if taken < len(steps):
-                waiting += [(here[key], taken + 1, (*place, key)) for key in self._matching_keys(here, steps[taken])]
+                waiting += [
+                    (here[key], taken + 1, (*place, key))
+                    for key in self._matching_keys(here, steps[taken])
+                ]
         return None
 
     def _matching_keys(self, here: Json, step: str | int) -> Sequence[str | int]:

@@ -90,7 +90,11 @@ def resolve_reference(root: Schema, reference: str) -> Json:
     for step in reference[2:].split("/"):
         step = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(here, list):
-            here = here[int(step)] if step.isdecimal() and len(step) < 7 and int(step) < len(here) else None
+            here = (
+                here[int(step)]
+                if step.isdecimal() and len(step) < 7 and int(step) < len(here)
+                else None
+            )
         else:
             here = here.get(step) if isinstance(here, dict) else None
     return here
@@ -122,7 +126,9 @@ def check_size(schema: Schema) -> None:
     try:
         size = len(to_json(schema))
     except (PydanticSerializationError, ValueError, RecursionError):
-        refuse("it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type")
+        refuse(
+            "it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type"
+        )
     if size > MOST_BYTES:
         refuse(f"it has {size:,} bytes, and at most {MOST_BYTES:,} are read")
     if any(keyword in here for here in walk(schema) for keyword in _REFERENCES):
@@ -138,17 +144,27 @@ def _measure_references(root: Schema) -> None:
         if not isinstance(here, dict):
             return 0
         if id(here) in chain:
-            refuse("a `$ref` in it leads back to itself without going deeper into the value")
+            refuse(
+                "a `$ref` in it leads back to itself without going deeper into the value"
+            )
         if len(chain) > MOST_CHAINED:
             refuse(f"more than {MOST_CHAINED} `$ref`s in it lead from one to the next")
         if id(here) not in known:
-            total = sum(cost(part, chain) for path, part in children(here) if path[0] in IN_PLACE)
+            total = sum(
+                cost(part, chain)
+                for path, part in children(here)
+                if path[0] in IN_PLACE
+            )
             for keyword in _REFERENCES:
                 if isinstance(reference := here.get(keyword), str):
-                    total += 1 + cost(resources.follow(here, reference), (*chain, id(here)))
+                    total += 1 + cost(
+                        resources.follow(here, reference), (*chain, id(here))
+                    )
             known[id(here)] = total
         if known[id(here)] > MOST_EXPANSIONS:
-            refuse(f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value")
+            refuse(
+                f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value"
+            )
         return known[id(here)]
 
     for here in walk(root):
@@ -180,7 +196,9 @@ class _Resources:
 
     def follow(self, here: Schema, reference: str) -> Json:
         """Return what a reference in `here` leads to; refuse one that leads out of the schema."""
-        base, _, part = _join_uri(self._base.get(id(here), _HERE), reference).partition("#")
+        base, _, part = _join_uri(self._base.get(id(here), _HERE), reference).partition(
+            "#"
+        )
         if base.startswith(_META):
             return True  # the schema of schemas, which the validator has with it
         found = self._at.get(base)
@@ -189,13 +207,19 @@ class _Resources:
         elif found is not None:
             found = self._at.get(f"{base}#{unquote(part)}")
         if found is None:
-            refuse(f"a `$ref` leads out of it, and nothing is fetched: {reference[:200]}. Put the target under `$defs`")
+            refuse(
+                f"a `$ref` leads out of it, and nothing is fetched: {reference[:200]}. Put the target under `$defs`"
+            )
         return found
 
 
 def _join_uri(base: str, reference: str) -> str:
     try:
-        return urljoin(base, reference) if not reference.startswith("#") else base + reference
+        return (
+            urljoin(base, reference)
+            if not reference.startswith("#")
+            else base + reference
+        )
     except ValueError:
         return reference
 
@@ -205,7 +229,9 @@ _META = ("https://json-schema.org/", "http://json-schema.org/")
 _REFERENCES = ("$ref", "$dynamicRef")
 
 
-def compile_schema(schema: Schema | bool, keywords: Mapping[str, Any] | None = None) -> jsonschema_rs.Validator:
+def compile_schema(
+    schema: Schema | bool, keywords: Mapping[str, Any] | None = None
+) -> jsonschema_rs.Validator:
     """Compile a schema as JSON Schema 2020-12, offline; formats are annotations.
 
     Patterns run on a linear engine. Where one needs look-around or a back-reference, all run on an engine that
@@ -220,12 +246,16 @@ def compile_schema(schema: Schema | bool, keywords: Mapping[str, Any] | None = N
         if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format):
             _raise_explained(error)
     try:
-        return _compile(schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000), keywords)
+        return _compile(
+            schema, jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000), keywords
+        )
     except jsonschema_rs.ValidationError as error:
         _raise_explained(error)
 
 
-def _compile(schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] | None) -> jsonschema_rs.Validator:
+def _compile(
+    schema: Schema | bool, patterns: Any, keywords: Mapping[str, Any] | None
+) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.Draft202012Validator(
             schema,
@@ -247,7 +277,9 @@ def _refuse_retrieval(uri: str) -> NoReturn:
 def _raise_explained(error: jsonschema_rs.ValidationError) -> NoReturn:
     place = "/".join(str(step) for step in error.instance_path) or "its root"
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
-        refuse(f"a `$ref` leads out of it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`")
+        refuse(
+            f"a `$ref` leads out of it, and nothing is fetched: {error.message[:200]}. Put the target under `$defs`"
+        )
     refuse(f"at {place[:200]}: {error.message[:200]}")
 
 

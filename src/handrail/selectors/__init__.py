@@ -25,7 +25,9 @@ def bm25(tools: Tools) -> Bm25:
     return Bm25(_as_tools(tools))
 
 
-def embeddings(tools: Tools, embed: Embed, *, cache: VectorCache | None = None) -> Vectors:
+def embeddings(
+    tools: Tools, embed: Embed, *, cache: VectorCache | None = None
+) -> Vectors:
     """Return an index over what the texts of these tools mean to an embedding model.
 
     Args:
@@ -54,4 +56,7 @@ def hybrid(
 
 def _as_tools(tools: Tools) -> list[Any]:
     """Return tools as they are; functions become tools. A list may hold several of one name, as catalogues do."""
-    return [tool if hasattr(tool, "parameters") else next(iter(Toolset([tool]))) for tool in tools]
+    return [
+        tool if hasattr(tool, "parameters") else next(iter(Toolset([tool])))
+        for tool in tools
+    ]

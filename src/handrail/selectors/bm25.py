@@ -59,8 +59,12 @@ class Bm25:
     """An index of tools; it does not follow later changes of a toolset."""
 
     def __init__(self, tools: Iterable[Any], *, weights: Weights | None = None) -> None:
-        self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
-        self._postings = postings([_weigh_words(tool, weights or Weights()) for tool in self.tools])
+        self.tools: Sequence[Any] = sorted(
+            tools, key=lambda tool: (tool.name, tool.description)
+        )
+        self._postings = postings(
+            [_weigh_words(tool, weights or Weights()) for tool in self.tools]
+        )
 
     def top(self, query: str, k: int = 5) -> list[Any]:
         """Return up to `k` tools that share words with the query, best first, no two of one name."""
@@ -70,7 +74,11 @@ class Bm25:
         """Return what `top` returns, each with its score: 1 for the best share of words, up to 2 with a sentence's."""
         wanted = significant_words(query)
         scores = _against_the_best(self._scores(wanted))
-        parts = [part for part in map(significant_words, sentences(query)) if not part.isdisjoint(self._postings)]
+        parts = [
+            part
+            for part in map(significant_words, sentences(query))
+            if not part.isdisjoint(self._postings)
+        ]
         if len(parts) > 1:
             # A question that wants three things finds nine tools for the longest of them. Ranked separately, each
             # of its sentences contributes its own best ones.
@@ -88,7 +96,9 @@ class Bm25:
                     highest[place] = score
         return highest
 
-    def _spread(self, scores: Mapping[int, float], wanted: Iterable[str], k: int) -> list[tuple[Any, float]]:
+    def _spread(
+        self, scores: Mapping[int, float], wanted: Iterable[str], k: int
+    ) -> list[tuple[Any, float]]:
         """Return the first `k`, where each word counts a little less for every tool before that has it.
 
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
@@ -107,9 +117,12 @@ class Bm25:
             tool = self.tools[place]
             if tool.name in chosen:
                 continue
-            shares = {word: counts[place] for word, counts in matching if place in counts}
+            shares = {
+                word: counts[place] for word, counts in matching if place in counts
+            }
             now = (-scores[place] * _remaining_share(shares, left), place)
-            if waiting and now > waiting[0]:  # its score has fallen since it was pushed; it can only fall
+            # its score has fallen since it was pushed; it can only fall
+            if waiting and now > waiting[0]:
                 heapq.heappush(waiting, now)
                 continue
             chosen[tool.name] = (tool, -now[0])
@@ -123,7 +136,11 @@ class Bm25:
         The rarest word comes first. Once there are enough tools to choose from, the more common words only tell these
         apart, which costs no recall and halves the time. The order is fixed, so sums are the same in any catalogue.
         """
-        matching = [(len(counts), word, counts) for word in wanted if (counts := self._postings.get(word))]
+        matching = [
+            (len(counts), word, counts)
+            for word in wanted
+            if (counts := self._postings.get(word))
+        ]
         scores: dict[int, float] = {}
         for _, _, counts in sorted(matching):
             if len(scores) < ENOUGH:
@@ -165,7 +182,8 @@ def _weigh_words(tool: Any, weights: Weights) -> dict[str, float]:
     return totals
 
 
-@lru_cache(maxsize=20_000)  # parameters of one name are many: `city`, "The name of the city."
+# parameters of one name are many: `city`, "The name of the city."
+@lru_cache(maxsize=20_000)
 def _words(text: str) -> list[str]:
     return [word for word in words(text) if word not in NOISE]
 
@@ -178,7 +196,9 @@ def _texts(tool: Any, weights: Weights) -> Iterator[tuple[str, float]]:
     yield from _describe_schema(tool.parameters, weights, DEEPEST)
 
 
-def _describe_schema(schema: Json, weights: Weights, levels: int) -> Iterator[tuple[str, float]]:
+def _describe_schema(
+    schema: Json, weights: Weights, levels: int
+) -> Iterator[tuple[str, float]]:
     """Yield the names, descriptions and permitted values of parameters, the nested ones too."""
     if not isinstance(schema, dict) or not levels:
         return
@@ -220,7 +240,9 @@ def postings(texts: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]
     for place, counts in enumerate(texts):
         room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
         for word, weight in counts.items():
-            worth.setdefault(word, {})[place] = weight * (SATURATION + 1) / (weight + room)
+            worth.setdefault(word, {})[place] = (
+                weight * (SATURATION + 1) / (weight + room)
+            )
     for weights in worth.values():
         rarity = math.log(1 + (len(texts) - len(weights) + 0.5) / (len(weights) + 0.5))
         for place in weights:

@@ -35,8 +35,12 @@ class Vectors:
         ModelError: The texts cannot be embedded.
     """
 
-    def __init__(self, tools: Iterable[Any], embed: Embed, cache: VectorCache | None = None) -> None:
-        self.tools: Sequence[Any] = sorted(tools, key=lambda tool: (tool.name, tool.description))
+    def __init__(
+        self, tools: Iterable[Any], embed: Embed, cache: VectorCache | None = None
+    ) -> None:
+        self.tools: Sequence[Any] = sorted(
+            tools, key=lambda tool: (tool.name, tool.description)
+        )
         self._embed = embed
         self._cache = VectorMemory() if cache is None else cache
         self._vectors = self._embed_all([describe(tool) for tool in self.tools])
@@ -46,7 +50,9 @@ class Vectors:
         if not query.strip():
             return []
         (wanted,) = self._embed_all([query[:TEXT_CHARACTERS]])
-        nearness = sorted((-_dot(wanted, vector), place) for place, vector in enumerate(self._vectors))
+        nearness = sorted(
+            (-_dot(wanted, vector), place) for place, vector in enumerate(self._vectors)
+        )
         chosen: dict[str, Any] = {}
         for _, place in nearness[: 4 * k]:
             chosen.setdefault(self.tools[place].name, self.tools[place])
@@ -54,9 +60,16 @@ class Vectors:
 
     def _embed_all(self, texts: Sequence[str]) -> list[array[float]]:
         model = getattr(self._embed, "model", "")
-        keys = [sha256(f"{model}\0{text}".encode("utf-8", "surrogatepass")).hexdigest() for text in texts]
+        keys = [
+            sha256(f"{model}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+            for text in texts
+        ]
         vectors = dict(self._cache.get(list(dict.fromkeys(keys))))
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
+        missing = {
+            key: text
+            for key, text in zip(keys, texts, strict=True)
+            if key not in vectors
+        }
         for start in range(0, len(missing), BATCH):
             batch = dict(list(missing.items())[start : start + BATCH])
             embeddings = self._embed(list(batch.values()))
@@ -65,7 +78,10 @@ class Vectors:
                     f"{len(batch)} texts were embedded as {len(embeddings)} vectors",
                     code="embeddings",
                 )
-            fresh = {key: _unit(vector) for key, vector in zip(batch, embeddings, strict=True)}
+            fresh = {
+                key: _unit(vector)
+                for key, vector in zip(batch, embeddings, strict=True)
+            }
             self._cache.put(fresh)
             vectors |= fresh
         return [vectors[key] for key in keys]

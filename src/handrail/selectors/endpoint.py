@@ -28,7 +28,9 @@ class Endpoint:
     base_url: str = "https://api.openai.com/v1"
     key_variable: str = "OPENAI_API_KEY"
     timeout_s: float = 30.0
-    client: httpx2.Client = field(default_factory=httpx2.Client, repr=False, compare=False)
+    client: httpx2.Client = field(
+        default_factory=httpx2.Client, repr=False, compare=False
+    )
 
     def __call__(self, texts: list[str]) -> Sequence[Sequence[float]]:
         """Return one vector for each text.
@@ -44,7 +46,9 @@ class Endpoint:
         body = {"model": self.model, "input": texts, "encoding_format": "float"}
         where = f"{self.base_url.rstrip('/')}/embeddings"
         try:
-            answer = self.client.post(where, json=body, headers=headers, timeout=self.timeout_s)
+            answer = self.client.post(
+                where, json=body, headers=headers, timeout=self.timeout_s
+            )
             if answer.is_error:
                 raise ModelError(
                     f"{where} answered {answer.status_code} to {len(texts)} texts",
@@ -53,7 +57,9 @@ class Endpoint:
             rows = sorted(answer.json()["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
         except httpx2.HTTPError as error:
-            raise ModelError(f"{where} gave no answer: {type(error).__name__}", code="embeddings") from error
+            raise ModelError(
+                f"{where} gave no answer: {type(error).__name__}", code="embeddings"
+            ) from error
         except (ValueError, TypeError, LookupError) as error:
             raise ModelError(
                 f"{where} answered with something that holds no embeddings",

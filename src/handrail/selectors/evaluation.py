@@ -71,13 +71,20 @@ def parse_question(row: Json, number: int) -> Question:
         ConfigError: It is none.
     """
     try:
-        calls = [(str(call["name"]), dict(call.get("arguments") or {})) for call in row.get("calls") or ()]
+        calls = [
+            (str(call["name"]), dict(call.get("arguments") or {}))
+            for call in row.get("calls") or ()
+        ]
         wanted = frozenset(map(str, row.get("tools") or [name for name, _ in calls]))
         query = row["query"]
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        raise ConfigError(f'question {number} is not of the form {{"query": "...", "tools": ["name"]}}') from error
+        raise ConfigError(
+            f'question {number} is not of the form {{"query": "...", "tools": ["name"]}}'
+        ) from error
     if not (isinstance(query, str) and query.strip() and wanted):
-        raise ConfigError(f"question {number} has no `query`, or names no `tools` that it wants")
+        raise ConfigError(
+            f"question {number} has no `query`, or names no `tools` that it wants"
+        )
     return Question(query, wanted, calls)
 
 
@@ -112,7 +119,9 @@ def curve(
     """
     for question in questions:
         if missing := sorted(question.tools - {tool.name for tool in tools}):
-            raise ConfigError(f"the question {question.query[:60]!r} wants {missing[0]!r}, which is none of the tools")
+            raise ConfigError(
+                f"the question {question.query[:60]!r} wants {missing[0]!r}, which is none of the tools"
+            )
     points = []
     for size in sizes:
         drawn = list(catalogues(tools, questions, size, Random(seed)))
@@ -125,7 +134,9 @@ def curve(
     return points
 
 
-def _add_shares(totals: dict[int, float], ranking: Ranking, questions: Sequence[Question]) -> None:
+def _add_shares(
+    totals: dict[int, float], ranking: Ranking, questions: Sequence[Question]
+) -> None:
     """Add to the total of each `k` the share that each question finds among its first `k` hits."""
     for question in questions:
         hits = [tool.name for tool in ranking.top(question.query, max(KS))]
@@ -162,7 +173,9 @@ def share(hits: Sequence[str], question: Question) -> float:
     return len(question.tools.intersection(hits)) / len(question.tools)
 
 
-def ranks(ranking: Ranking, questions: Sequence[Question], most: int) -> Iterator[tuple[Question, int | None]]:
+def ranks(
+    ranking: Ranking, questions: Sequence[Question], most: int
+) -> Iterator[tuple[Question, int | None]]:
     """Yield for each question how deep one must look to find all that it wants; None where that is beyond `most`."""
     for question in questions:
         hits = [tool.name for tool in ranking.top(question.query, most)]
@@ -213,7 +226,10 @@ def judge(run: Run, question: Question, tools: Toolset) -> QuestionResult:
     right_calls = None
     if question.calls:
         actual = {(name, _plain(text)) for name, text in calls}
-        wanted = {(name, keys.canonical(dict(arguments))) for name, arguments in question.calls}
+        wanted = {
+            (name, keys.canonical(dict(arguments)))
+            for name, arguments in question.calls
+        }
         right_calls = actual == wanted
     return QuestionResult(
         query=question.query,

@@ -27,7 +27,9 @@ class Fused:
         readable: The scripts that the second one can read, such as `latin`; see `terms.scripts`.
     """
 
-    def __init__(self, first: Ranking, second: Ranking, readable: frozenset[str]) -> None:
+    def __init__(
+        self, first: Ranking, second: Ranking, readable: frozenset[str]
+    ) -> None:
         self._first = first
         self._second = second
         self._readable = readable
@@ -40,7 +42,8 @@ class Fused:
             return words[:k]
         try:
             meaning = self._second.top(query, depth)
-        except ModelError as error:  # an endpoint that is down costs the fusion, not the run
+        except ModelError as error:
+            # an endpoint that is down costs the fusion, not the run
             logs.log_exception(
                 "the embedding model gave no answer; the question was ranked by its words alone",
                 error,

@@ -83,7 +83,10 @@ class Ranked:
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
+        chosen = {
+            tool.name
+            for tool in self.ranking(tools).top(_question(messages), self._most)
+        }
         return Selection(self.name, in_order(tools, chosen | find_called(messages)))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
@@ -92,7 +95,9 @@ class Ranked:
 
     def ranking(self, tools: Toolset) -> Ranking:
         """Return the ranking of these tools, computed again once the set has changed."""
-        ranking: Ranking = tools.compute_once((self, "ranking"), lambda: self._rank(tools))
+        ranking: Ranking = tools.compute_once(
+            (self, "ranking"), lambda: self._rank(tools)
+        )
         return ranking
 
 
@@ -121,14 +126,22 @@ class Searching(Ranked):
         """See `Selector.select`."""
         chosen = set(find_called(messages))
         if self._most:
-            chosen |= {tool.name for tool in self.ranking(tools).top(_question(messages), self._most)}
+            chosen |= {
+                tool.name
+                for tool in self.ranking(tools).top(_question(messages), self._most)
+            }
         for arguments in read_arguments(SEARCH, messages):
-            chosen |= {tool.name for tool in self._search(tools, str(arguments.get("query", "")))}
+            chosen |= {
+                tool.name
+                for tool in self._search(tools, str(arguments.get("query", "")))
+            }
         return Selection(self.name, (*in_order(tools, chosen), SEARCH))
 
     def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
         # Asked again each turn rather than read from its result, which may have been folded away by then.
-        searches: dict[str, Sequence[Any]] = tools.compute_once((self, "searches"), dict)
+        searches: dict[str, Sequence[Any]] = tools.compute_once(
+            (self, "searches"), dict
+        )
         if query not in searches:
             if len(searches) >= MOST_CACHED_SEARCHES:
                 searches.clear()
@@ -157,7 +170,9 @@ class Searching(Ranked):
             description=f"Find tools among {len(tools)}, most of which are not listed here. Use it when none of the "
             "tools that you see does what is needed. Do not guess names of tools. The tools that are found can be "
             "called from the next turn on.",
-            parameters=_one_argument("query", {"type": "string", "description": "What the tool must do."}),
+            parameters=_one_argument(
+                "query", {"type": "string", "description": "What the tool must do."}
+            ),
         )
 
 
@@ -193,7 +208,10 @@ class TwoStage:
             chosen, unknown = _resolve_names(tools, names)
             answer: dict[str, Any] = {"loaded": list(chosen)}
             if unknown:
-                answer["unknown"] = {name: nearest(name, [tool.name for tool in tools]) for name in unknown}
+                answer["unknown"] = {
+                    name: nearest(name, [tool.name for tool in tools])
+                    for name in unknown
+                }
             return answer
 
         names = {
@@ -256,7 +274,10 @@ MOST_CACHED_SEARCHES = 1_000
 
 def tokens(tools: Iterable[Any]) -> int:
     """Return about how many tokens the definitions of these tools cost in every turn."""
-    written = (json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False) for tool in tools)
+    written = (
+        json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False)
+        for tool in tools
+    )
     return sum(map(len, written)) // CHARACTERS_PER_TOKEN
 
 
@@ -265,13 +286,16 @@ def find_called(messages: Sequence[Message]) -> set[str]:
     return {call.name for call in _calls(messages)}
 
 
-def read_arguments(name: str, messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+def read_arguments(
+    name: str, messages: Sequence[Message]
+) -> Iterator[Mapping[str, Any]]:
     """Yield the arguments of every call of one tool, those that can be read."""
     for call in _calls(messages):
         if call.name != name:
             continue
         try:
-            arguments = json.loads(call.arguments)  # a history holds them as they were understood
+            # a history holds them as they were understood
+            arguments = json.loads(call.arguments)
         except ValueError:
             continue
         if isinstance(arguments, dict):
@@ -308,7 +332,11 @@ def group_by_tag(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
 def _question(messages: Sequence[Message]) -> str:
     """Return what the person asked last. What came before it has left its tools: they were called."""
     return next(
-        (message.text for message in reversed(messages) if isinstance(message, UserMessage)),
+        (
+            message.text
+            for message in reversed(messages)
+            if isinstance(message, UserMessage)
+        ),
         "",
     )
 

@@ -22,7 +22,8 @@ MOST_CHARACTERS = 20_000
 
 # Han, kana, hangul, Thai, Lao, Burmese and Khmer are written without spaces, or with endings grown onto the words.
 UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 )
 
 # An acronym ends before the capital of the next word: `HTML`, `Parser`.
@@ -58,7 +59,11 @@ def words(text: str) -> list[str]:
 
 
 def _without_accents(match: re.Match[str]) -> str:
-    return "".join(char for char in unicodedata.normalize("NFD", match[0]) if not unicodedata.combining(char))
+    return "".join(
+        char
+        for char in unicodedata.normalize("NFD", match[0])
+        if not unicodedata.combining(char)
+    )
 
 
 _VOWEL = re.compile("[aeiouy]")
@@ -120,7 +125,9 @@ def sentences(question: str) -> list[str]:
     >>> sentences("Find the museum. Then book a table for two, and send me the address.")
     ['Find the museum.', 'book a table for two', 'and send me the address.']
     """
-    return list(filter(None, map(str.strip, _SENTENCE_END.split(question[:MOST_CHARACTERS]))))
+    return list(
+        filter(None, map(str.strip, _SENTENCE_END.split(question[:MOST_CHARACTERS])))
+    )
 
 
 # What a question says beside its subject. Rare in descriptions, so that its rarity would count as weight.
@@ -147,5 +154,11 @@ def scripts(text: str) -> frozenset[str]:
     letters = [char for char in text[:MOST_CHARACTERS] if char.isalpha()]
     if text.isascii():
         return frozenset(["latin"] if letters else [])
-    counted = Counter(unicodedata.name(char, "unknown").split(" ", 1)[0].lower() for char in letters)
-    return frozenset(script for script, count in counted.items() if count >= LEAST_SHARE * len(letters))
+    counted = Counter(
+        unicodedata.name(char, "unknown").split(" ", 1)[0].lower() for char in letters
+    )
+    return frozenset(
+        script
+        for script, count in counted.items()
+        if count >= LEAST_SHARE * len(letters)
+    )

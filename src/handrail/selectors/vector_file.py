@@ -24,12 +24,15 @@ class VectorFile:
             file.execute(_STATEMENTS["make"])
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=30)  # one each time: a selector may ask from any thread
+        # one each time: a selector may ask from any thread
+        return sqlite3.connect(self._path, timeout=30)
 
     def get(self, keys: Sequence[str]) -> Mapping[str, array[float]]:
         """See `VectorCache.get`."""
         with closing(self._open()) as file:
-            rows = {key: file.execute(_STATEMENTS["get"], (key,)).fetchone() for key in keys}
+            rows = {
+                key: file.execute(_STATEMENTS["get"], (key,)).fetchone() for key in keys
+            }
         return {key: array("f", row[0]) for key, row in rows.items() if row}
 
     def put(self, vectors: Mapping[str, array[float]]) -> None:

@@ -48,7 +48,9 @@ class Database(Protocol):
         """Run a statement with `?` for each given value; return its rows."""
         ...
 
-    def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def run_with(
+        self, statement: str, rows: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...]]:
         """Run a statement whose `VALUES (?)` takes all these rows; return its own."""
         ...
 
@@ -92,7 +94,9 @@ class Connection(Database, Protocol):
         """
         ...
 
-    def write(self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]) -> None:
+    def write(
+        self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
+    ) -> None:
         """Insert new rows, update old ones, and insert long results."""
         ...
 

@@ -91,22 +91,32 @@ class DurableStore:
         scope = encode_name(settle.scope)
         key = encode_name(settle.key)
         value = encode_optional(settle.value)
-        return self._writer.submit(Settle(scope, key, settle.fence, settle.state, value=value, locks=settle.locks))
+        return self._writer.submit(
+            Settle(
+                scope, key, settle.fence, settle.state, value=value, locks=settle.locks
+            )
+        )
 
     def renew(self, renew: Renew) -> Future[bool]:
         """See `ports.LeaseStore.renew`."""
         scope = encode_name(renew.scope)
         key = encode_name(renew.key)
         lease_s = min(renew.lease_s, MAX_STORABLE_LEASE_S)
-        return self._writer.submit(replace(renew, scope=scope, key=key, lease_s=lease_s))
+        return self._writer.submit(
+            replace(renew, scope=scope, key=key, lease_s=lease_s)
+        )
 
     def save_result(self, run_id: str, text: str) -> Future[str]:
         """See `ports.Store.save_result`."""
         body = text.encode("utf-8", "surrogatepass")
-        handle = self._writer.submit(SavedResult(encode_name(run_id), f"r_{token_hex(6)}", body))
+        handle = self._writer.submit(
+            SavedResult(encode_name(run_id), f"r_{token_hex(6)}", body)
+        )
         if self.quota.count(len(body)):
             limits = (self.quota.run_bytes, self.quota.store_bytes)
-            self._writer.submit(lambda connection: connection.run(_SQL["make_room"], limits))
+            self._writer.submit(
+                lambda connection: connection.run(_SQL["make_room"], limits)
+            )
         return handle
 
     def load_result(self, run_id: str, handle: str) -> Future[str | None]:
@@ -146,6 +156,16 @@ def _encode_claim(claim: Claim) -> Claim:
     run_id = encode_name(claim.run_id)
     if claim.locks:
         claim = replace(claim, locks=tuple({encode_name(each) for each in claim.locks}))
-    if (scope, key, run_id) == (claim.scope, claim.key, claim.run_id) and claim.lease_s <= MAX_STORABLE_LEASE_S:
+    if (scope, key, run_id) == (
+        claim.scope,
+        claim.key,
+        claim.run_id,
+    ) and claim.lease_s <= MAX_STORABLE_LEASE_S:
         return claim
-    return replace(claim, scope=scope, key=key, run_id=run_id, lease_s=min(claim.lease_s, MAX_STORABLE_LEASE_S))
+    return replace(
+        claim,
+        scope=scope,
+        key=key,
+        run_id=run_id,
+        lease_s=min(claim.lease_s, MAX_STORABLE_LEASE_S),
+    )

@@ -24,7 +24,13 @@ from handrail.effects import Claim, LookUp, Renew, Settle
 from handrail.errors import HandrailError, StoreUnavailable
 from handrail.stores.database import Connection, Refused, RetryGroup, SavedResult
 from handrail.stores.ledger import Ledger
-from handrail.stores.requests import GroupOperation, StoreRequest, answer_request, takes_locks, write_name
+from handrail.stores.requests import (
+    GroupOperation,
+    StoreRequest,
+    answer_request,
+    takes_locks,
+    write_name,
+)
 from handrail.stores.sql_values import row_from
 
 T = TypeVar("T")
@@ -65,7 +71,9 @@ class Writer:
         self._lock = Lock()
         self._change = Condition(self._lock)
         self._process = os.getpid()
-        self._thread = Thread(target=self._run, name=f"handrail store {name}", daemon=True)
+        self._thread = Thread(
+            target=self._run, name=f"handrail store {name}", daemon=True
+        )
         self._thread.start()
 
     def submit(self, request: StoreRequest | Callable[[Any], T]) -> Future[Any]:
@@ -80,7 +88,9 @@ class Writer:
             self._enqueue(queued)
         return queued.answer
 
-    def submit_shared(self, operation: Callable[..., Any], arguments: Iterable[Any]) -> Future[Any]:
+    def submit_shared(
+        self, operation: Callable[..., Any], arguments: Iterable[Any]
+    ) -> Future[Any]:
         """Have an operation done whose answer is the same for all who want it: one list, one future, one wake-up.
 
         Nobody can cancel it: it is others' too.
@@ -95,7 +105,13 @@ class Writer:
                 answer: Future[Any] = Future()
                 answer.set_running_or_notify_cancel()
                 shared = _SharedRequest([], answer)
-                self._enqueue(_Queued(GroupOperation(operation, shared.arguments), answer, is_shared=True))
+                self._enqueue(
+                    _Queued(
+                        GroupOperation(operation, shared.arguments),
+                        answer,
+                        is_shared=True,
+                    )
+                )
                 self._shared[operation] = shared
             shared.arguments.extend(arguments)
         return shared.answer
@@ -103,7 +119,9 @@ class Writer:
     def _check_process(self) -> None:
         # Before the lock is touched: whoever held it when the process was forked is not there to let it go.
         if os.getpid() != self._process:
-            raise StoreUnavailable("the store was opened before this process was forked; open it again in the fork")
+            raise StoreUnavailable(
+                "the store was opened before this process was forked; open it again in the fork"
+            )
 
     def _enqueue(self, queued: _Queued) -> None:
         if not self._is_open:
@@ -162,7 +180,9 @@ def _begin(connection: Connection) -> float | Exception:
         return error
 
 
-def _run_group(connection: Connection, group: list[_Queued], begun: float | Exception | None = None) -> None:
+def _run_group(
+    connection: Connection, group: list[_Queued], begun: float | Exception | None = None
+) -> None:
     """Carry out requests in one transaction, and answer them."""
     try:
         answers = _commit_group(connection, [each.request for each in group], begun)
@@ -170,7 +190,8 @@ def _run_group(connection: Connection, group: list[_Queued], begun: float | Exce
         if len(group) == 1:
             group[0].answer.set_exception(_error_for_caller(refused))
         else:
-            for each in group:  # one of them is to blame, and the others shall not suffer for it
+            # one of them is to blame, and the others shall not suffer for it
+            for each in group:
                 _run_group(connection, [each])
     except Exception as error:  # whatever it is: nobody may wait for ever
         for each in group:
@@ -183,7 +204,9 @@ def _run_group(connection: Connection, group: list[_Queued], begun: float | Exce
                 each.answer.set_result(answer)
 
 
-def _commit_group(connection: Connection, requests: Sequence[Any], begun: float | Exception | None) -> list[Any]:
+def _commit_group(
+    connection: Connection, requests: Sequence[Any], begun: float | Exception | None
+) -> list[Any]:
     """Decide and commit requests in one transaction; decide again while other processes are quicker.
 
     Args:
@@ -202,12 +225,20 @@ def _commit_group(connection: Connection, requests: Sequence[Any], begun: float 
         except BaseException:
             connection.rollback()
             raise
-    raise StoreUnavailable(f"other processes were quicker {MAX_DECISIONS} times; nothing was claimed")
+    raise StoreUnavailable(
+        f"other processes were quicker {MAX_DECISIONS} times; nothing was claimed"
+    )
 
 
-def _decide_and_commit(connection: Connection, requests: Sequence[Any], now: float) -> list[Any]:
+def _decide_and_commit(
+    connection: Connection, requests: Sequence[Any], now: float
+) -> list[Any]:
     """Answer requests within the transaction, and end it: by a commit where anything changed."""
-    names = [write_name(each) for each in requests if isinstance(each, (Claim, LookUp, Settle, Renew))]
+    names = [
+        write_name(each)
+        for each in requests
+        if isinstance(each, (Claim, LookUp, Settle, Renew))
+    ]
     ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
     operations = _group_operations(requests)
     answers: list[Any] = [None] * len(requests)
@@ -216,14 +247,20 @@ def _decide_and_commit(connection: Connection, requests: Sequence[Any], now: flo
             answers[position] = answer_request(request, ledger, connection, now)
     for run, positions in operations.items():
         arguments = [requests[position].argument for position in positions]
-        for position, answer in zip(positions, run(connection, now, arguments), strict=True):
+        for position, answer in zip(
+            positions, run(connection, now, arguments), strict=True
+        ):
             answers[position] = answer
     _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers
 
 
 def _end_transaction(
-    connection: Connection, ledger: Ledger, requests: Sequence[StoreRequest], *, has_operations: bool
+    connection: Connection,
+    ledger: Ledger,
+    requests: Sequence[StoreRequest],
+    *,
+    has_operations: bool,
 ) -> None:
     """Write what changed and commit; roll back where nothing did."""
     changed = [row for row in ledger.rows.values() if row.changed]
@@ -237,7 +274,9 @@ def _end_transaction(
     connection.commit()
 
 
-def _group_operations(requests: Sequence[StoreRequest]) -> dict[Callable[..., Any], list[int]]:
+def _group_operations(
+    requests: Sequence[StoreRequest],
+) -> dict[Callable[..., Any], list[int]]:
     """Return the positions of the operations of each kind."""
     kinds: dict[Callable[..., Any], list[int]] = {}
     for position, request in enumerate(requests):
@@ -246,7 +285,9 @@ def _group_operations(requests: Sequence[StoreRequest]) -> dict[Callable[..., An
     return kinds
 
 
-def _run_job(connection: Connection, job: Callable[[Any], Any], answer: Future[Any]) -> None:
+def _run_job(
+    connection: Connection, job: Callable[[Any], Any], answer: Future[Any]
+) -> None:
     try:
         try:
             result = job(connection)

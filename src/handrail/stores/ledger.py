@@ -85,7 +85,9 @@ class Ledger:
             if row.state != "failed":
                 self._by_act[row.act] = row
 
-    def claim(self, claim: Claim, now: float, approval: NamedApproval | None = None) -> Claimed:
+    def claim(
+        self, claim: Claim, now: float, approval: NamedApproval | None = None
+    ) -> Claimed:
         """Answer a claim; docs/decisions/0004-claims.md has the table.
 
         Args:
@@ -150,7 +152,9 @@ class Ledger:
 
     def note_act(self, row: Row) -> None:
         """Add an act of another run for the repeat guard."""
-        self._recent_acts[row.scope, row.fingerprint] = self.rows.setdefault((row.scope, row.key), row)
+        self._recent_acts[row.scope, row.fingerprint] = self.rows.setdefault(
+            (row.scope, row.key), row
+        )
 
     def recent_act(self, claim: Claim) -> Row | None:
         """Return the last act of any run that is like this one, among those noted here."""
@@ -161,10 +165,15 @@ class Ledger:
         del self.rows[row.scope, row.key]
         if self._by_act.get(row.act) is row:
             del self._by_act[row.act]
-        if self._recent_acts and self._recent_acts.get((row.scope, row.fingerprint)) is row:
+        if (
+            self._recent_acts
+            and self._recent_acts.get((row.scope, row.fingerprint)) is row
+        ):
             del self._recent_acts[row.scope, row.fingerprint]
 
-    def _add_row(self, claim: Claim, now: float, *, fence: int, stored: bool) -> Claimed:
+    def _add_row(
+        self, claim: Claim, now: float, *, fence: int, stored: bool
+    ) -> Claimed:
         """Let the caller start the write, in a new row that replaces an earlier one of the key."""
         earlier = self.rows.get((claim.scope, claim.key))
         if earlier is not None:
@@ -194,9 +203,15 @@ class Ledger:
         if row is None:
             return None
         if row.state == "done":
-            return Claimed(ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key)
+            return Claimed(
+                ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key
+            )
         under_way = row.state == "claimed" and row.is_leased(now)
-        return Claimed(ClaimState.BUSY if under_way else ClaimState.IN_DOUBT, row.fence, repeated=True)
+        return Claimed(
+            ClaimState.BUSY if under_way else ClaimState.IN_DOUBT,
+            row.fence,
+            repeated=True,
+        )
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
@@ -208,7 +223,11 @@ class Ledger:
                 return row
         if claim.repeat_window_s:
             row = self.recent_act(claim)
-            if row is not None and row.state != "failed" and row.begun >= now - claim.repeat_window_s:
+            if (
+                row is not None
+                and row.state != "failed"
+                and row.begun >= now - claim.repeat_window_s
+            ):
                 return row
         return None
 
@@ -218,7 +237,9 @@ def use_name(scope: str, key: str, fence: int) -> str:
     return json.dumps([scope, key, fence])
 
 
-def _is_approved(approval: NamedApproval | None, claim: Claim, row: Row | None, now: float) -> bool:
+def _is_approved(
+    approval: NamedApproval | None, claim: Claim, row: Row | None, now: float
+) -> bool:
     """Whether a write may start under an approval that is unused, or that this very write has used.
 
     A stored run may continue its own write, claimed before a crash, even after the approval has expired. Nothing else
@@ -229,7 +250,11 @@ def _is_approved(approval: NamedApproval | None, claim: Claim, row: Row | None, 
     in_time = approval.expires >= now
     if approval.state == "approved":
         return in_time
-    if row is None or approval.state != "used" or approval.used_by != use_name(row.scope, row.key, row.fence):
+    if (
+        row is None
+        or approval.state != "used"
+        or approval.used_by != use_name(row.scope, row.key, row.fence)
+    ):
         return False
     has_started = row.state != "failed"
     is_same_call = claim.epoch > 0
@@ -240,7 +265,11 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
     """Answer a claim of a write without an end, by its lease and replay class; None if the caller may go on with it."""
     # A process that has taken a run over need not wait for the leases of the earlier owner, which is dead or fenced.
     # Class `verify` waits all the same: an old request may still be under way.
-    is_own_run = row.run_id == claim.run_id and row.epoch < claim.epoch and row.replay != "verify"
+    is_own_run = (
+        row.run_id == claim.run_id
+        and row.epoch < claim.epoch
+        and row.replay != "verify"
+    )
     is_leased = not is_own_run and row.is_leased(now)
     if row.state == "claimed" and is_leased:
         return Claimed(ClaimState.BUSY)

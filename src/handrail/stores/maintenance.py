@@ -94,10 +94,16 @@ def count_contents(store: DurableStore) -> Contents:
 
     def count(database: Database) -> Contents:
         def count_by(column: str, table: str) -> dict[str, int]:
-            return dict(database.run(f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"))
+            return dict(
+                database.run(
+                    f"SELECT {column}, count(*) FROM {table} GROUP BY {column} ORDER BY {column}"
+                )
+            )
 
         [[version]] = database.run("SELECT max(version) FROM schema_version")
-        [[kept, kept_bytes]] = database.run("SELECT count(*), coalesce(sum(length(body)), 0) FROM kept")
+        [[kept, kept_bytes]] = database.run(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM kept"
+        )
         return Contents(
             place=store.place,
             version=version,
@@ -115,8 +121,12 @@ def count_contents(store: DurableStore) -> Contents:
 
 def _count_abandoned(database: Database) -> int:
     now = database.now()
-    claimed = database.run("SELECT lease_until, owner FROM effects WHERE state = 'claimed'")
-    return sum(lease_until < now or has_died_here(owner) for lease_until, owner in claimed)
+    claimed = database.run(
+        "SELECT lease_until, owner FROM effects WHERE state = 'claimed'"
+    )
+    return sum(
+        lease_until < now or has_died_here(owner) for lease_until, owner in claimed
+    )
 
 
 def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
@@ -133,13 +143,21 @@ def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _copy_table(source: DurableStore, target: DurableStore, table: _Table) -> int | None:
+def _copy_table(
+    source: DurableStore, target: DurableStore, table: _Table
+) -> int | None:
     """Copy a table page by page; return how many rows were looked at, None where the logs have parted."""
-    columns = [column for column in source.use_connection(partial(_columns, table.name)) if column != "number"]
+    columns = [
+        column
+        for column in source.use_connection(partial(_columns, table.name))
+        if column != "number"
+    ]
     insert = _insert_statement(table, columns)
     names = ", ".join(columns)
     key = ", ".join(table.key)
-    first_page = f"SELECT {names} FROM {table.name} ORDER BY {key} LIMIT {table.at_once}"
+    first_page = (
+        f"SELECT {names} FROM {table.name} ORDER BY {key} LIMIT {table.at_once}"
+    )
     next_page = (
         f"SELECT {names} FROM {table.name} WHERE ({key}) > ({_marks(len(table.key))}) "
         f"ORDER BY {key} LIMIT {table.at_once}"
@@ -147,7 +165,11 @@ def _copy_table(source: DurableStore, target: DurableStore, table: _Table) -> in
     count = 0
     rows = source.use_connection(partial(_run, first_page, ()))
     while rows:
-        records = [dict(zip(columns, row, strict=True)) for row in rows] if table.name == "audit" else []
+        records = (
+            [dict(zip(columns, row, strict=True)) for row in rows]
+            if table.name == "audit"
+            else []
+        )
         if not target.use_connection(partial(_add, insert, rows, records)):
             return None
         count += len(rows)
@@ -176,12 +198,17 @@ def _columns(table: str, database: Database) -> list[str]:
     return database.columns(table)
 
 
-def _run(statement: str, given: Sequence[Any], database: Database) -> list[tuple[Any, ...]]:
+def _run(
+    statement: str, given: Sequence[Any], database: Database
+) -> list[tuple[Any, ...]]:
     return database.run(statement, given)
 
 
 def _add(
-    statement: str, rows: Sequence[Sequence[Any]], records: Sequence[Mapping[str, Any]], database: Database
+    statement: str,
+    rows: Sequence[Sequence[Any]],
+    records: Sequence[Mapping[str, Any]],
+    database: Database,
 ) -> bool:
     if records and not _continue_log(records, database):
         return False
@@ -192,14 +219,24 @@ def _add(
 def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> bool:
     """Whether records of another log are the next ones of this log, or such as it has itself."""
     end = database.run("SELECT max(seq) FROM audit")[0][0] or 0
-    hashes = dict(database.run("SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])))
+    hashes = dict(
+        database.run(
+            "SELECT seq, hash FROM audit WHERE seq IN (?, ?)", (end, records[-1]["seq"])
+        )
+    )
     other_hashes = {record["seq"]: record["hash"] for record in records}
     other_hashes[records[0]["seq"] - 1] = records[0]["prev"]
-    return end == 0 or any(other_hashes.get(seq) == hash for seq, hash in hashes.items())
+    return end == 0 or any(
+        other_hashes.get(seq) == hash for seq, hash in hashes.items()
+    )
 
 
 def delete_old(
-    store: DurableStore, *, older_than_s: float, rewrite: bool = False, rest: Callable[[float], object] = sleep
+    store: DurableStore,
+    *,
+    older_than_s: float,
+    rewrite: bool = False,
+    rest: Callable[[float], object] = sleep,
 ) -> dict[str, int]:
     """Delete what ended longer ago than `older_than_s`; return how many rows of each table were deleted.
 
@@ -231,7 +268,9 @@ def delete_old(
     return counts
 
 
-def _pieces(store: DurableStore, table: str, key: str, at_once: int) -> Iterator[tuple[str, Sequence[Any]]]:
+def _pieces(
+    store: DurableStore, table: str, key: str, at_once: int
+) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the pieces of a table along its key: a condition and its parameters."""
     marks = _marks(len(key.split(", ")))
     after: Sequence[Any] = ()

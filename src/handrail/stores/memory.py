@@ -46,7 +46,9 @@ class MemoryStore:
             approval = self._load_approval(claim.approval) if claim.approval else None
             answer = self._ledger.claim(claim, now, approval)
             if claim.approval and answer.state.taken:
-                self._use_approval(claim.approval, use_name(claim.scope, claim.key, answer.fence))
+                self._use_approval(
+                    claim.approval, use_name(claim.scope, claim.key, answer.fence)
+                )
             return answer
 
     def look_up(self, claim: Claim) -> Claimed | None:
@@ -92,13 +94,21 @@ class MemoryStore:
 
     # ------------------------------------------------------------------ the ledger, for people
 
-    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Sequence[WriteRecord]:
+    def list_writes(
+        self, *, state: str = "", run_id: str = "", most: int = 100
+    ) -> Sequence[WriteRecord]:
         """See `ports.LedgerStore.list_writes`."""
         with self._lock:
             now = self._now() + self._epoch_s
             rows = reversed(self._ledger.rows.values())
-            writes = [self._write_record(row) for row in rows if not run_id or row.run_id == run_id]
-            return [write for write in writes if state in ("", write.state_at(now))][:most]
+            writes = [
+                self._write_record(row)
+                for row in rows
+                if not run_id or row.run_id == run_id
+            ]
+            return [write for write in writes if state in ("", write.state_at(now))][
+                :most
+            ]
 
     def load_write(self, scope: str, key: str) -> WriteRecord | None:
         """See `ports.LedgerStore.load_write`."""
@@ -106,13 +116,17 @@ class MemoryStore:
             row = self._ledger.rows.get((scope, key))
             return None if row is None else self._write_record(row)
 
-    def resolve(self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None) -> WriteRecord | None:
+    def resolve(
+        self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
+    ) -> WriteRecord | None:
         """See `ports.LedgerStore.resolve`."""
         with self._lock:
             row = self._ledger.rows.get((scope, key))
             if row is None:
                 return None
-            if row.state == "in_doubt" or (row.state == "claimed" and not row.is_leased(self._now())):
+            if row.state == "in_doubt" or (
+                row.state == "claimed" and not row.is_leased(self._now())
+            ):
                 row.state = state
                 row.value = value
                 row.resolved_by = by

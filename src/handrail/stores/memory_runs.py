@@ -12,7 +12,14 @@ from time import monotonic, time
 from msgspec.structs import replace
 
 from handrail.errors import Fenced, Json
-from handrail.records import ApprovalRequest, JournalEntry, JournalStep, RunRecord, StandingApproval, StoredRun
+from handrail.records import (
+    ApprovalRequest,
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+    StandingApproval,
+    StoredRun,
+)
 from handrail.stores.ledger import NamedApproval
 from handrail.stores.memory import MemoryStore
 
@@ -48,11 +55,14 @@ class MemoryRuns:
                 status="running",
                 updated=now,
                 owner=record.owner,
-                cancel_requested=earlier.cancel_requested and earlier.status in ("running", "queued"),
+                cancel_requested=earlier.cancel_requested
+                and earlier.status in ("running", "queued"),
                 takeovers=earlier.takeovers_at(now),
             )
             self._runs[record.run_id] = taken
-            return StoredRun(taken, tuple(self._steps.setdefault(record.run_id, {}).values()))
+            return StoredRun(
+                taken, tuple(self._steps.setdefault(record.run_id, {}).values())
+            )
 
     def append_entry(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.append_entry`."""
@@ -77,21 +87,33 @@ class MemoryRuns:
         """See `ports.RunStore.load_run`."""
         with self._lock:
             record = self._runs.get(run_id)
-            return None if record is None else StoredRun(record, tuple(self._steps[run_id].values()))
+            return (
+                None
+                if record is None
+                else StoredRun(record, tuple(self._steps[run_id].values()))
+            )
 
     def list_runs(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
         """See `ports.RunStore.list_runs`."""
         with self._lock:
             newest_first = reversed(self._runs.values())
-            return [record for record in newest_first if status in ("", record.status)][:most]
+            return [record for record in newest_first if status in ("", record.status)][
+                :most
+            ]
 
     def request_cancel(self, run_id: str) -> bool:
         """See `ports.RunStore.request_cancel`."""
         with self._lock:
             record = self._runs.get(run_id)
-            if record is None or record.status not in ("running", "waiting", "queued", "poisoned"):
+            if record is None or record.status not in (
+                "running",
+                "waiting",
+                "queued",
+                "poisoned",
+            ):
                 return False
-            status = record.status if record.status == "running" else "cancelled"  # nobody drives one that waits
+            # nobody drives one that waits
+            status = record.status if record.status == "running" else "cancelled"
             self._runs[run_id] = replace(record, cancel_requested=True, status=status)
             self._close_approvals(run_id)
             return True
@@ -105,7 +127,9 @@ class MemoryRuns:
             expires = now + within_s
             stored = self._approvals.get(question.id)
             if stored is None:
-                stored = replace(question, state="open", agreed=(), asked=now, expires=expires)
+                stored = replace(
+                    question, state="open", agreed=(), asked=now, expires=expires
+                )
             stored = stored.at(now)
             required = stored.requiring(question.required_approvals)
             if required is not stored:
@@ -114,7 +138,13 @@ class MemoryRuns:
             return required
 
     def decide(
-        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+        self,
+        id: str,
+        *,
+        granted: bool,
+        by: str,
+        reason: str = "",
+        edited: Mapping[str, Json] | None = None,
     ) -> ApprovalRequest | None:
         """See `ports.ApprovalStore.decide`."""
         with self._lock:
@@ -122,7 +152,9 @@ class MemoryRuns:
             if stored is None:
                 return None
             current = stored.at(self._clock())
-            decided = current.with_decision(granted=granted, by=by, reason=reason, edited=edited)
+            decided = current.with_decision(
+                granted=granted, by=by, reason=reason, edited=edited
+            )
             self._approvals[id] = decided
             return decided
 
@@ -135,12 +167,18 @@ class MemoryRuns:
             self._approvals[id] = replace(stored, state="used")
             return True
 
-    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Sequence[ApprovalRequest]:
+    def list_approvals(
+        self, *, state: str = "open", run_id: str = ""
+    ) -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
             now = self._clock()
             requests = [each.at(now) for each in self._approvals.values()]
-            return [each for each in requests if state in ("", each.state) and run_id in ("", each.run_id)]
+            return [
+                each
+                for each in requests
+                if state in ("", each.state) and run_id in ("", each.run_id)
+            ]
 
     def _close_approvals(self, run_id: str) -> None:
         for each in list(self._approvals.values()):
@@ -152,12 +190,18 @@ class MemoryRuns:
     def grant(self, grant: StandingApproval) -> StandingApproval:
         """See `ports.StandingApprovalStore.grant`."""
         with self._lock:
-            return self._standing_approvals.setdefault(grant.id, replace(grant, at=self._clock()))
+            return self._standing_approvals.setdefault(
+                grant.id, replace(grant, at=self._clock())
+            )
 
     def list_standing_approvals(self, *, tool: str = "") -> Sequence[StandingApproval]:
         """See `ports.StandingApprovalStore.list_standing_approvals`."""
         with self._lock:
-            return [each for each in self._standing_approvals.values() if tool in ("", each.tool)]
+            return [
+                each
+                for each in self._standing_approvals.values()
+                if tool in ("", each.tool)
+            ]
 
     def revoke(self, id: str, *, by: str) -> bool:  # noqa: ARG002  # who it was is for the audit log
         """See `ports.StandingApprovalStore.revoke`."""
@@ -175,7 +219,9 @@ class FullMemoryStore(MemoryRuns, MemoryStore):
 
     claims_use_approvals = True
 
-    def __init__(self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic
+    ) -> None:
         MemoryStore.__init__(self, now=now)
         MemoryRuns.__init__(self, clock)  # replaces the lock, so that both share one
 
@@ -183,8 +229,13 @@ class FullMemoryStore(MemoryRuns, MemoryStore):
         stored = self._approvals.get(id)
         if stored is None:
             return None
-        left_s = stored.expires - self._clock()  # the ledger counts by a clock of its own
-        return NamedApproval(state=stored.state, expires=self._now() + left_s, used_by=stored.used_by)
+        # the ledger counts by a clock of its own
+        left_s = stored.expires - self._clock()
+        return NamedApproval(
+            state=stored.state, expires=self._now() + left_s, used_by=stored.used_by
+        )
 
     def _use_approval(self, id: str, used_by: str) -> None:
-        self._approvals[id] = replace(self._approvals[id], state="used", used_by=used_by)
+        self._approvals[id] = replace(
+            self._approvals[id], state="used", used_by=used_by
+        )

@@ -21,7 +21,14 @@ from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.process_identity import owner
-from handrail.stores.database import RESULT_LIFETIME_S, Refused, RetryGroup, SavedResult, Values, WriteName
+from handrail.stores.database import (
+    RESULT_LIFETIME_S,
+    Refused,
+    RetryGroup,
+    SavedResult,
+    Values,
+    WriteName,
+)
 from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
@@ -31,7 +38,9 @@ try:
     from psycopg import errors
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
-    raise ConfigError("a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'") from missing
+    raise ConfigError(
+        "a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'"
+    ) from missing
 
 _SQL = statements("postgres.sql")
 _MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
@@ -84,9 +93,15 @@ class PostgresConnection:
             raise ConfigError(
                 "the store's place is no connection string; write postgresql://user@host:5432/database"
             ) from None
-        missing = {name: value for name, value in _CONNECTION_SETTINGS.items() if name not in given}
+        missing = {
+            name: value
+            for name, value in _CONNECTION_SETTINGS.items()
+            if name not in given
+        }
         self._conninfo = make_conninfo(place, **missing)
-        self.place = f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
+        self.place = (
+            f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
+        )
         self._owner = owner()
         self._transaction = ""
         self._db = self._connect()
@@ -94,8 +109,14 @@ class PostgresConnection:
             self._migrate(create)
         except psycopg.Error as error:
             self._db.close()
-            kind = StoreUnavailable if isinstance(error, psycopg.OperationalError) else ConfigError
-            raise kind(f"the tables of {self.place} cannot be made: {_first_line(error)}") from error
+            kind = (
+                StoreUnavailable
+                if isinstance(error, psycopg.OperationalError)
+                else ConfigError
+            )
+            raise kind(
+                f"the tables of {self.place} cannot be made: {_first_line(error)}"
+            ) from error
         except ConfigError:
             self._db.close()
             raise
@@ -121,17 +142,26 @@ class PostgresConnection:
             other_rows = [row for row in acts.fetchall() if row[:2] not in rows_by_key]
         return sorted([*other_rows, *rows_by_key.values()], key=lambda row: row[_BEGUN])
 
-    def write(self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]) -> None:
+    def write(
+        self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
+    ) -> None:
         """See `database.Connection.write`."""
         with self._translate_errors():
             with self._db.pipeline():
                 transaction = self._db.execute(_SQL["transaction"])
-                inserted = self._db.execute(_SQL["insert"], (self._owner, _as_json(new))) if new else None
+                inserted = (
+                    self._db.execute(_SQL["insert"], (self._owner, _as_json(new)))
+                    if new
+                    else None
+                )
                 if old:
                     self._db.execute(_SQL["update"], (self._owner, _as_json(old)))
                 for result in results:
                     self._db.execute(_SQL["forget"])
-                    self._db.execute(_SQL["keep"], (result.run_id, result.handle, result.body, RESULT_LIFETIME_S))
+                    self._db.execute(
+                        _SQL["keep"],
+                        (result.run_id, result.handle, result.body, RESULT_LIFETIME_S),
+                    )
                 [self._transaction] = transaction.fetchone() or [""]
             if inserted and inserted.rowcount < len(new):
                 raise RetryGroup
@@ -141,7 +171,8 @@ class PostgresConnection:
         try:
             with self._translate_errors():
                 self._db.execute("COMMIT")
-        except RetryGroup:  # on a new connection: ask how the transaction on the old one ended
+        except RetryGroup:
+            # on a new connection: ask how the transaction on the old one ended
             outcome = self._wait_for_outcome()
             if outcome == "committed":
                 return
@@ -157,7 +188,9 @@ class PostgresConnection:
         wait_s = 0.01
         while True:
             with self._translate_errors():
-                [outcome] = self._db.execute(_SQL["outcome"], (self._transaction,)).fetchone() or [""]
+                [outcome] = self._db.execute(
+                    _SQL["outcome"], (self._transaction,)
+                ).fetchone() or [""]
             if outcome != "in progress" or time.monotonic() + wait_s > until:
                 return str(outcome)
             time.sleep(wait_s)
@@ -174,7 +207,9 @@ class PostgresConnection:
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
         with self._translate_errors():
-            row = self._db.execute(_SQL["kept"], (run_id, handle), binary=True).fetchone()
+            row = self._db.execute(
+                _SQL["kept"], (run_id, handle), binary=True
+            ).fetchone()
         return bytes(row[0]) if row else None
 
     def close(self) -> None:
@@ -189,18 +224,30 @@ class PostgresConnection:
             cursor = self._db.execute(_with_markers(statement), given)
             return cursor.fetchall() if cursor.description else []
 
-    def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def run_with(
+        self, statement: str, rows: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
         with self._translate_errors():
             with self._db.pipeline():
                 cursors = [
-                    self._db.execute(_with_markers(piece), given) for piece, given in expand_rows(statement, rows)
+                    self._db.execute(_with_markers(piece), given)
+                    for piece, given in expand_rows(statement, rows)
                 ]
-            return [row for cursor in cursors if cursor.description for row in cursor.fetchall()]
+            return [
+                row
+                for cursor in cursors
+                if cursor.description
+                for row in cursor.fetchall()
+            ]
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
-        with self._translate_errors(), self._db.transaction(), self._db.cursor() as cursor:
+        with (
+            self._translate_errors(),
+            self._db.transaction(),
+            self._db.cursor() as cursor,
+        ):
             cursor.executemany(_with_markers(statement), rows)
 
     def columns(self, table: str) -> list[str]:
@@ -228,10 +275,14 @@ class PostgresConnection:
         try:
             db = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.Error as error:
-            raise StoreUnavailable(f"no connection to {self.place}: {_first_line(error)}") from error
+            raise StoreUnavailable(
+                f"no connection to {self.place}: {_first_line(error)}"
+            ) from error
         if db.info.server_version < _OLDEST_SERVER:
             db.close()
-            raise ConfigError(f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer")
+            raise ConfigError(
+                f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
+            )
         db.execute(_SQL["settings"])
         return db
 
@@ -250,7 +301,9 @@ class PostgresConnection:
                 return
             except (StoreUnavailable, psycopg.Error) as error:
                 if time.monotonic() + wait_s > until:
-                    raise StoreUnavailable(f"{self.place} has been gone for {RECONNECT_S:g} s; {error}") from error
+                    raise StoreUnavailable(
+                        f"{self.place} has been gone for {RECONNECT_S:g} s; {error}"
+                    ) from error
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, 1.0)
 
@@ -261,7 +314,9 @@ class PostgresConnection:
             [table] = self._db.execute(_SQL["version"]).fetchone() or [None]
             version = 0
             if table:
-                [version] = self._db.execute("SELECT max(version) FROM schema_version").fetchone() or [0]
+                [version] = self._db.execute(
+                    "SELECT max(version) FROM schema_version"
+                ).fetchone() or [0]
             elif not create:
                 raise ConfigError(f"there is no store in {self.place}")
             else:
@@ -282,11 +337,19 @@ class PostgresConnection:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
             raise RetryGroup from error
-        except (psycopg.DataError, psycopg.IntegrityError, errors.LockNotAvailable) as error:
-            raise Refused(f"{self.place} refused it: {_first_line(error)}; nothing was recorded") from error
+        except (
+            psycopg.DataError,
+            psycopg.IntegrityError,
+            errors.LockNotAvailable,
+        ) as error:
+            raise Refused(
+                f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
+            ) from error
         except psycopg.Error as error:
             if not self._db.closed:
-                raise StoreUnavailable(f"{self.place} failed: {_first_line(error)}; nothing was recorded") from error
+                raise StoreUnavailable(
+                    f"{self.place} failed: {_first_line(error)}; nothing was recorded"
+                ) from error
             self._reconnect()
             raise RetryGroup from error
 

@@ -55,7 +55,10 @@ def takes_locks(request: StoreRequest) -> bool:
 
 
 def answer_request(
-    request: Claim | LookUp | Settle | Renew | SavedResult, ledger: Ledger, database: Database, now: float
+    request: Claim | LookUp | Settle | Renew | SavedResult,
+    ledger: Ledger,
+    database: Database,
+    now: float,
 ) -> Any:
     """Return the answer to a request, having changed the ledger and the other tables accordingly.
 
@@ -92,7 +95,9 @@ def _renew(renew: Renew, ledger: Ledger, database: Database, now: float) -> bool
     return is_renewed
 
 
-def _look_up(claim: Claim, ledger: Ledger, database: Database, now: float) -> Claimed | None:
+def _look_up(
+    claim: Claim, ledger: Ledger, database: Database, now: float
+) -> Claimed | None:
     if _looks_back(claim):
         _recall_act(claim, ledger, database, now)
     answer = ledger.look_up(claim, now)
@@ -170,7 +175,13 @@ def _find_foreign_locks(claim: Claim, database: Database) -> dict[str, _Lock]:
     return locks
 
 
-def _take_locks(claim: Claim, fence: int, foreign_locks: Mapping[str, _Lock], database: Database, now: float) -> None:
+def _take_locks(
+    claim: Claim,
+    fence: int,
+    foreign_locks: Mapping[str, _Lock],
+    database: Database,
+    now: float,
+) -> None:
     """Lock what a write touches, in one order for all, so that nobody waits in a circle.
 
     Args:
@@ -196,14 +207,19 @@ def _load_approval(claim: Claim, database: Database) -> NamedApproval | None:
     return NamedApproval(*rows[0]) if rows else None
 
 
-def _use_approval(claim: Claim, approval: NamedApproval, fence: int, database: Database) -> None:
+def _use_approval(
+    claim: Claim, approval: NamedApproval, fence: int, database: Database
+) -> None:
     """Record that a claim has used its approval.
 
     Raises:
         RetryGroup: Somebody else was quicker, in a transaction that we could not see.
     """
     used_by = use_name(claim.scope, claim.key, fence)
-    if not database.run(_SQL["use"], (used_by, encode_name(claim.approval), approval.state, approval.used_by)):
+    if not database.run(
+        _SQL["use"],
+        (used_by, encode_name(claim.approval), approval.state, approval.used_by),
+    ):
         raise RetryGroup
 
 
@@ -222,7 +238,9 @@ def _recall_act(claim: Claim, ledger: Ledger, database: Database, now: float) ->
     """
     stale_key = ""
     earliest = now - claim.repeat_window_s
-    for key, *values in database.run(_SQL["recall"], (claim.scope, claim.fingerprint.hex(), earliest)):
+    for key, *values in database.run(
+        _SQL["recall"], (claim.scope, claim.fingerprint.hex(), earliest)
+    ):
         row = None if values[0] is None else row_from(values)
         if row is None or row.state == "failed":
             stale_key = key

@@ -77,7 +77,14 @@ class DurableRuns(DurableStore):
                 f"the run {record.run_id[:40]!r}... cannot be stored: its name has {len(record.run_id):,} characters, "
                 f"and {MAX_NAME_CHARACTERS} are possible"
             )
-        described = (run_id, record.toolset, record.journal_v, forked_from, record.forked_at, input_json)
+        described = (
+            run_id,
+            record.toolset,
+            record.journal_v,
+            forked_from,
+            record.forked_at,
+            input_json,
+        )
 
         def begin(database: Database, now: float) -> StoredRun | RunNameTaken:
             statement = _SQL["begin_new" if new else "begin"]
@@ -87,12 +94,19 @@ class DurableRuns(DurableStore):
                 return _run_record(row).name_taken()
             [row] = rows
             epoch = row[4]
-            if epoch == 1:  # a new run: its input is the one that we have, and it has no steps
+            # a new run: its input is the one that we have, and it has no steps
+            if epoch == 1:
                 return StoredRun(_run_record(row, record.input))
             earlier = _run_record(row)
             takeovers = earlier.takeovers_at(now)
             database.run(_SQL["take"], (now, owner, takeovers, run_id))
-            taken = replace(earlier, status="running", updated=now, owner=record.owner, takeovers=takeovers)
+            taken = replace(
+                earlier,
+                status="running",
+                updated=now,
+                owner=record.owner,
+                takeovers=takeovers,
+            )
             return StoredRun(taken, _steps(database, run_id))
 
         return self._submit(begin)
@@ -105,7 +119,13 @@ class DurableRuns(DurableStore):
             status=entry.status,
             result=None if entry.result is None else encode_journal(entry.result),
             steps=[
-                (encode_name(step.key), step.kind, encode_journal(step.body), step.elapsed_s) for step in entry.steps
+                (
+                    encode_name(step.key),
+                    step.kind,
+                    encode_journal(step.body),
+                    step.elapsed_s,
+                )
+                for step in entry.steps
             ],
         )
         return self._writer.submit(GroupOperation(_append_entries, encoded))
@@ -122,11 +142,16 @@ class DurableRuns(DurableStore):
 
         return self._writer.submit(load)
 
-    def list_runs(self, *, status: str = "", most: int = 100) -> Future[Sequence[RunRecord]]:
+    def list_runs(
+        self, *, status: str = "", most: int = 100
+    ) -> Future[Sequence[RunRecord]]:
         """See `ports.RunStore.list_runs`."""
 
         def load(database: Database) -> list[RunRecord]:
-            return [_run_record(row) for row in database.run(_SQL["runs"], (status, status, most))]
+            return [
+                _run_record(row)
+                for row in database.run(_SQL["runs"], (status, status, most))
+            ]
 
         return self._writer.submit(load)
 
@@ -144,7 +169,9 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ approvals
 
-    def ask(self, question: ApprovalRequest, *, within_s: float) -> Future[ApprovalRequest]:
+    def ask(
+        self, question: ApprovalRequest, *, within_s: float
+    ) -> Future[ApprovalRequest]:
         """See `ports.ApprovalStore.ask`."""
 
         def insert(database: Database, now: float) -> ApprovalRequest:
@@ -155,12 +182,20 @@ class DurableRuns(DurableStore):
             required = stored.requiring(question.required_approvals)
             if required is stored:
                 return stored
-            return _change_approval(database, stored, replace(required, expires=expires))
+            return _change_approval(
+                database, stored, replace(required, expires=expires)
+            )
 
         return self._submit(insert)
 
     def decide(
-        self, id: str, *, granted: bool, by: str, reason: str = "", edited: Mapping[str, Json] | None = None
+        self,
+        id: str,
+        *,
+        granted: bool,
+        by: str,
+        reason: str = "",
+        edited: Mapping[str, Json] | None = None,
     ) -> Future[ApprovalRequest | None]:
         """See `ports.ApprovalStore.decide`."""
 
@@ -168,7 +203,9 @@ class DurableRuns(DurableStore):
             stored = _load_approval(database, id, now)
             if stored is None:
                 return None
-            decided = stored.with_decision(granted=granted, by=by, reason=reason, edited=edited)
+            decided = stored.with_decision(
+                granted=granted, by=by, reason=reason, edited=edited
+            )
             if decided is stored:
                 return stored
             return _change_approval(database, stored, decided)
@@ -177,9 +214,15 @@ class DurableRuns(DurableStore):
 
     def use(self, id: str) -> Future[bool]:
         """See `ports.ApprovalStore.use`."""
-        return self._submit(lambda database, now: bool(database.run(_SQL["use"], (encode_name(id), now))))
+        return self._submit(
+            lambda database, now: bool(
+                database.run(_SQL["use"], (encode_name(id), now))
+            )
+        )
 
-    def list_approvals(self, *, state: str = "open", run_id: str = "") -> Future[Sequence[ApprovalRequest]]:
+    def list_approvals(
+        self, *, state: str = "open", run_id: str = ""
+    ) -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
         run_id = encode_name(run_id)
 
@@ -196,7 +239,12 @@ class DurableRuns(DurableStore):
     def grant(self, grant: StandingApproval) -> Future[StandingApproval]:
         """See `ports.StandingApprovalStore.grant`."""
         id = encode_name(grant.id)
-        covered = (encode_name(grant.run_id), encode_name(grant.tool), grant.pin, encode_json(grant.reason))
+        covered = (
+            encode_name(grant.run_id),
+            encode_name(grant.tool),
+            grant.pin,
+            encode_json(grant.reason),
+        )
 
         def insert(database: Database, now: float) -> StandingApproval:
             database.run(_SQL["grant"], (id, *covered, encode_json(grant.by), now))
@@ -205,12 +253,17 @@ class DurableRuns(DurableStore):
 
         return self._submit(insert)
 
-    def list_standing_approvals(self, *, tool: str = "") -> Future[Sequence[StandingApproval]]:
+    def list_standing_approvals(
+        self, *, tool: str = ""
+    ) -> Future[Sequence[StandingApproval]]:
         """See `ports.StandingApprovalStore.list_standing_approvals`."""
         tool = encode_name(tool)
 
         def load(database: Database) -> list[StandingApproval]:
-            return [_standing_approval(row) for row in database.run(_SQL["grants"], (tool, tool))]
+            return [
+                _standing_approval(row)
+                for row in database.run(_SQL["grants"], (tool, tool))
+            ]
 
         return self._writer.submit(load)
 
@@ -218,17 +271,23 @@ class DurableRuns(DurableStore):
         """See `ports.StandingApprovalStore.revoke`."""
 
         def revoke(database: Database, now: float) -> bool:
-            return bool(database.run(_SQL["revoke"], (encode_json(by), now, encode_name(id))))
+            return bool(
+                database.run(_SQL["revoke"], (encode_json(by), now, encode_name(id)))
+            )
 
         return self._submit(revoke)
 
     # ------------------------------------------------------------------ the ledger, for people
 
-    def list_writes(self, *, state: str = "", run_id: str = "", most: int = 100) -> Future[Sequence[WriteRecord]]:
+    def list_writes(
+        self, *, state: str = "", run_id: str = "", most: int = 100
+    ) -> Future[Sequence[WriteRecord]]:
         """See `ports.LedgerStore.list_writes`."""
         run_id = encode_name(run_id)
         if state in ("claimed", "in_doubt"):
-            return self._writer.submit(lambda database: _open_writes(database, state, run_id)[:most])
+            return self._writer.submit(
+                lambda database: _open_writes(database, state, run_id)[:most]
+            )
 
         def load(database: Database) -> list[WriteRecord]:
             if run_id:
@@ -260,7 +319,10 @@ class DurableRuns(DurableStore):
             if earlier is None:
                 return None
             lease_over = earlier.lease_until if has_died_here(earlier.owner) else now
-            database.run(_SQL["resolve"], (*ending, now, scope, key, earlier.fence, max(lease_over, now)))
+            database.run(
+                _SQL["resolve"],
+                (*ending, now, scope, key, earlier.fence, max(lease_over, now)),
+            )
             return _load_write(database, scope, key)
 
         return self._writer.submit(resolve)
@@ -270,7 +332,9 @@ class DurableRuns(DurableStore):
         write = (encode_name(scope), encode_name(key), fence)
 
         def release(database: Database) -> bool:
-            return bool(database.run(_SQL["release"], (encode_json(by), database.now(), *write)))
+            return bool(
+                database.run(_SQL["release"], (encode_json(by), database.now(), *write))
+            )
 
         return self._writer.submit(release)
 
@@ -278,7 +342,14 @@ class DurableRuns(DurableStore):
 
     def append_audit(self, notices: Sequence[AuditEntry]) -> Future[None]:
         """See `ports.AuditStore.append_audit`."""
-        rows = [(encode_name(each.run_id), each.event, encode_json(each.body, canonical_json)) for each in notices]
+        rows = [
+            (
+                encode_name(each.run_id),
+                each.event,
+                encode_json(each.body, canonical_json),
+            )
+            for each in notices
+        ]
         return self._writer.submit_shared(self._append_audit_rows, rows)
 
     def log_refuses(self) -> Future[str]:
@@ -300,7 +371,10 @@ class DurableRuns(DurableStore):
         return why
 
     def _append_audit_rows(
-        self, database: Database, now: float, groups: Sequence[Sequence[tuple[str, str, str]]]
+        self,
+        database: Database,
+        now: float,
+        groups: Sequence[Sequence[tuple[str, str, str]]],
     ) -> Sequence[StoreUnavailable | None]:
         """Add rows of run, event and body to the end of the log, in this order; or return why the log refuses the key.
 
@@ -313,7 +387,9 @@ class DurableRuns(DurableStore):
         last = database.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
         rows = []
-        for seq, (run_id, event, body) in enumerate(chain.from_iterable(groups), count + 1):
+        for seq, (run_id, event, body) in enumerate(
+            chain.from_iterable(groups), count + 1
+        ):
             hash = digest(seq, now, run_id, event, body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
@@ -321,18 +397,25 @@ class DurableRuns(DurableStore):
             raise RetryGroup
         return [None] * len(groups)
 
-    def log(self, *, after: int = 0, run_id: str = "", most: int = 1000) -> Future[Sequence[AuditRecord]]:
+    def log(
+        self, *, after: int = 0, run_id: str = "", most: int = 1000
+    ) -> Future[Sequence[AuditRecord]]:
         """See `ports.AuditStore.log`."""
         run_id = encode_name(run_id)
 
         def load(database: Database) -> list[AuditRecord]:
-            return [_audit_record(row) for row in database.run(_SQL["log"], (after, run_id, run_id, most))]
+            return [
+                _audit_record(row)
+                for row in database.run(_SQL["log"], (after, run_id, run_id, most))
+            ]
 
         return self._writer.submit(load)
 
     def _submit(self, operation: Callable[[Any, float], Any]) -> Future[Any]:
         """Run an operation of one caller in the transaction of a group."""
-        return self._writer.submit(GroupOperation(lambda database, now, _: [operation(database, now)]))
+        return self._writer.submit(
+            GroupOperation(lambda database, now, _: [operation(database, now)])
+        )
 
 
 # ---------------------------------------------------------------------- journal entries
@@ -348,12 +431,21 @@ class _EncodedEntry(Struct, frozen=True):
     steps: Sequence[tuple[str, str, str, float]]
 
 
-def _append_entries(database: Database, now: float, entries: Sequence[_EncodedEntry]) -> list[bool | Fenced]:
+def _append_entries(
+    database: Database, now: float, entries: Sequence[_EncodedEntry]
+) -> list[bool | Fenced]:
     """Add entries; return for each whether its run's cancellation was requested."""
     if len({entry.run_id for entry in entries}) < len(entries):
         # Two of one run, as while it is taken over: one after the other.
-        return [answer for entry in entries for answer in _append_entries(database, now, [entry])]
-    rows = [(each.run_id, each.epoch, now, each.status, each.result, len(each.steps)) for each in entries]
+        return [
+            answer
+            for entry in entries
+            for answer in _append_entries(database, now, [entry])
+        ]
+    rows = [
+        (each.run_id, each.epoch, now, each.status, each.result, len(each.steps))
+        for each in entries
+    ]
     updated = {}
     for run_id, cancel_requested, step_count in database.run_with(_SQL["enter"], rows):
         updated[run_id] = (bool(cancel_requested), step_count)
@@ -361,7 +453,9 @@ def _append_entries(database: Database, now: float, entries: Sequence[_EncodedEn
     answers: list[bool | Fenced] = []
     for entry in entries:
         if entry.run_id not in updated:
-            answers.append(Fenced(f"the run {decode_name(entry.run_id)!r} has been taken over"))
+            answers.append(
+                Fenced(f"the run {decode_name(entry.run_id)!r} has been taken over")
+            )
             continue
         cancel_requested, step_count = updated[entry.run_id]
         step_rows += _step_rows(entry, first_seq=step_count - len(entry.steps), now=now)
@@ -373,7 +467,9 @@ def _append_entries(database: Database, now: float, entries: Sequence[_EncodedEn
     return answers
 
 
-def _step_rows(entry: _EncodedEntry, *, first_seq: int, now: float) -> list[Sequence[Any]]:
+def _step_rows(
+    entry: _EncodedEntry, *, first_seq: int, now: float
+) -> list[Sequence[Any]]:
     return [
         (entry.run_id, key, seq, kind, entry.epoch, body, elapsed_s, now)
         for seq, (key, kind, body, elapsed_s) in enumerate(entry.steps, first_seq)
@@ -383,14 +479,17 @@ def _step_rows(entry: _EncodedEntry, *, first_seq: int, now: float) -> list[Sequ
 def _steps(database: Database, run_id: str) -> tuple[JournalStep, ...]:
     rows = database.run(_SQL["steps"], (run_id,))
     return tuple(
-        JournalStep(decode_name(key), kind, json.loads(body), elapsed_s) for key, kind, body, elapsed_s in rows
+        JournalStep(decode_name(key), kind, json.loads(body), elapsed_s)
+        for key, kind, body, elapsed_s in rows
     )
 
 
 # ---------------------------------------------------------------------- approvals
 
 
-def _new_approval_values(question: ApprovalRequest, now: float, expires: float) -> Sequence[Any]:
+def _new_approval_values(
+    question: ApprovalRequest, now: float, expires: float
+) -> Sequence[Any]:
     return (
         encode_name(question.id),
         encode_name(question.run_id),
@@ -417,7 +516,9 @@ def _load_approval(database: Database, id: str, now: float) -> ApprovalRequest |
     return _approval_request(rows[0]).at(now) if rows else None
 
 
-def _change_approval(database: Database, before: ApprovalRequest, after: ApprovalRequest) -> ApprovalRequest:
+def _change_approval(
+    database: Database, before: ApprovalRequest, after: ApprovalRequest
+) -> ApprovalRequest:
     """Write an approval request, if it is still as it was read.
 
     Raises:
@@ -432,7 +533,12 @@ def _change_approval(database: Database, before: ApprovalRequest, after: Approva
         encode_json(list(after.agreed)),
         after.expires,
     )
-    old = (encode_name(before.id), before.state, before.required_approvals, encode_json(list(before.agreed)))
+    old = (
+        encode_name(before.id),
+        before.state,
+        before.required_approvals,
+        encode_json(list(before.agreed)),
+    )
     if not database.run(_SQL["change"], (*new, *old)):
         raise RetryGroup
     return after
@@ -597,9 +703,12 @@ def _audit_record(row: Sequence[Any]) -> AuditRecord:
     seq, at, run_id, event, body, prev, hash = row
     try:
         parsed = json.loads(body, object_pairs_hook=_refuse_duplicates)
-    except (ValueError, TypeError, RecursionError):  # changed behind our back; its hash will say so
+    except (ValueError, TypeError, RecursionError):
+        # changed behind our back; its hash will say so
         parsed = {"unreadable": body}
-    return AuditRecord(seq=seq, at=at, run_id=run_id, event=event, body=parsed, prev=prev, hash=hash)
+    return AuditRecord(
+        seq=seq, at=at, run_id=run_id, event=event, body=parsed, prev=prev, hash=hash
+    )
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -60,7 +60,9 @@ def encode_json(value: Any, write: Callable[[Any], str] = json.dumps) -> str:
     try:
         return write(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreUnavailable(f"the value cannot be stored, because it is no JSON: {error}") from error
+        raise StoreUnavailable(
+            f"the value cannot be stored, because it is no JSON: {error}"
+        ) from error
 
 
 def encode_journal(value: Any) -> str:
@@ -124,7 +126,9 @@ def statements(file: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def expand_rows(statement: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
+def expand_rows(
+    statement: str, rows: Sequence[Sequence[Any]]
+) -> Iterator[tuple[str, list[Any]]]:
     """Yield a statement with as many rows in its `VALUES (?)`, and their values, until none is left.
 
     In pieces of a power of two, so that few statements, which a connection prepares once, serve every number of them.
@@ -133,7 +137,10 @@ def expand_rows(statement: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple
     while left := len(rows) - at:
         count = min(1 << (left.bit_length() - 1), MAX_STATEMENT_ROWS)
         piece = rows[at : at + count]
-        yield _repeat_row(statement, count, len(piece[0])), list(chain.from_iterable(piece))
+        yield (
+            _repeat_row(statement, count, len(piece[0])),
+            list(chain.from_iterable(piece)),
+        )
         at += count
 
 

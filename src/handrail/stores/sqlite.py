@@ -26,7 +26,13 @@ from typing import Any
 
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.process_identity import owner
-from handrail.stores.database import RESULT_LIFETIME_S, Refused, SavedResult, Values, WriteName
+from handrail.stores.database import (
+    RESULT_LIFETIME_S,
+    Refused,
+    SavedResult,
+    Values,
+    WriteName,
+)
 from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
@@ -62,7 +68,9 @@ class SqliteStore(DurableRuns):
         StoreUnavailable: It cannot be opened now.
     """
 
-    def __init__(self, path: str | os.PathLike[str] = "", *, create: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] = "", *, create: bool = True
+    ) -> None:
         file = path_from_url(os.fspath(path))
         if not create and not file.exists():
             raise ConfigError(f"there is no store {file}")
@@ -74,13 +82,17 @@ class SqliteConnection:
 
     def __init__(self, file: Path) -> None:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-            raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer")
+            raise ConfigError(
+                f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
+            )
         self.file = file
         self._owner = owner()
         self._now = 0.0
         _create_file(file)
         try:
-            self._db = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
             try:
                 self._prepare()
             except BaseException:
@@ -95,7 +107,11 @@ class SqliteConnection:
         """See `database.Connection.begin`."""
         with self._translate_errors():
             self._db.execute("BEGIN IMMEDIATE")
-            gone = [file for file, identity in self._identities if _identity(file) != identity]
+            gone = [
+                file
+                for file, identity in self._identities
+                if _identity(file) != identity
+            ]
             if gone:
                 raise StoreUnavailable(
                     f"the store {gone[0]} was removed or replaced while it was open; nothing was claimed. "
@@ -107,21 +123,41 @@ class SqliteConnection:
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
         """See `database.Connection.rows`."""
         keys = [name[:2] for name in names]
-        acts = [(scope, run_id, fingerprint) for scope, _, run_id, fingerprint in names if run_id]
+        acts = [
+            (scope, run_id, fingerprint)
+            for scope, _, run_id, fingerprint in names
+            if run_id
+        ]
         with self._translate_errors():
-            rows = self._run_with(_SQL["rows"], keys) + self._run_with(_SQL["acts"], acts)
+            rows = self._run_with(_SQL["rows"], keys) + self._run_with(
+                _SQL["acts"], acts
+            )
         return sorted(rows, key=lambda row: row[_BEGUN])
 
-    def write(self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]) -> None:
+    def write(
+        self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
+    ) -> None:
         """See `database.Connection.write`."""
         with self._translate_errors():
             whole = [*new, *(row for row in old if row.state == "claimed")]
             ended = [row for row in old if row.state != "claimed"]
-            self._run_with(_SQL["write"], [(*row_values(row), self._owner, self._now) for row in whole])
-            self._run_with(_SQL["settle"], [(row.scope, row.key, row.state, row.value, self._now) for row in ended])
+            self._run_with(
+                _SQL["write"],
+                [(*row_values(row), self._owner, self._now) for row in whole],
+            )
+            self._run_with(
+                _SQL["settle"],
+                [
+                    (row.scope, row.key, row.state, row.value, self._now)
+                    for row in ended
+                ],
+            )
             for result in results:
                 self._db.execute(_SQL["forget"])
-                self._db.execute(_SQL["keep"], (result.run_id, result.handle, result.body, RESULT_LIFETIME_S))
+                self._db.execute(
+                    _SQL["keep"],
+                    (result.run_id, result.handle, result.body, RESULT_LIFETIME_S),
+                )
 
     def commit(self) -> None:
         """See `database.Connection.commit`."""
@@ -139,7 +175,9 @@ class SqliteConnection:
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
         with self._translate_errors():
-            row: tuple[bytes] | None = self._db.execute(_SQL["kept"], (run_id, handle)).fetchone()
+            row: tuple[bytes] | None = self._db.execute(
+                _SQL["kept"], (run_id, handle)
+            ).fetchone()
         return row[0] if row else None
 
     def close(self) -> None:
@@ -153,15 +191,23 @@ class SqliteConnection:
         with self._translate_errors():
             return self._db.execute(statement, given).fetchall()
 
-    def run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def run_with(
+        self, statement: str, rows: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
         with self._translate_errors():
             return self._run_with(statement, rows)
 
-    def _run_with(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def _run_with(
+        self, statement: str, rows: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...]]:
         # Many rows in one statement cost half as much as a JSON document that is taken apart there.
         pieces = expand_rows(statement, rows)
-        return list(chain.from_iterable(self._db.execute(piece, given).fetchall() for piece, given in pieces))
+        return list(
+            chain.from_iterable(
+                self._db.execute(piece, given).fetchall() for piece, given in pieces
+            )
+        )
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
@@ -175,7 +221,10 @@ class SqliteConnection:
 
     def columns(self, table: str) -> list[str]:
         """Name the columns of a table."""
-        return [name for (name,) in self.run("SELECT name FROM pragma_table_info(?)", (table,))]
+        return [
+            name
+            for (name,) in self.run("SELECT name FROM pragma_table_info(?)", (table,))
+        ]
 
     def now(self) -> float:
         """Return the time by this machine's clock."""
@@ -221,7 +270,10 @@ class SqliteConnection:
                 [mode] = self._db.execute("PRAGMA journal_mode=WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
+                if (
+                    error.sqlite_errorcode & 0xFF not in _BUSY
+                    or time.monotonic() > until
+                ):
                     raise
                 time.sleep(0.01)
         if mode != "wal":
@@ -230,12 +282,21 @@ class SqliteConnection:
             )
 
     def _version(self) -> int:
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name
+            for (name,) in self._db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            )
+        }
         if tables and "schema_version" not in tables:
-            raise ConfigError(f"{self.file} is a database of something else; name another file for the store")
+            raise ConfigError(
+                f"{self.file} is a database of something else; name another file for the store"
+            )
         if not tables:
             return 0
-        version: int = self._db.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+        version: int = self._db.execute(
+            "SELECT max(version) FROM schema_version"
+        ).fetchone()[0]
         return version
 
     @contextmanager
@@ -251,7 +312,9 @@ class SqliteConnection:
                 raise Refused(message) from error
             raise StoreUnavailable(message) from error
         except OverflowError as error:
-            raise Refused(f"the store {self.file} was given a number that is too large: {error}") from error
+            raise Refused(
+                f"the store {self.file} was given a number that is too large: {error}"
+            ) from error
 
 
 _CREATING = Lock()
@@ -263,7 +326,9 @@ def _create_file(file: Path) -> None:
     if file.is_dir():
         raise ConfigError(f"the store {file} is a directory; name a file in it")
     if not file.parent.is_dir():
-        raise ConfigError(f"the store {file} cannot be made: there is no directory {file.parent}")
+        raise ConfigError(
+            f"the store {file} cannot be made: there is no directory {file.parent}"
+        )
     # POSIX: closing a file lets go of every lock that this process has on it, also those of another connection.
     # Others would take that one for closed, and remove its log. So a file that is there is not opened here.
     with _CREATING:
@@ -271,13 +336,22 @@ def _create_file(file: Path) -> None:
             if not file.exists():
                 os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise ConfigError(f"the store {file} cannot be written to: {error.strerror}") from error
+            raise ConfigError(
+                f"the store {file} cannot be written to: {error.strerror}"
+            ) from error
     if not os.access(file, os.R_OK | os.W_OK):
-        raise ConfigError(f"the store {file} cannot be written to: {os.strerror(errno.EACCES)}")
+        raise ConfigError(
+            f"the store {file} cannot be written to: {os.strerror(errno.EACCES)}"
+        )
 
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_REFUSED = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+_REFUSED = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+}
 _MESSAGES = {
     sqlite3.SQLITE_BUSY: f"was busy for {BUSY_S:g} s: another process holds it",
     sqlite3.SQLITE_FULL: "is full: its disk has no room",
@@ -290,11 +364,15 @@ _MESSAGES = {
 }
 
 
-def _error_of_opening(file: Path, error: sqlite3.Error) -> ConfigError | StoreUnavailable:
+def _error_of_opening(
+    file: Path, error: sqlite3.Error
+) -> ConfigError | StoreUnavailable:
     """Return why a file cannot be opened as a store: for good, or just now."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return ConfigError(f"{file} is no SQLite database; name another file for the store")
+        return ConfigError(
+            f"{file} is no SQLite database; name another file for the store"
+        )
     message = f"the store {file} {_MESSAGES.get(code, error)}"
     if code in _BUSY or code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return StoreUnavailable(message)
@@ -311,11 +389,17 @@ def _describe_writer(file: Path) -> str:
         if identity is None:
             return ""
         device, inode = identity
-        wanted = ("WRITE", f"{os.major(device):02x}:{os.minor(device):02x}:{inode}", str(_WRITE_LOCK))
+        wanted = (
+            "WRITE",
+            f"{os.major(device):02x}:{os.minor(device):02x}:{inode}",
+            str(_WRITE_LOCK),
+        )
         for line in Path("/proc/locks").read_text().splitlines():
             *_, mode, pid, address, begin, _ = line.split()
             if (mode, address, begin) == wanted:
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                state = (
+                    Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                )
                 if state not in "Tt":
                     return f", {pid}"
                 return f", {pid}, which was stopped (`kill -CONT {pid}` resumes it, `kill -9 {pid}` ends it)"
@@ -342,5 +426,7 @@ def path_from_url(place: str) -> Path:
             )
         place = place[3:]
     if not place or place == ":memory:":
-        raise ConfigError("a store of the kind 'sqlite' is a file: sqlite:///file.db; 'memory' is one in memory")
+        raise ConfigError(
+            "a store of the kind 'sqlite' is a file: sqlite:///file.db; 'memory' is one in memory"
+        )
     return Path(place).expanduser().absolute()

@@ -33,7 +33,9 @@ from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
 from handrail.testing.serving import Handler, OwnedServer, Serving
 
-Line: TypeAlias = "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
+Line: TypeAlias = (
+    "str | ToolCall | Sequence[ToolCall] | Turn | Callable[[Sequence[Message]], Any]"
+)
 """One answer of a script: a text, a call or several, a whole turn, or a function from the messages to one of these."""
 
 
@@ -61,7 +63,9 @@ def as_turn(line: Any, messages: Sequence[Message] = ()) -> Turn:
 _USAGE = Usage(input_tokens=100, output_tokens=20)
 
 
-def line_for(script: Sequence[Line], messages: Sequence[Message], *, one_call_each: bool = False) -> Turn:
+def line_for(
+    script: Sequence[Line], messages: Sequence[Message], *, one_call_each: bool = False
+) -> Turn:
     """Return the answer of a script to this conversation; its last line again when the conversation is longer.
 
     Args:
@@ -71,7 +75,8 @@ def line_for(script: Sequence[Line], messages: Sequence[Message], *, one_call_ea
     place = 0
     while answers and place < len(script) - 1:
         used = 1
-        if one_call_each:  # only then: a line may be a function, which is to be called once a turn
+        # only then: a line may be a function, which is to be called once a turn
+        if one_call_each:
             used = max(1, len(as_turn(script[place], messages).calls))
         answers = max(0, answers - used)
         place += 1
@@ -161,11 +166,15 @@ class ScriptedServer(Serving):
         raw: list[Dialect] = [model_dialect]
         if isinstance(model_dialect, PromptDialect):
             raw = [Completions(model_dialect), Generate(model_dialect)]
-        self.wires = [cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))]
+        self.wires = [
+            cast(ServerDialect, each) for each in (*raw, *map(dialect, WIRES))
+        ]
         self._lock = Lock()
         super().__init__(_ModelHandler)
         self.base_url = f"http://{self.host}:{self.port}/v1"
-        self.model = f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
+        self.model = (
+            f"{_PROVIDERS.get(wire, _RAW.get(wire, wire))}:scripted@{self.base_url}"
+        )
 
     def wire_for(self, path: str) -> tuple[ServerDialect, dict[str, Json]]:
         """Return the dialect that is spoken at a path, and what the path itself asks."""
@@ -215,7 +224,9 @@ class _ModelHandler(Handler):
                 raise ConfigError("the request is no JSON object")
             messages, tools, options = wire.decode_request({**body, **path_fields})
         except (ValueError, ModelError, SetupError) as error:
-            document = wire.encode_error(str(error), status=400, type="invalid_request_error")
+            document = wire.encode_error(
+                str(error), status=400, type="invalid_request_error"
+            )
             self._send(400, json.dumps(document))
             return
         fault = scripted.next_fault(self.path, body)
@@ -227,18 +238,30 @@ class _ModelHandler(Handler):
             one_call_each = wire.prompt.template.single
             wire = wire.answering(body)
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
-        envelope = Envelope(options.model, f"answer-{len(scripted.requests)}", int(time.time()))
+        envelope = Envelope(
+            options.model, f"answer-{len(scripted.requests)}", int(time.time())
+        )
         if options.stream:
             pieces = wire.encode_stream(turn, envelope, tools)
-            self._stream(pieces, "application/x-ndjson" if isinstance(wire, Generate) else "text/event-stream")
+            self._stream(
+                pieces,
+                "application/x-ndjson"
+                if isinstance(wire, Generate)
+                else "text/event-stream",
+            )
         else:
             document = wire.encode_turn(turn, envelope, tools)
             self._send(200, json.dumps(document, ensure_ascii=False))
 
-    def _send(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def _send(
+        self, status: int, text: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         data = text.encode("utf-8", "surrogatepass")
         self.send_response(status)
-        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+        for name, value in {
+            "content-type": "application/json",
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -316,4 +339,12 @@ class Overlap:
         self.__exit__()
 
 
-__all__ = ["Fault", "ManualClock", "Overlap", "ScriptedApprover", "ScriptedModel", "ScriptedServer", "call"]
+__all__ = [
+    "Fault",
+    "ManualClock",
+    "Overlap",
+    "ScriptedApprover",
+    "ScriptedModel",
+    "ScriptedServer",
+    "call",
+]

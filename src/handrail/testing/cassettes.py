@@ -32,7 +32,12 @@ from handrail.effects import Approval
 from handrail.engine.engine import Engine
 from handrail.errors import Code, ConfigError, Failure, HandrailError, Json, ToolError
 from handrail.events import ApprovalGiven, CallAdmitted, CallFinished, Event
-from handrail.journal.codec import result_as_json, result_from_json, turn_as_json, turn_from_json
+from handrail.journal.codec import (
+    result_as_json,
+    result_from_json,
+    turn_as_json,
+    turn_from_json,
+)
 from handrail.messages import AssistantMessage, Turn, UserMessage
 from handrail.ports import Listener, Model, Request
 from handrail.runtime import Runtime
@@ -61,7 +66,9 @@ class TapedCall(Struct):
     def as_json(self) -> dict[str, Json]:
         """Return the call as the file holds it: what a model reads is made anew from it."""
         fields = result_as_json(self.result)
-        ending: dict[str, Json] = {name: fields[name] for name in ("value", "failure") if name in fields}
+        ending: dict[str, Json] = {
+            name: fields[name] for name in ("value", "failure") if name in fields
+        }
         return {"tool": self.tool, "arguments": self.arguments, **ending}
 
 
@@ -74,9 +81,19 @@ class TapedTurn(Struct):
     def as_json(self, redactor: Redactor) -> dict[str, Json]:
         """Return the answer as the file holds it: what the provider wrapped it in, and what it cost, is left out."""
         answer = turn_as_json(self.answer)
-        fields = redactor.value({name: each for name, each in answer.items() if name not in ("raw", "usage", "calls")})
+        fields = redactor.value(
+            {
+                name: each
+                for name, each in answer.items()
+                if name not in ("raw", "usage", "calls")
+            }
+        )
         calls = [
-            [redactor.text(call.id), redactor.name(call.name), _redact_arguments(call.arguments, redactor)]
+            [
+                redactor.text(call.id),
+                redactor.name(call.name),
+                _redact_arguments(call.arguments, redactor),
+            ]
             for call in self.answer.calls
         ]
         return {"asked": redactor.text(self.asked), **fields, "calls": calls}
@@ -98,11 +115,21 @@ class Tape(Struct):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             if document["v"] > CASSETTE_V:
-                raise ConfigError(f"{file} was recorded by a newer handrail (version {document['v']})")
-            turns = [TapedTurn(each["asked"], turn_from_json(each)) for each in document["turns"]]
-            calls = [TapedCall(each["tool"], each["arguments"], result_from_json(each)) for each in document["calls"]]
+                raise ConfigError(
+                    f"{file} was recorded by a newer handrail (version {document['v']})"
+                )
+            turns = [
+                TapedTurn(each["asked"], turn_from_json(each))
+                for each in document["turns"]
+            ]
+            calls = [
+                TapedCall(each["tool"], each["arguments"], result_from_json(each))
+                for each in document["calls"]
+            ]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{file} is no cassette that can be read: {error!r}") from error
+            raise ConfigError(
+                f"{file} is no cassette that can be read: {error!r}"
+            ) from error
         return cls(turns, calls)
 
     def write(self, file: Path, redactor: Redactor) -> None:
@@ -114,7 +141,8 @@ class Tape(Struct):
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
-        file.chmod(0o600)  # redaction may miss a secret, so only the owner may read the file
+        # redaction may miss a secret, so only the owner may read the file
+        file.chmod(0o600)
         file.write_text(f"{format_json(document)}\n", encoding="utf-8")
 
 
@@ -133,14 +161,19 @@ def format_json(value: Json, indent: int = 0) -> str:
     }
     """
     line = json.dumps(value, ensure_ascii=False)
-    if not value or not isinstance(value, dict | list) or len(line) + indent <= LONGEST_LINE:
+    if (
+        not value
+        or not isinstance(value, dict | list)
+        or len(line) + indent <= LONGEST_LINE
+    ):
         return line
     inner = "\n" + " " * (indent + 2)
     if isinstance(value, list):
         parts = [format_json(each, indent + 2) for each in value]
     else:
         parts = [
-            f"{json.dumps(name, ensure_ascii=False)}: {format_json(each, indent + 2)}" for name, each in value.items()
+            f"{json.dumps(name, ensure_ascii=False)}: {format_json(each, indent + 2)}"
+            for name, each in value.items()
         ]
     first, last = ("[", "]") if isinstance(value, list) else ("{", "}")
     return first + inner + f",{inner}".join(parts) + "\n" + " " * indent + last
@@ -158,15 +191,20 @@ class Cassette:
         ConfigError: There is nothing to play.
     """
 
-    def __init__(self, file: Path, *, record: bool = False, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self, file: Path, *, record: bool = False, secrets: Sequence[str] = ()
+    ) -> None:
         if not record and not file.exists():
-            raise ConfigError(f"there is no cassette {file}; record it: pytest --record-cassettes")
+            raise ConfigError(
+                f"there is no cassette {file}; record it: pytest --record-cassettes"
+            )
         self.file = file
         self.records = record
         self._redactor = Redactor(secrets)
         self._tape = Tape() if record else Tape.read(file)
         self._tools: dict[str, BaseTool] = {}
-        self._under_way: dict[int, TapedCall] = {}  # by the identity of the call: two of one turn may be alike
+        # by the identity of the call: two of one turn may be alike
+        self._under_way: dict[int, TapedCall] = {}
         self._played: set[int] = set()
         self._missing: list[str] = []
 
@@ -202,9 +240,13 @@ class Cassette:
         match event:
             case CallAdmitted(call=tool_call, arguments=arguments):
                 self._begin(tool_call, dict(arguments))
-            case ApprovalGiven(call=tool_call, approval=Approval(arguments=dict() as edited)):
+            case ApprovalGiven(
+                call=tool_call, approval=Approval(arguments=dict() as edited)
+            ):
                 self._begin(tool_call, edited)
-            case CallFinished(call=tool_call, result=result) if taped := self._under_way.pop(id(tool_call), None):
+            case CallFinished(call=tool_call, result=result) if (
+                taped := self._under_way.pop(id(tool_call), None)
+            ):
                 taped.result = _without_reference(result)
                 if not result.attempts or result.replayed:
                     self._tape.calls.remove(taped)
@@ -233,7 +275,9 @@ class Cassette:
             got = self._canonical(bound)
         taped = self._under_way.get(id(tool_call))
         if taped is None:
-            taped = self._under_way[id(tool_call)] = TapedCall(tool.name, got, ToolResult(tool_call.id))
+            taped = self._under_way[id(tool_call)] = TapedCall(
+                tool.name, got, ToolResult(tool_call.id)
+            )
             self._tape.calls.append(taped)
         taped.arguments = got
 
@@ -243,7 +287,9 @@ class Cassette:
 
     def _canonical(self, bound: Mapping[str, Any]) -> Json:
         """Return arguments as the tape spells them, whatever types the tool has for them."""
-        return self._redactor.value(to_jsonable_python(dict(bound), fallback=repr, inf_nan_mode="strings"))
+        return self._redactor.value(
+            to_jsonable_python(dict(bound), fallback=repr, inf_nan_mode="strings")
+        )
 
     # ------------------------------------------------------------------ playing
 
@@ -253,7 +299,11 @@ class Cassette:
         Raises:
             NotOnTape: It was not asked that.
         """
-        answers = [each.answer for each in self._tape.turns if each.asked == self._redactor.text(asked)]
+        answers = [
+            each.answer
+            for each in self._tape.turns
+            if each.asked == self._redactor.text(asked)
+        ]
         if place >= len(answers):
             raise self._missing_error(f"answer {place + 1} of the model to {asked!r}")
         return answers[place]
@@ -269,21 +319,35 @@ class Cassette:
             blocking=False,
             max_attempts=1,
         )
-        vars(silent).update(opens=False, is_async=False, bind_call=partial(self._ready, tool))
+        vars(silent).update(
+            opens=False, is_async=False, bind_call=partial(self._ready, tool)
+        )
         return silent
 
-    def _ready(self, tool: BaseTool, bound: Mapping[str, Any], *_: Any) -> Callable[[], Json]:
+    def _ready(
+        self, tool: BaseTool, bound: Mapping[str, Any], *_: Any
+    ) -> Callable[[], Json]:
         """Find a call on the tape when the tool would be started. What is raised here ends the run."""
         arguments = self._canonical(bound)
         wanted = keys.canonical(arguments)
         for place, taped in enumerate(self._tape.calls):
-            if place not in self._played and taped.tool == tool.name and keys.canonical(taped.arguments) == wanted:
+            if (
+                place not in self._played
+                and taped.tool == tool.name
+                and keys.canonical(taped.arguments) == wanted
+            ):
                 self._played.add(place)
                 return partial(_end_as, taped.result)
-        raise self._missing_error(f"{'the write' if tool.writes else 'the read'} {tool.name}({wanted})")
+        raise self._missing_error(
+            f"{'the write' if tool.writes else 'the read'} {tool.name}({wanted})"
+        )
 
     def _missing_error(self, what: str) -> NotOnTape:
-        left = [each.tool for place, each in enumerate(self._tape.calls) if place not in self._played]
+        left = [
+            each.tool
+            for place, each in enumerate(self._tape.calls)
+            if place not in self._played
+        ]
         still = f"; not played yet: {', '.join(left)}" if left else ""
         self._missing.append(
             f"{what} is not on {self.file.name}, and nothing was done{still}. "

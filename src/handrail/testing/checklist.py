@@ -124,7 +124,8 @@ class Checklist(Struct, frozen=True):
 def _unrepeatable(tool: BaseTool) -> Iterator[Missing]:
     if tool.effect is None:
         yield Missing(
-            "declares no effect, so it counts as a write without a key", 'effect="read", or "write" with a key'
+            "declares no effect, so it counts as a write without a key",
+            'effect="read", or "write" with a key',
         )
     elif tool.writes and not (tool.key or tool.verify or tool.replay):
         first = next(iter(tool.parameters.get("required", ())), "…")
@@ -144,10 +145,13 @@ def _unrepeatable(tool: BaseTool) -> Iterator[Missing]:
 def _endless(tool: BaseTool) -> Iterator[Missing]:
     if tool.timeout_s > MOST_TIMEOUT_S:
         yield Missing(
-            f"may take {tool.timeout_s:g} s, and everybody waits for it", f"timeout_s={MOST_TIMEOUT_S:g} or less"
+            f"may take {tool.timeout_s:g} s, and everybody waits for it",
+            f"timeout_s={MOST_TIMEOUT_S:g} or less",
         )
     in_a_thread = not tool.is_async and tool.blocking and tool.isolation == "none"
-    ends = source_checks.checks_cancellation(tool.run) or source_checks.ends_by_itself(tool.run)
+    ends = source_checks.checks_cancellation(tool.run) or source_checks.ends_by_itself(
+        tool.run
+    )
     if in_a_thread and not ends:
         yield Missing(
             "a thread cannot be ended: the call is answered at its deadline, and the thread hangs on",
@@ -158,13 +162,20 @@ def _endless(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _racing(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect in ("write", "destructive") and not tool.resource and tool.max_concurrency != 1:
+    if (
+        tool.effect in ("write", "destructive")
+        and not tool.resource
+        and tool.max_concurrency != 1
+    ):
         if isinstance(tool.key, str):
             parameters = sorted(names_in(tool.key))
         else:
             parameters = list(tool.parameters.get("required", ()))
         what = next(iter(parameters), "…")
-        yield Missing("two calls on one thing run at once", f'resource="{str(what).removesuffix("_id")}:{{{what}}}"')
+        yield Missing(
+            "two calls on one thing run at once",
+            f'resource="{str(what).removesuffix("_id")}:{{{what}}}"',
+        )
 
 
 def _too_large(tool: BaseTool) -> Iterator[Missing]:
@@ -181,8 +192,15 @@ def _unclear(tool: BaseTool) -> Iterator[Missing]:
 
 
 def _without_approval(tool: BaseTool) -> Iterator[Missing]:
-    if tool.effect == "destructive" and tool.effective_risk != "high" and not tool.approve:
-        yield Missing("is destructive, and its lowered risk means that nobody is asked", "approve=True")
+    if (
+        tool.effect == "destructive"
+        and tool.effective_risk != "high"
+        and not tool.approve
+    ):
+        yield Missing(
+            "is destructive, and its lowered risk means that nobody is asked",
+            "approve=True",
+        )
 
 
 ITEMS: Sequence[Item] = (
@@ -193,10 +211,30 @@ ITEMS: Sequence[Item] = (
         "a retry changes nothing, or is known by its key",
     ),
     Item("timeout", "a query hangs the service", _endless, "ends at its deadline"),
-    Item("concurrency", "two calls race", _racing, "calls on one thing wait for each other"),
-    Item("result size", "a result blows the context", _too_large, "is cut to its size, and can be read on"),
-    Item("errors", "the model does not know how to go on", _unclear, "fails in words for the model"),
-    Item("approvals", "it is deleted before anybody knew", _without_approval, "asks where it must"),
+    Item(
+        "concurrency",
+        "two calls race",
+        _racing,
+        "calls on one thing wait for each other",
+    ),
+    Item(
+        "result size",
+        "a result blows the context",
+        _too_large,
+        "is cut to its size, and can be read on",
+    ),
+    Item(
+        "errors",
+        "the model does not know how to go on",
+        _unclear,
+        "fails in words for the model",
+    ),
+    Item(
+        "approvals",
+        "it is deleted before anybody knew",
+        _without_approval,
+        "asks where it must",
+    ),
 )
 DESCRIPTION = "description"
 WRONG_TOOL = "the wrong tool is picked"
@@ -206,17 +244,33 @@ WRONG_TOOL = "the wrong tool is picked"
 # ---------------------------------------------------------------------- the list
 
 
-def check(tools: Tools, runtime: Runtime | SyncRuntime | None = None, settings: Settings | None = None) -> Checklist:
+def check(
+    tools: Tools,
+    runtime: Runtime | SyncRuntime | None = None,
+    settings: Settings | None = None,
+) -> Checklist:
     """Go through the list for every tool, and for the runtime if one is given."""
     if isinstance(tools, Toolset):
         toolset = tools
     else:
         toolset = Toolset(tools)
-    findings = [finding for finding in lint(toolset, settings).findings if finding.rule in _WORDING]
-    lines = [
-        line for tool in toolset for line in _tool_lines(tool, [each for each in findings if each.tool == tool.name])
+    findings = [
+        finding
+        for finding in lint(toolset, settings).findings
+        if finding.rule in _WORDING
     ]
-    lines += [Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL) for each in findings if not each.tool]
+    lines = [
+        line
+        for tool in toolset
+        for line in _tool_lines(
+            tool, [each for each in findings if each.tool == tool.name]
+        )
+    ]
+    lines += [
+        Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL)
+        for each in findings
+        if not each.tool
+    ]
     return Checklist([*lines, *(_lines_of_runtime(runtime) if runtime else ())])
 
 
@@ -228,10 +282,16 @@ def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
         return
     for item in ITEMS:
         missing = list(item.missing(tool))
-        yield from (Line(item.name, tool.name, each.what, each.fix, item.trouble) for each in missing)
+        yield from (
+            Line(item.name, tool.name, each.what, each.fix, item.trouble)
+            for each in missing
+        )
         if not missing:
             yield Line(item.name, tool.name, item.passes)
-    yield from (Line(DESCRIPTION, tool.name, each.message, each.rewrite, WRONG_TOOL) for each in findings)
+    yield from (
+        Line(DESCRIPTION, tool.name, each.message, each.rewrite, WRONG_TOOL)
+        for each in findings
+    )
     if not findings:
         yield Line(DESCRIPTION, tool.name, "can be told from the others")
 
@@ -239,16 +299,33 @@ def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
 def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
     asks = any(
-        tool.approve or runtime.policy.ask_from in ("low", "medium") or tool.effective_risk == "high"
+        tool.approve
+        or runtime.policy.ask_from in ("low", "medium")
+        or tool.effective_risk == "high"
         for tool in runtime.tools
     )
     if asks and runtime.approver is None:
-        yield Line("approvals", "", "a tool asks a person and there is nobody to ask: its runs wait", "approver=…")
+        yield Line(
+            "approvals",
+            "",
+            "a tool asks a person and there is nobody to ask: its runs wait",
+            "approver=…",
+        )
     else:
-        yield Line("approvals", "", "somebody is there to be asked" if asks else "no tool asks a person")
-    open_ended = [name for name in ("time_s", "calls", "turns") if getattr(runtime.budget, name) is None]
+        yield Line(
+            "approvals",
+            "",
+            "somebody is there to be asked" if asks else "no tool asks a person",
+        )
+    open_ended = [
+        name
+        for name in ("time_s", "calls", "turns")
+        if getattr(runtime.budget, name) is None
+    ]
     if open_ended:
-        yield Line("limits", "", "a run may go on for ever", f"Budget({open_ended[0]}=…)")
+        yield Line(
+            "limits", "", "a run may go on for ever", f"Budget({open_ended[0]}=…)"
+        )
     else:
         spend = f"{runtime.budget.time_s:g} s, {runtime.budget.calls} calls and {runtime.budget.turns} turns"
         yield Line("limits", "", f"a run ends after {spend}")
@@ -260,7 +337,9 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
             f"result_bytes={MOST_RESULT_BYTES}",
         )
     else:
-        yield Line("result size", "", f"a result is cut at {runtime.result_bytes:,} bytes")
+        yield Line(
+            "result size", "", f"a result is cut at {runtime.result_bytes:,} bytes"
+        )
     if isinstance(runtime.store, plugins.load("stores", "memory")):
         text = "runs, keys of writes and the record of what was done are gone when the process ends"
         yield Line("audit", "", text, 'store="sqlite:///handrail.db"')
@@ -271,7 +350,9 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
 # ---------------------------------------------------------------------- examples
 
 
-async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, Any] | None = None) -> Checklist:
+async def run_examples(
+    tools: Tools, *, deps: Any = None, inject: Mapping[str, Any] | None = None
+) -> Checklist:
     """Call the reads with their examples, and hold what they return to what they declare."""
     if isinstance(tools, Toolset):
         toolset = tools
@@ -282,15 +363,27 @@ async def run_examples(tools: Tools, *, deps: Any = None, inject: Mapping[str, A
     async with Runtime(toolset, policy=policy) as runtime:
         for tool in toolset:
             if tool.effect != "read":
-                lines.append(Line("examples", tool.name, "is no read, and is not run here"))
+                lines.append(
+                    Line("examples", tool.name, "is no read, and is not run here")
+                )
             elif not tool.examples:
-                lines.append(Line("examples", tool.name, "has no example to run", "examples=[{…}]"))
+                lines.append(
+                    Line(
+                        "examples", tool.name, "has no example to run", "examples=[{…}]"
+                    )
+                )
             for example in tool.examples if tool.effect == "read" else ():
                 lines.append(await _try(runtime, tool, example, deps, inject))
     return Checklist(lines)
 
 
-async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], deps: Any, inject: Any) -> Line:
+async def _try(
+    runtime: Runtime,
+    tool: BaseTool,
+    example: Mapping[str, Json],
+    deps: Any,
+    inject: Any,
+) -> Line:
     arguments = argument_errors.format_value(dict(example))
     try:
         result = await runtime.call(
@@ -303,11 +396,17 @@ async def _try(runtime: Runtime, tool: BaseTool, example: Mapping[str, Json], de
         return Line("examples", tool.name, f"cannot be run here: {error}", "--inject")
     if result.failure:
         return Line(
-            "examples", tool.name, f"fails for {arguments}: {result.failure.code}: {result.failure.message}", "examples"
+            "examples",
+            tool.name,
+            f"fails for {arguments}: {result.failure.code}: {result.failure.message}",
+            "examples",
         )
     if difference := difference_from_schema(tool, result.value):
         return Line(
-            "examples", tool.name, f"for {arguments} it returned what it did not promise: {difference}", "returns"
+            "examples",
+            tool.name,
+            f"for {arguments} it returned what it did not promise: {difference}",
+            "returns",
         )
     return Line("examples", tool.name, f"returns what it promises for {arguments}")
 

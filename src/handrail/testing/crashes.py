@@ -124,7 +124,9 @@ class Child:
             pass
         if not self._output.startswith(b"reached\n"):
             words = self._output[:_MOST_SHOWN].decode(errors="replace")
-            raise NotReached(f"the process ended before it came to the boundary; it told: {words}")
+            raise NotReached(
+                f"the process ended before it came to the boundary; it told: {words}"
+            )
 
     def result(self) -> Json:
         """Wait for its end; return what its work returned.
@@ -156,7 +158,9 @@ class Child:
         until = monotonic() + PATIENCE_S
         if not select.select([self._line], [], [], max(0.0, until - monotonic()))[0]:
             os.kill(self.pid, signal.SIGKILL)
-            raise RuntimeError(f"the process {self.pid} said nothing for {PATIENCE_S:g} s, and was killed")
+            raise RuntimeError(
+                f"the process {self.pid} said nothing for {PATIENCE_S:g} s, and was killed"
+            )
         piece = os.read(self._line, 1 << 16)
         self._output += piece
         if not piece:
@@ -203,7 +207,9 @@ class MortalStore:
         reached: Called just before the end.
     """
 
-    def __init__(self, store: Store, moment: Moment, reached: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, moment: Moment, reached: Callable[[], None]
+    ) -> None:
         # As attributes, not by `__getattr__`: protocol checks look at the attributes of a store.
         for name in dir(store):
             if not name.startswith("_"):
@@ -221,7 +227,9 @@ class MortalStore:
         for name in self._at.keys() & vars(self).keys():
             setattr(self, name, partial(self._ask_store, name, getattr(store, name)))
 
-    def _ask_store(self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry) -> Any:
+    def _ask_store(
+        self, name: str, ask: Callable[[Any], Any], asked: Claim | Settle | JournalEntry
+    ) -> Any:
         """Ask the store, unless the end comes before; do not hear its answer if the end comes after."""
         if isinstance(asked, Claim):
             asked = replace(asked, lease_s=_OVER_S)
@@ -230,7 +238,8 @@ class MortalStore:
         if isinstance(asked, JournalEntry):
             ended_calls = sum(step.kind == "call" for step in asked.steps)
             if not (ended_calls and self._unrecorded):
-                return ask(asked)  # not the end of a write, but a turn, a read or a refused call
+                # not the end of a write, but a turn, a read or a refused call
+                return ask(asked)
             self._unrecorded = max(0, self._unrecorded - ended_calls)
         before, after = self._at[name]
         self._die_at(before)
@@ -275,7 +284,9 @@ def start(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
     return Child(work)
 
 
-def start_and_kill(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -> None:
+def start_and_kill(
+    deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any
+) -> None:
     """Begin a deed in a process, and let it be killed.
 
     Raises:
@@ -321,7 +332,9 @@ def opener(store: str) -> Callable[[], Store]:
     """
     kind, _, place = store.partition(":")
     if kind == "memory":
-        raise ConfigError("a store in memory dies with its process; name one that survives: sqlite:///crash.db")
+        raise ConfigError(
+            "a store in memory dies with its process; name one that survives: sqlite:///crash.db"
+        )
     return partial(plugins.load("stores", kind), place)
 
 
@@ -376,7 +389,9 @@ class Crash(Struct, frozen=True):
         """
         tool = Toolset([tool])[tool.name]
         if not tool.writes:
-            raise ConfigError(f"{tool.name!r} is a read; it may run again, and there is nothing to prove")
+            raise ConfigError(
+                f"{tool.name!r} is a read; it may run again, and there is nothing to prove"
+            )
         model = ScriptedModel([call(tool.name, **arguments), "done"])
         survived = self.run(
             [tool],
@@ -393,7 +408,9 @@ class Crash(Struct, frozen=True):
             counted += "; effects are counted in this process, so they must lie outside of the one that is killed"
         assert survived.effects == wanted, counted
         if ends_in_doubt(replay, self.boundary):
-            assert result.failure is not None and result.failure.code == Code.IN_DOUBT, f"{where}: {result.text}"
+            assert (
+                result.failure is not None and result.failure.code == Code.IN_DOUBT
+            ), f"{where}: {result.text}"
         else:
             assert result.ok, f"{where}: {result.text}"
         return survived
@@ -451,14 +468,22 @@ class Crash(Struct, frozen=True):
         assert report["status"] == "done", (
             f"killed {self.boundary.value}, the run ended {report['status']}: {report['reason']}"
         )
-        assert len(results) == report["calls"], f"{report['calls']} calls have {len(results)} results"
-        return Survived(self.boundary, effects() - before, report["status"], report["text"], results)
+        assert len(results) == report["calls"], (
+            f"{report['calls']} calls have {len(results)} results"
+        )
+        return Survived(
+            self.boundary, effects() - before, report["status"], report["text"], results
+        )
 
 
 def _run_and_report(runtime: SyncRuntime, *, verb: str, on: str, **how: Any) -> Json:
     """Run or resume; return what a parent wants to know of it."""
     run: Run = getattr(runtime, verb)(on, **how)
-    results = [result_as_json(message.result) for message in run.messages if isinstance(message, ToolMessage)]
+    results = [
+        result_as_json(message.result)
+        for message in run.messages
+        if isinstance(message, ToolMessage)
+    ]
     return {
         "status": run.status,
         "reason": run.reason,

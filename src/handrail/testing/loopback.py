@@ -60,7 +60,10 @@ class Loopback(Serving):
     """
 
     def __init__(
-        self, answer: Callable[[ReceivedRequest], Answer | None], *, faults: Iterable[Fault | None] = ()
+        self,
+        answer: Callable[[ReceivedRequest], Answer | None],
+        *,
+        faults: Iterable[Fault | None] = (),
     ) -> None:
         self.answer = answer
         self.faults = list(faults)
@@ -85,7 +88,10 @@ class _LoopbackHandler(Handler):
     def _any(self) -> None:
         split = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
+        query = {
+            name: values[0]
+            for name, values in parse_qs(split.query, keep_blank_values=True).items()
+        }
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = ReceivedRequest(self.command, split.path, query, headers, body)
         fault = self.server.owner.note(asked)
@@ -96,7 +102,9 @@ class _LoopbackHandler(Handler):
         if fault.body is None:
             self.close_connection = True
             return
-        self._send(Answer(fault.status, headers=fault.headers, body=fault.body.encode()))
+        self._send(
+            Answer(fault.status, headers=fault.headers, body=fault.body.encode())
+        )
 
     do_GET = do_POST = do_HEAD = do_PATCH = _any  # noqa: N815  # the names that http.server looks for
 
@@ -114,7 +122,11 @@ class _LoopbackHandler(Handler):
             data = json.dumps(answer.json, ensure_ascii=False).encode()
             kind = "application/json; charset=utf-8"
         self.send_response(answer.status)
-        for name, value in {"content-type": kind, "content-length": str(len(data)), **headers}.items():
+        for name, value in {
+            "content-type": kind,
+            "content-length": str(len(data)),
+            **headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -127,7 +139,8 @@ class _LoopbackHandler(Handler):
         self.end_headers()
         for piece in pieces:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-        self.rfile.read(1)  # whatever else there might be, nothing more is said until the client has gone
+        # whatever else there might be, nothing more is said until the client has gone
+        self.rfile.read(1)
         self.close_connection = True
 
 

@@ -110,7 +110,11 @@ class MediaWiki(Loopback):
     """
 
     def __init__(
-        self, pages: Sequence[WikiPage] = PAGES, *, lag_s: float = 0.0, faults: Iterable[Fault | None] = ()
+        self,
+        pages: Sequence[WikiPage] = PAGES,
+        *,
+        lag_s: float = 0.0,
+        faults: Iterable[Fault | None] = (),
     ) -> None:
         super().__init__(self._answer, faults=faults)
         self.pages = pages
@@ -126,12 +130,21 @@ class MediaWiki(Loopback):
             body = b"Please set a user-agent and respect our robot policy https://w.wiki/4wJS.\n"
             return Answer(403, body=body)
         if asked.query.get("format") != "json":
-            return Answer(body=b"<p>This is the HTML representation of the JSON format.</p>", headers=_HTML)
+            return Answer(
+                body=b"<p>This is the HTML representation of the JSON format.</p>",
+                headers=_HTML,
+            )
         if 0 <= _number(asked.query.get("maxlag"), -1) < self.lag_s:
             return _lagging(self.lag_s)
         if (action := asked.query.get("action", "help")) != "query":
-            return _fault("badvalue", f'Unrecognized value for parameter "action": {action}.')
-        return _WikiQuery(asked.query, [page for page in self.pages if page.language == edition], self.url).answer()
+            return _fault(
+                "badvalue", f'Unrecognized value for parameter "action": {action}.'
+            )
+        return _WikiQuery(
+            asked.query,
+            [page for page in self.pages if page.language == edition],
+            self.url,
+        ).answer()
 
 
 _HTML = {"content-type": "text/html; charset=utf-8"}
@@ -139,7 +152,9 @@ _HTML = {"content-type": "text/html; charset=utf-8"}
 
 def _is_nobody(agent: str) -> bool:
     """Whether a User-Agent names no client, which Wikimedia sends away."""
-    return not agent or agent.lower().startswith(("python", "curl/", "mozilla/4.0 (compatible;)"))
+    return not agent or agent.lower().startswith(
+        ("python", "curl/", "mozilla/4.0 (compatible;)")
+    )
 
 
 def _number(text: str | None, otherwise: int) -> int:
@@ -171,13 +186,18 @@ def _lagging(lag_s: float) -> Answer:
         lag=lag_s,
         type="db",
     )
-    return Answer(json=fault.json, headers={"retry-after": "5", "x-database-lag": f"{lag_s:.0f}", **fault.headers})
+    return Answer(
+        json=fault.json,
+        headers={"retry-after": "5", "x-database-lag": f"{lag_s:.0f}", **fault.headers},
+    )
 
 
 class _WikiQuery:
     """One request of `action=query` to one edition."""
 
-    def __init__(self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str) -> None:
+    def __init__(
+        self, asked: Mapping[str, str], pages: Sequence[WikiPage], url: str
+    ) -> None:
         self.asked = asked
         self.pages = pages
         self.url = url
@@ -201,7 +221,10 @@ class _WikiQuery:
         words = re.findall(r"\w+", self.asked.get("srsearch", "").lower())
         if not words:
             return _fault("missingparam", 'The "srsearch" parameter must be set.')
-        hits = sorted((page for page in self.pages if _score(page, words)), key=lambda page: -_score(page, words))
+        hits = sorted(
+            (page for page in self.pages if _score(page, words)),
+            key=lambda page: -_score(page, words),
+        )
         at = _number(self.asked.get("sroffset"), 0)
         most = _number(self.asked.get("srlimit"), 10)
         shown = hits[at : at + min(max(most, 1), 500)]
@@ -209,7 +232,10 @@ class _WikiQuery:
         if at + len(shown) < len(hits):
             rest = {"continue": {"sroffset": at + len(shown), "continue": "-||"}}
         hits_found: Json = [self._hit(page, words) for page in shown]
-        result: dict[str, Json] = {"searchinfo": {"totalhits": len(hits)}, "search": hits_found}
+        result: dict[str, Json] = {
+            "searchinfo": {"totalhits": len(hits)},
+            "search": hits_found,
+        }
         return Answer(json={"batchcomplete": self._true, **rest, "query": result})
 
     def _hit(self, page: WikiPage, words: Sequence[str]) -> dict[str, Json]:
@@ -221,15 +247,22 @@ class _WikiQuery:
             "timestamp": "2026-01-01T00:00:00Z",
         }
         wanted = self.asked.get("srprop", "size|wordcount|timestamp|snippet").split("|")
-        return hit | {name: value for name, value in properties.items() if name in wanted}
+        return hit | {
+            name: value for name, value in properties.items() if name in wanted
+        }
 
     def _by_title(self) -> dict[str, Json]:
         requested = self.asked["titles"].split("|")[0].partition("#")[0]
         title = (requested[:1].upper() + requested[1:]).replace("_", " ").strip()
         result: dict[str, Any] = {}
         if title != requested:
-            result["normalized"] = [{"fromencoded": False, "from": requested, "to": title}]
-        page = next((page for page in self.pages if title in (page.title, *page.redirects)), None)
+            result["normalized"] = [
+                {"fromencoded": False, "from": requested, "to": title}
+            ]
+        page = next(
+            (page for page in self.pages if title in (page.title, *page.redirects)),
+            None,
+        )
         if page and title != page.title and "redirects" in self.asked:
             result["redirects"] = [{"from": title, "to": page.title}]
         elif page and title != page.title:
@@ -248,14 +281,24 @@ class _WikiQuery:
         return {"ns": 0, "title": title, "missing": self._true}
 
     def _page(self, page: WikiPage) -> dict[str, Json]:
-        document: dict[str, Json] = {"pageid": self._id(page), "ns": 0, "title": page.title}
+        document: dict[str, Json] = {
+            "pageid": self._id(page),
+            "ns": 0,
+            "title": page.title,
+        }
         props = self.asked.get("prop", "").split("|")
         if "extracts" in props:
             document["extract"] = self._extract(page.text)
         if "info" in props:
-            document |= {"contentmodel": "wikitext", "pagelanguage": page.language, "length": len(page.text.encode())}
+            document |= {
+                "contentmodel": "wikitext",
+                "pagelanguage": page.language,
+                "length": len(page.text.encode()),
+            }
         if "info" in props and "url" in self.asked.get("inprop", ""):
-            document["fullurl"] = f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
+            document["fullurl"] = (
+                f"{self.url}/{page.language}/wiki/{quote(page.title.replace(' ', '_'))}"
+            )
         if "pageprops" in props and page.disambiguation:
             document["pageprops"] = {"disambiguation": ""}
         return document
@@ -267,13 +310,17 @@ class _WikiQuery:
         if "exintro" in self.asked:
             text = re.split(r"\n+==", text, maxsplit=1)[0]
         if "explaintext" not in self.asked:
-            return "\n".join(f"<p>{html.escape(each)}</p>" for each in text.split("\n\n"))
+            return "\n".join(
+                f"<p>{html.escape(each)}</p>" for each in text.split("\n\n")
+            )
         if self.asked.get("exsectionformat", "wiki") == "plain":
             text = re.sub(r"(?m)^=+ (.*?) =+$", r"\1", text)
         return re.sub(r"\n+(=+ )", r"\n\n\n\1", text)
 
     def _id(self, page: WikiPage) -> int:
-        return 1000 + next(n for n, each in enumerate([*self.pages, page]) if each.title == page.title)
+        return 1000 + next(
+            n for n, each in enumerate([*self.pages, page]) if each.title == page.title
+        )
 
 
 def _score(page: WikiPage, words: Sequence[str]) -> int:
@@ -288,10 +335,22 @@ def _score(page: WikiPage, words: Sequence[str]) -> int:
 def _snippet(page: WikiPage, words: Sequence[str]) -> str:
     """Return what stands around the first word that matches, marked as the search does."""
     text = " ".join(re.sub(r"(?m)^=+ .*? =+$", "", page.text).split())
-    at = max(0, min((text.lower().find(word) for word in words if word in text.lower()), default=0) - 40)
+    at = max(
+        0,
+        min(
+            (text.lower().find(word) for word in words if word in text.lower()),
+            default=0,
+        )
+        - 40,
+    )
     escaped = html.escape(text[at : at + 200], quote=True)
     pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    return re.sub(f"({pattern})", r'<span class="searchmatch">\1</span>', escaped, flags=re.IGNORECASE)
+    return re.sub(
+        f"({pattern})",
+        r'<span class="searchmatch">\1</span>',
+        escaped,
+        flags=re.IGNORECASE,
+    )
 
 
 __all__ = ["PAGES", "MediaWiki", "WikiPage"]

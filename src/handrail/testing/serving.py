@@ -29,7 +29,11 @@ class Serving:
 
     def __enter__(self) -> Self:
         # Polled often, because `shutdown` waits for the poll.
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.01},
+            daemon=True,
+        )
         self._thread.start()
         return self
 

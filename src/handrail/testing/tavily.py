@@ -64,7 +64,9 @@ class Tavily(Loopback):
         key: The one key that it takes.
     """
 
-    def __init__(self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()) -> None:
+    def __init__(
+        self, pages: Sequence[WebPage] = PAGES, *, faults: Iterable[Fault | None] = ()
+    ) -> None:
         super().__init__(self._answer, faults=faults)
         self.pages = pages
         self.key = "tvly-stand-in-key"
@@ -86,14 +88,28 @@ class Tavily(Loopback):
         if not isinstance(query, str) or not query.strip():
             return _refusal(400, "Query is missing.")
         if len(query) > 400:
-            return _refusal(400, "Query is too long. Max query length is 400 characters.")
+            return _refusal(
+                400, "Query is too long. Max query length is 400 characters."
+            )
         if not isinstance(most, int) or not 0 <= most <= 20:
             return _refusal(400, "Max results must be between 0 and 20.")
-        if (topic := body.get("topic", "general")) not in ("general", "news", "finance"):
-            return _refusal(400, "Invalid topic. Must be 'general', 'news' or 'finance'.")
+        if (topic := body.get("topic", "general")) not in (
+            "general",
+            "news",
+            "finance",
+        ):
+            return _refusal(
+                400, "Invalid topic. Must be 'general', 'news' or 'finance'."
+            )
         words = set(re.findall(r"\w+", query.lower()))
-        pages = [page for page in self.pages if _is_within(page, body) and (topic != "news" or page.topic == "news")]
-        ranked = sorted(((_score(page, words), page) for page in pages), key=lambda each: -each[0])
+        pages = [
+            page
+            for page in self.pages
+            if _is_within(page, body) and (topic != "news" or page.topic == "news")
+        ]
+        ranked = sorted(
+            ((_score(page, words), page) for page in pages), key=lambda each: -each[0]
+        )
         results: Json = [
             {
                 "url": page.url,
@@ -130,7 +146,11 @@ class Tavily(Loopback):
             for url in urls
             if url in texts
         ]
-        failed: Json = [{"url": url, "error": "Failed to fetch url"} for url in urls if url not in texts]
+        failed: Json = [
+            {"url": url, "error": "Failed to fetch url"}
+            for url in urls
+            if url not in texts
+        ]
         document = {
             "results": results,
             "failed_results": failed,

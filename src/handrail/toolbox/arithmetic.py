@@ -59,8 +59,12 @@ def format_exact(value: Fraction) -> str | None:
     places = max(twos, fives)
     if rest != 1 or places > MOST_DECIMALS:
         return None
-    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
-    whole, decimals = (digits[:-places], "." + digits[-places:]) if places else (digits, "")
+    digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(
+        places + 1, "0"
+    )
+    whole, decimals = (
+        (digits[:-places], "." + digits[-places:]) if places else (digits, "")
+    )
     return f"{'-' if value < 0 else ''}{whole}{decimals}"
 
 
@@ -102,8 +106,12 @@ def require_fit(number: Number) -> Number:
 
 def too_large() -> ToolError:
     """Return the failure of a number that does not fit into `MOST_BITS`."""
-    message = f"The result, or a step of it, has more than {MOST_BITS * 3 // 10} digits."
-    return calculation_error(message, "Use smaller numbers, or logarithms: ln(a ** b) is b * ln(a).")
+    message = (
+        f"The result, or a step of it, has more than {MOST_BITS * 3 // 10} digits."
+    )
+    return calculation_error(
+        message, "Use smaller numbers, or logarithms: ln(a ** b) is b * ln(a)."
+    )
 
 
 def _binary(combine: Callable[[Fraction, Fraction], Any]) -> _Operation:
@@ -112,9 +120,15 @@ def _binary(combine: Callable[[Fraction, Fraction], Any]) -> _Operation:
         try:
             value = Fraction(combine(left.value, right.value))
         except ZeroDivisionError:
-            raise calculation_error("It divides by zero.", "Check the divisor; it came out as 0.") from None
+            raise calculation_error(
+                "It divides by zero.", "Check the divisor; it came out as 0."
+            ) from None
         # What is left when two rounded numbers cancel is their rounding: sqrt(2) ** 2 - 2 is 0.
-        cancelled = not exact and abs(value) < max(abs(left.value), abs(right.value)) * _NOISE and combine in _SUMS
+        cancelled = (
+            not exact
+            and abs(value) < max(abs(left.value), abs(right.value)) * _NOISE
+            and combine in _SUMS
+        )
         if cancelled:
             return Number(Fraction(0), exact)
         return require_fit(Number(value, exact))
@@ -163,12 +177,18 @@ def power(base: Number, exponent: Number) -> Number:
     """
     exact = base.exact and exponent.exact
     if base.value == 0 and exponent.value < 0:
-        raise calculation_error("It divides by zero: 0 to a negative power.", "Check the base; it came out as 0.")
+        raise calculation_error(
+            "It divides by zero: 0 to a negative power.",
+            "Check the base; it came out as 0.",
+        )
     if exponent.value.denominator == 1:
         times = int(exponent.value)
         # Before it is computed: a power of two small numbers can fill the memory. 0, 1 and -1 stay what they are. What
         # is too long to be written exactly may still be a handy number: ten years of daily interest.
-        if abs(times) * (_bits(base.value) - 1) > MOST_BITS and abs(base.value) not in (0, 1):
+        if abs(times) * (_bits(base.value) - 1) > MOST_BITS and abs(base.value) not in (
+            0,
+            1,
+        ):
             return _inexact(lambda a, b: a**b, base, exponent)
         if base.value == -1:
             times = times % 2
@@ -177,10 +197,14 @@ def power(base: Number, exponent: Number) -> Number:
         return require_fit(Number(base.value**times, exact))
     if base.value < 0:
         message = "A negative number to a fractional power is not a real number."
-        raise calculation_error(message, "Write cbrt(x) for the third root, or check the sign of the base.")
+        raise calculation_error(
+            message, "Write cbrt(x) for the third root, or check the sign of the base."
+        )
     root = _exact_root(base.value, exponent.value.denominator)
     if root is not None:
-        return power(Number(root, exact), Number(Fraction(exponent.value.numerator), exact))
+        return power(
+            Number(root, exact), Number(Fraction(exponent.value.numerator), exact)
+        )
     return _inexact(lambda a, b: a**b, base, exponent)
 
 
@@ -221,7 +245,10 @@ def _inexact(compute: Callable[..., Decimal], *numbers: Number) -> Number:
     with localcontext(_DIGITS) as context:
         context.clear_flags()
         try:
-            arguments = [Decimal(each.value.numerator) / Decimal(each.value.denominator) for each in numbers]
+            arguments = [
+                Decimal(each.value.numerator) / Decimal(each.value.denominator)
+                for each in numbers
+            ]
             value = compute(*arguments)
         except DecimalException:
             raise too_large() from None
@@ -235,8 +262,11 @@ def _decimal(compute: Callable[..., Decimal]) -> _Operation:
 
 def _sine(angle: Number) -> Number:
     """Return the sine, to fifty digits: the angle within one turn, then Taylor's series."""
-    if abs(angle.value) > 10**20:  # beyond it the digits of pi that are known here say nothing of the place in a turn
-        raise calculation_error("The angle is too large.", "Take full turns off first: x % (2 * pi).")
+    # beyond it the digits of pi that are known here say nothing of the place in a turn
+    if abs(angle.value) > 10**20:
+        raise calculation_error(
+            "The angle is too large.", "Take full turns off first: x % (2 * pi)."
+        )
     x = angle.value - round(angle.value / (2 * _PI)) * 2 * _PI
     with localcontext(_DIGITS):
         square = (Decimal(x.numerator) / Decimal(x.denominator)) ** 2
@@ -245,7 +275,9 @@ def _sine(angle: Number) -> Number:
             term = -term * square / (n * (n + 1))
             total += term
     value = Fraction(total)
-    return Number(Fraction(0) if abs(value) < _NOISE else value, angle.exact and angle.value == 0)
+    return Number(
+        Fraction(0) if abs(value) < _NOISE else value, angle.exact and angle.value == 0
+    )
 
 
 def _cosine(angle: Number) -> Number:
@@ -258,7 +290,10 @@ def _cosine(angle: Number) -> Number:
 def _tangent(angle: Number) -> Number:
     below = _cosine(angle)
     if below.value == 0:
-        raise calculation_error("The tangent of a right angle has no value.", "Check the angle; it is in radians.")
+        raise calculation_error(
+            "The tangent of a right angle has no value.",
+            "Check the angle; it is in radians.",
+        )
     return OPERATORS["/"](_sine(angle), below)
 
 
@@ -278,13 +313,18 @@ def _arctangent(x: Decimal) -> Decimal:
 def _arcsine(x: Decimal) -> Decimal:
     if abs(x) > 1:
         message = f"asin and acos take numbers from -1 to 1; it was {format_rounded(Fraction(x))}."
-        raise calculation_error(message, "Check the argument; it must come out between -1 and 1.")
+        raise calculation_error(
+            message, "Check the argument; it must come out between -1 and 1."
+        )
     return 2 * _arctangent(x / (1 + (1 - x * x).sqrt()))
 
 
 def _exactly(compute: Callable[..., Any]) -> _Operation:
     return lambda *numbers: require_fit(
-        Number(Fraction(compute(*(each.value for each in numbers))), all(each.exact for each in numbers))
+        Number(
+            Fraction(compute(*(each.value for each in numbers))),
+            all(each.exact for each in numbers),
+        )
     )
 
 
@@ -292,8 +332,13 @@ def _root(degree: int) -> _Operation:
     def operation(number: Number) -> Number:
         negative = number.value < 0
         if negative and degree % 2 == 0:
-            raise calculation_error("The square root of a negative number is not a real number.", "Check the sign.")
-        root = power(Number(abs(number.value), number.exact), Number(Fraction(1, degree)))
+            raise calculation_error(
+                "The square root of a negative number is not a real number.",
+                "Check the sign.",
+            )
+        root = power(
+            Number(abs(number.value), number.exact), Number(Fraction(1, degree))
+        )
         if negative:
             return Number(-root.value, root.exact)
         return root
@@ -303,9 +348,16 @@ def _root(degree: int) -> _Operation:
 
 def _logarithm(base: int | None) -> _Operation:
     def operation(number: Number, *given: Number) -> Number:
-        if number.value <= 0 or any(each.value <= 0 or each.value == 1 for each in given):
-            message = "A logarithm is of a number above 0, to a base above 0 that is not 1."
-            raise calculation_error(message, "Check the argument; it came out as 0 or below, or the base as 1.")
+        if number.value <= 0 or any(
+            each.value <= 0 or each.value == 1 for each in given
+        ):
+            message = (
+                "A logarithm is of a number above 0, to a base above 0 that is not 1."
+            )
+            raise calculation_error(
+                message,
+                "Check the argument; it came out as 0 or below, or the base as 1.",
+            )
         if given:
             to = given[0]
         elif base:
@@ -313,8 +365,12 @@ def _logarithm(base: int | None) -> _Operation:
         else:
             return _inexact(Decimal.ln, number)
         close = _inexact(lambda a, b: a.ln() / b.ln(), number, to)
-        whole = Number(Fraction(round(close.value)), number.exact and to.exact)  # log2(8) is 3, not 3.000
-        is_exact = abs(close.value - whole.value) < Fraction(1, 10**40) and power(to, whole).value == number.value
+        # log2(8) is 3, not 3.000
+        whole = Number(Fraction(round(close.value)), number.exact and to.exact)
+        is_exact = (
+            abs(close.value - whole.value) < Fraction(1, 10**40)
+            and power(to, whole).value == number.value
+        )
         return whole if is_exact else close
 
     return operation
@@ -324,14 +380,20 @@ def _round(number: Number, digits: Number = Number(Fraction(0))) -> Number:  # n
     """Round half to even, as Python does and accountants do."""
     places = _whole(digits, "The second argument of round")
     if abs(places) > MOST_DECIMALS:
-        raise calculation_error(f"round keeps at most {MOST_DECIMALS} digits.", "Call round(x, 2), for example.")
+        raise calculation_error(
+            f"round keeps at most {MOST_DECIMALS} digits.",
+            "Call round(x, 2), for example.",
+        )
     return Number(Fraction(round(number.value, places)), number.exact)
 
 
 def _factorial(number: Number) -> Number:
     n = _whole(number, "factorial")
     if n < 0:
-        raise calculation_error("factorial is of a whole number from 0 on.", "Check the sign of its argument.")
+        raise calculation_error(
+            "factorial is of a whole number from 0 on.",
+            "Check the sign of its argument.",
+        )
     if math.lgamma(min(n, MOST_BITS) + 1) / math.log(2) > MOST_BITS:
         raise too_large()
     return Number(Fraction(math.factorial(n)), number.exact)
@@ -341,7 +403,8 @@ def _whole(number: Number, what: str) -> int:
     whole = _floor(number)
     if not _is(number, whole):
         raise calculation_error(
-            f"{what} takes a whole number; it got {format_rounded(number.value)}.", "Use round or floor."
+            f"{what} takes a whole number; it got {format_rounded(number.value)}.",
+            "Use round or floor.",
         )
     return whole
 
@@ -351,7 +414,9 @@ def _of_whole(compute: Callable[[int, int], int], name: str) -> _Operation:
         exact = all(each.exact for each in numbers)
         total = abs(_whole(numbers[0], name))
         for each in numbers[1:]:  # one at a time, so that none grows beyond what fits
-            total = require_fit(Number(Fraction(compute(total, _whole(each, name))))).value.numerator
+            total = require_fit(
+                Number(Fraction(compute(total, _whole(each, name))))
+            ).value.numerator
         return require_fit(Number(Fraction(total), exact))
 
     return operation
@@ -371,7 +436,13 @@ FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "abs": (1, 1, _exactly(abs)),
     "round": (1, 2, _round),
     "floor": (1, 1, lambda number: Number(Fraction(_floor(number)), number.exact)),
-    "ceil": (1, 1, lambda number: Number(Fraction(-_floor(Number(-number.value, number.exact))), number.exact)),
+    "ceil": (
+        1,
+        1,
+        lambda number: Number(
+            Fraction(-_floor(Number(-number.value, number.exact))), number.exact
+        ),
+    ),
     "min": (1, _MANY, _exactly(lambda *values: min(values))),
     "max": (1, _MANY, _exactly(lambda *values: max(values))),
     "sum": (1, _MANY, lambda *numbers: reduce(OPERATORS["+"], numbers)),
@@ -388,12 +459,24 @@ FUNCTIONS: Mapping[str, tuple[int, int, _Operation]] = {
     "asin": (1, 1, _decimal(_arcsine)),
     "acos": (1, 1, _decimal(lambda x: 2 * _arctangent(Decimal(1)) - _arcsine(x))),
     "atan": (1, 1, _decimal(_arctangent)),
-    "radians": (1, 1, lambda number: require_fit(Number(number.value * _PI / 180, exact=False))),
-    "degrees": (1, 1, lambda number: require_fit(Number(number.value * 180 / _PI, exact=False))),
+    "radians": (
+        1,
+        1,
+        lambda number: require_fit(Number(number.value * _PI / 180, exact=False)),
+    ),
+    "degrees": (
+        1,
+        1,
+        lambda number: require_fit(Number(number.value * 180 / _PI, exact=False)),
+    ),
     "factorial": (1, 1, _factorial),
     "gcd": (1, _MANY, _of_whole(math.gcd, "gcd")),
     "lcm": (1, _MANY, _of_whole(math.lcm, "lcm")),
 }
 """Name -> the least and the most arguments, and what it does."""
 
-CONSTANTS: Mapping[str, Number] = {"pi": Number(_PI, False), "π": Number(_PI, False), "e": Number(_E, False)}
+CONSTANTS: Mapping[str, Number] = {
+    "pi": Number(_PI, False),
+    "π": Number(_PI, False),
+    "e": Number(_E, False),
+}

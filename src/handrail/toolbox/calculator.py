@@ -59,7 +59,10 @@ class Result(TypedDict):
     timeout_s=5,
     blocking=False,
     aliases=("计算器", "计算", "算一下", "算术", "数学"),
-    examples=[{"expression": "0.1 + 0.2"}, {"expression": "round(356400 / (42.195 / 2) / 1000)"}],
+    examples=[
+        {"expression": "0.1 + 0.2"},
+        {"expression": "round(356400 / (42.195 / 2) / 1000)"},
+    ],
 )
 def calculate(expression: str) -> Result:
     """Calculate an arithmetic expression exactly. Use it for every calculation, however small, rather than your own
@@ -151,7 +154,10 @@ _HINTS: Mapping[str, str] = {
     "万": "Write the digits out: 3万 is 3 * 10000.",
     "亿": "Write the digits out: 3亿 is 3 * 100000000.",
     **dict.fromkeys("$€¥£￥元", "Leave the currency out."),
-    **dict.fromkeys("<>&|~", "Comparisons and bit operations are not arithmetic; compare the results yourself."),
+    **dict.fromkeys(
+        "<>&|~",
+        "Comparisons and bit operations are not arithmetic; compare the results yourself.",
+    ),
 }
 
 
@@ -173,7 +179,9 @@ class _Reader:
     def whole(self) -> Number:
         """Return the value of the whole text."""
         if len(self.tokens) == 1:
-            raise calculation_error("The expression is empty.", 'Write one such as "2 * (3 + 4)".')
+            raise calculation_error(
+                "The expression is empty.", 'Write one such as "2 * (3 + 4)".'
+            )
         value = self._sum()
         if self._next.kind != "end":
             raise self._unexpected_token()
@@ -191,7 +199,8 @@ class _Reader:
                     f"`{self.text[at]}`",
                     at,
                     _HINTS.get(
-                        self.text[at], "Use only numbers, operators, brackets and the functions that are listed."
+                        self.text[at],
+                        "Use only numbers, operators, brackets and the functions that are listed.",
                     ),
                 )
             yield _Token(str(match.lastgroup), match.group(), at)
@@ -222,15 +231,25 @@ class _Reader:
             if sign == "%" and self._next.text.lower() == "of":
                 advice = "% is the remainder; write 15% of 80 as 15 / 100 * 80."
                 raise self._error("`% of`", self.tokens[self.place - 1].at, advice)
-            if sign == "%" and (self._next.kind == "end" or self._next.text in ("+", "-", "*", "/", ")", ",")):
-                raise self._error("`%`", self.tokens[self.place - 1].at, "% is the remainder; write 15% as 15 / 100.")
+            if sign == "%" and (
+                self._next.kind == "end"
+                or self._next.text in ("+", "-", "*", "/", ")", ",")
+            ):
+                raise self._error(
+                    "`%`",
+                    self.tokens[self.place - 1].at,
+                    "% is the remainder; write 15% as 15 / 100.",
+                )
             value = OPERATORS[sign](value, self._factor())
         return value
 
     def _factor(self) -> Number:
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise calculation_error(f"Brackets and signs are nested more than {MOST_DEPTH} deep.", "Calculate parts.")
+            raise calculation_error(
+                f"Brackets and signs are nested more than {MOST_DEPTH} deep.",
+                "Calculate parts.",
+            )
         try:
             if self._take("-"):
                 operand = self._factor()
@@ -263,7 +282,9 @@ class _Reader:
         mantissa, _, exponent = token.text.lower().replace("_", "").partition("e")
         if exponent and (len(exponent) > 6 or abs(int(exponent)) > _LONGEST_EXPONENT):
             raise too_large()
-        return require_fit(Number(Fraction(mantissa.rstrip(".")) * Fraction(10) ** int(exponent or 0)))
+        return require_fit(
+            Number(Fraction(mantissa.rstrip(".")) * Fraction(10) ** int(exponent or 0))
+        )
 
     def _name(self, token: _Token) -> Number:
         if token.text in CONSTANTS and self._next.text != "(":
@@ -274,9 +295,15 @@ class _Reader:
                 advice = f"Did you mean {' or '.join(near)}?"
             else:
                 advice = f"Functions are {', '.join(FUNCTIONS)}."
-            raise self._error(f"`{token.text}`", token.at, f"{advice} Names and units are not known here.")
+            raise self._error(
+                f"`{token.text}`",
+                token.at,
+                f"{advice} Names and units are not known here.",
+            )
         if not self._take("("):
-            raise self._error(f"`{token.text}`", token.at, f"Write it with brackets: {token.text}(2).")
+            raise self._error(
+                f"`{token.text}`", token.at, f"Write it with brackets: {token.text}(2)."
+            )
         arguments = [self._sum()]
         while self._take(","):
             arguments.append(self._sum())
@@ -289,7 +316,9 @@ class _Reader:
 
     def _count_error(self, token: _Token, count: int) -> ToolError:
         if token.text == "log":
-            return self._error("`log`", token.at, "Write ln(x), log10(x), log2(x), or log(x, base).")
+            return self._error(
+                "`log`", token.at, "Write ln(x), log10(x), log2(x), or log(x, base)."
+            )
         least, most, _ = FUNCTIONS[token.text]
         wanted = f"{least}" if least == most else f"{least} to {most}"
         advice = f"{token.text} takes {wanted} arguments; it got {count}. Thousands separators count as commas."
@@ -309,7 +338,11 @@ class _Reader:
             advice = "Write numbers without thousands separators: 1234567.5; commas part the arguments of a function."
         elif token.text == ")" and not wanted:
             advice = "Take the closing bracket out, or open one before it."
-        elif not wanted and before is not None and (before.kind == "number" or before.text == ")"):
+        elif (
+            not wanted
+            and before is not None
+            and (before.kind == "number" or before.text == ")")
+        ):
             advice = "Write * between two factors: 2 * (3 + 4)."
         else:
             advice = f"Here must stand {wanted or 'an operator'}."
@@ -317,4 +350,6 @@ class _Reader:
 
     def _error(self, what: str, at: int, advice: str) -> ToolError:
         around = self.text[max(0, at - 15) : at + 15].strip()
-        return calculation_error(f"{what} at character {at + 1} cannot be read (near `{around}`).", advice)
+        return calculation_error(
+            f"{what} at character {at + 1} cannot be read (near `{around}`).", advice
+        )

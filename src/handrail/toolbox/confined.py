@@ -63,8 +63,12 @@ class Tree(Struct, frozen=True):
             ToolError: It is denied, or the first component is no root.
         """
         parts = [] if path == "." else path.split("/")
-        if any(part in ("", ".", "..") or "\0" in part for part in parts) or self.denies(parts):
-            raise NoEffect(Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=LOOK)
+        if any(
+            part in ("", ".", "..") or "\0" in part for part in parts
+        ) or self.denies(parts):
+            raise NoEffect(
+                Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=LOOK
+            )
         if "" in self.roots:
             return self.roots[""], parts
         if not parts:
@@ -79,7 +83,11 @@ class Tree(Struct, frozen=True):
 
     def denies(self, parts: Sequence[str]) -> bool:
         """Whether one of these names is denied, however it is spelled."""
-        return any(fnmatchcase(fold(part), pattern) for part in parts for pattern in self.denied)
+        return any(
+            fnmatchcase(fold(part), pattern)
+            for part in parts
+            for pattern in self.denied
+        )
 
     def _suggest_root(self, name: str) -> str:
         near = names.nearest(name, self.roots)
@@ -88,12 +96,17 @@ class Tree(Struct, frozen=True):
         return f"The folders are {', '.join(self.roots)}."
 
     @contextmanager
-    def folder(self, path: str, *, make: bool = False, wanted: str = "") -> Iterator[int]:
+    def folder(
+        self, path: str, *, make: bool = False, wanted: str = ""
+    ) -> Iterator[int]:
         """Give the descriptor of a folder, made on the way if so wanted; errors name what was `wanted` in it."""
         root, parts = self.locate(path)
         if root is None:
-            raise NoEffect("NOT_A_FOLDER", "This is the list of folders itself.", suggestion=LOOK)
-        here = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the programmer's word
+            raise NoEffect(
+                "NOT_A_FOLDER", "This is the list of folders itself.", suggestion=LOOK
+            )
+        # the root itself is the programmer's word
+        here = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
         reached = 0
         try:
             for part in parts:
@@ -110,16 +123,29 @@ class Tree(Struct, frozen=True):
             components = (wanted or path).split("/")
             at = reached + (path != "." and len(path.split("/")) - len(parts))
             missing = error.errno == errno.ENOENT and at < len(components)
-            raise _error_for(error, wanted or path, self._suggest(here, components, at) if missing else LOOK) from error
+            raise _error_for(
+                error,
+                wanted or path,
+                self._suggest(here, components, at) if missing else LOOK,
+            ) from error
         finally:
             os.close(here)
 
     def _suggest(self, folder: int, components: Sequence[str], at: int) -> str:
         """Advise what is there instead of the component `at` of what was asked for."""
         with suppress(OSError), os.scandir(folder) as entries:
-            there = [each.name for each in islice(entries, MOST_COMPARED) if self.shows(each.name)]
-            if near := ["/".join([*components[:at], each]) for each in names.nearest(components[at], there)]:
-                return f"Did you mean {' or '.join(f'`{each}`' for each in near)}? {LOOK}"
+            there = [
+                each.name
+                for each in islice(entries, MOST_COMPARED)
+                if self.shows(each.name)
+            ]
+            if near := [
+                "/".join([*components[:at], each])
+                for each in names.nearest(components[at], there)
+            ]:
+                return (
+                    f"Did you mean {' or '.join(f'`{each}`' for each in near)}? {LOOK}"
+                )
         return LOOK
 
     def shows(self, name: str) -> bool:
@@ -146,9 +172,19 @@ class Tree(Struct, frozen=True):
             return contents(folder, name, path, most_bytes)
 
 
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = (
+    os.O_RDONLY
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever; a regular file does not care.
-_FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 
 
 def fold(name: str) -> str:
@@ -157,7 +193,11 @@ def fold(name: str) -> str:
     >>> fold(".ENV"), fold(".e\\u200dnv"), fold("．ｅｎｖ."), fold("x.PEM ")
     ('.env', '.env', '.env', 'x.pem')
     """
-    visible = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
+    visible = "".join(
+        char
+        for char in unicodedata.normalize("NFKC", name)
+        if unicodedata.category(char) != "Cf"
+    )
     return unicodedata.normalize("NFKC", visible.casefold()).rstrip(". ")
 
 
@@ -169,7 +209,8 @@ def contents(folder: int, name: str, path: str, most_bytes: int) -> tuple[bytes,
         status = os.fstat(file)
         _refuse_irregular(status, path)
         _refuse_pseudo(file, path)
-        data = opened.read(most_bytes + 1)  # never by its size: a file may grow while it is read
+        # never by its size: a file may grow while it is read
+        data = opened.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise NoEffect(
             "FILE_TOO_LARGE",
@@ -181,13 +222,18 @@ def contents(folder: int, name: str, path: str, most_bytes: int) -> tuple[bytes,
 
 def _version(data: bytes, status: os.stat_result) -> str:
     """Name what a file holds at this moment; the same text written again at another time is another version."""
-    return hashlib.sha256(b"%d:%d:" % (status.st_mtime_ns, status.st_ino) + data).hexdigest()[:16]
+    return hashlib.sha256(
+        b"%d:%d:" % (status.st_mtime_ns, status.st_ino) + data
+    ).hexdigest()[:16]
 
 
 def _refuse_irregular(status: os.stat_result, path: str) -> None:
     if stat.S_ISREG(status.st_mode):
         return
-    kind = next((description for test, description in _KINDS if test(status.st_mode)), "neither a file nor a folder")
+    kind = next(
+        (description for test, description in _KINDS if test(status.st_mode)),
+        "neither a file nor a folder",
+    )
     code = Code.NOT_PERMITTED if stat.S_ISLNK(status.st_mode) else "NOT_A_FILE"
     raise NoEffect(code, f"`{path}` is {kind}.", suggestion=LOOK)
 
@@ -201,34 +247,57 @@ _KINDS: Sequence[tuple[Callable[[int], bool], str]] = (
 def _refuse_pseudo(descriptor: int, path: str) -> None:
     """Refuse what the kernel makes up, wherever it is mounted: the root may hold a whole file system."""
     if os.fstat(descriptor).st_dev in _pseudo():
-        raise NoEffect(Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=LOOK)
+        raise NoEffect(
+            Code.NOT_PERMITTED, f"`{path}` may not be opened here.", suggestion=LOOK
+        )
 
 
 def _pseudo() -> set[int]:
-    return {each.stat().st_dev for each in map(Path, ("/proc", "/sys", "/dev")) if each.is_mount()}
+    return {
+        each.stat().st_dev
+        for each in map(Path, ("/proc", "/sys", "/dev"))
+        if each.is_mount()
+    }
 
 
 def _error_for(error: OSError, path: str, advice: str) -> ToolError:
     """Return the failure for an error of the system; none of these occurs after a write took effect."""
     number = error.errno or 0
-    code, text = _ERRORS.get(number, ("NOT_USABLE", f"The system refuses `{{}}` ({errorcode.get(number, 'unknown')})."))
+    code, text = _ERRORS.get(
+        number,
+        (
+            "NOT_USABLE",
+            f"The system refuses `{{}}` ({errorcode.get(number, 'unknown')}).",
+        ),
+    )
     return NoEffect(code, text.format(path), suggestion=advice)
 
 
-_NO_LINKS = (Code.NOT_PERMITTED, "`{}` leads through a link, and links are not followed.")
+_NO_LINKS = (
+    Code.NOT_PERMITTED,
+    "`{}` leads through a link, and links are not followed.",
+)
 _ERRORS = {
     errno.ENOENT: ("FILE_NOT_FOUND", "There is no `{}`."),
-    errno.ENOTDIR: ("NOT_A_FOLDER", "A part of `{}` is no folder, or a link, and links are not followed."),
+    errno.ENOTDIR: (
+        "NOT_A_FOLDER",
+        "A part of `{}` is no folder, or a link, and links are not followed.",
+    ),
     errno.ELOOP: _NO_LINKS,
     errno.EMLINK: _NO_LINKS,  # what FreeBSD says instead
     errno.EACCES: ("NOT_READABLE", "`{}` may not be used by this program."),
     errno.EPERM: ("NOT_READABLE", "`{}` may not be used by this program."),
-    errno.EEXIST: ("FILE_EXISTS", "`{}` is there already; read it, and give its version to replace it."),
+    errno.EEXIST: (
+        "FILE_EXISTS",
+        "`{}` is there already; read it, and give its version to replace it.",
+    ),
     errno.ENOSPC: ("DISK_FULL", "There is no room for `{}`."),
 }
 
 
-def replace_file(folder: int, name: str, data: bytes, *, keep: tuple[int, str] | None) -> str:
+def replace_file(
+    folder: int, name: str, data: bytes, *, keep: tuple[int, str] | None
+) -> str:
     """Replace a file by these bytes, whole or not at all; return its version.
 
     A new file is linked to its name, which fails when there is one by now. An old one is linked to a second name, in
@@ -317,7 +386,9 @@ def restore_file(folder: int, name: str, root: int, backup: str) -> None:
             os.close(shelf)
     except FileNotFoundError as error:
         message = f"The earlier content of `{name}` is no longer kept."
-        raise NoEffect("FILE_NOT_FOUND", message, suggestion="Write it anew, or tell the user.") from error
+        raise NoEffect(
+            "FILE_NOT_FOUND", message, suggestion="Write it anew, or tell the user."
+        ) from error
 
 
 @contextmanager
@@ -350,20 +421,26 @@ def lock_folder(folder: int, path: str, given_up: Event) -> Iterator[None]:
     yield  # closing the folder gives the lock back
 
 
-def name_roots(roots: Sequence[str | Path] | Mapping[str, str | Path]) -> Mapping[str, Path]:
+def name_roots(
+    roots: Sequence[str | Path] | Mapping[str, str | Path],
+) -> Mapping[str, Path]:
     """Return the roots by the names that the model uses; a single root has an empty name."""
     if sys.platform == "win32" or os.open not in os.supports_dir_fd:
         raise ConfigError(
             "Files opens relative to a folder and follows no link; this system cannot. Use WSL2 or Linux."
         )
     if isinstance(roots, str | Path) or not roots:
-        raise ConfigError('Files takes a list of folders, such as Files(roots=["reports"])')
+        raise ConfigError(
+            'Files takes a list of folders, such as Files(roots=["reports"])'
+        )
     named = roots if isinstance(roots, Mapping) else _by_own_name(roots)
     for name, root in named.items():
         if not Path(root).is_dir():
             raise ConfigError(f"{root} is no folder, so it cannot be a root of Files")
         if len(named) > 1 and (not name or "/" in name):
-            raise ConfigError(f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})")
+            raise ConfigError(
+                f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})"
+            )
     resolved = {name: Path(root).resolve() for name, root in named.items()}
     if len(resolved) == 1 and not isinstance(roots, Mapping):
         return {"": next(iter(resolved.values()))}
@@ -375,6 +452,8 @@ def _by_own_name(roots: Sequence[str | Path]) -> Mapping[str, str | Path]:
     for root in roots:
         name = Path(root).resolve().name
         if name in named:
-            raise ConfigError(f"two roots are called {name!r}; name them: Files(roots={{'a': ..., 'b': ...}})")
+            raise ConfigError(
+                f"two roots are called {name!r}; name them: Files(roots={{'a': ..., 'b': ...}})"
+            )
         named[name] = root
     return named

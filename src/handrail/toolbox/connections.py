@@ -36,7 +36,9 @@ class TimedTransport(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
         with httpx2_errors(), self._head.within(request):
-            answer = self._pool(proxy_for(request.url)).handle_request(core_request(request))
+            answer = self._pool(proxy_for(request.url)).handle_request(
+                core_request(request)
+            )
         return as_response(answer, Body(answer))
 
     def close(self) -> None:
@@ -65,12 +67,16 @@ def make_client(**how: Any) -> httpx2.Client:
 def proxy_for(url: httpx2.URL) -> str:
     """Return the proxy that the environment names for an address; empty where there is none."""
     proxies = getproxies()
-    if not (proxy := proxies.get(url.scheme) or proxies.get("all") or "") or proxy_bypass(url.host):
+    if not (
+        proxy := proxies.get(url.scheme) or proxies.get("all") or ""
+    ) or proxy_bypass(url.host):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _pool_through(proxy: str, backend: httpcore2.NetworkBackend) -> httpcore2.ConnectionPool:
+def _pool_through(
+    proxy: str, backend: httpcore2.NetworkBackend
+) -> httpcore2.ConnectionPool:
     if not proxy:
         return httpcore2.ConnectionPool(**pool_settings(), network_backend=backend)
     parsed = httpx2.Proxy(proxy)  # parts the password from the address
@@ -125,7 +131,9 @@ def core_request(request: httpx2.Request) -> httpcore2.Request:
     )
 
 
-def as_response(answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> httpx2.Response:
+def as_response(
+    answer: httpcore2.Response, body: httpx2.SyncByteStream | httpx2.AsyncByteStream
+) -> httpx2.Response:
     """Return an answer of httpcore2 as one of httpx2."""
     return httpx2.Response(
         answer.status,
@@ -234,4 +242,6 @@ def httpx2_errors() -> Iterator[None]:
         httpcore2.UnsupportedProtocol,
         ssl.SSLError,
     ) as error:
-        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
+        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(
+            str(error)
+        ) from error

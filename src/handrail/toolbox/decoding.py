@@ -32,7 +32,9 @@ def decode(data: bytes) -> tuple[str, str]:
             try:
                 return data.decode(encoding), encoding
             except UnicodeDecodeError as error:
-                raise ValueError(f"begins like {encoding} and goes on as something else") from error
+                raise ValueError(
+                    f"begins like {encoding} and goes on as something else"
+                ) from error
     if b"\0" in data or len(data.translate(None, _CONTROLS)) < 0.95 * len(data):
         raise ValueError("is binary")
     with suppress(UnicodeDecodeError):
@@ -64,7 +66,11 @@ def encode(text: str, encoding: str) -> tuple[bytes, str]:
     try:
         return text.encode("utf-8"), "utf-8"
     except UnicodeEncodeError as error:
-        raise NoEffect("NOT_TEXT", "`text` holds half a character.", suggestion="Write whole characters.") from error
+        raise NoEffect(
+            "NOT_TEXT",
+            "`text` holds half a character.",
+            suggestion="Write whole characters.",
+        ) from error
 
 
 def split_lines(text: str) -> list[str]:

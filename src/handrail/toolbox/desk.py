@@ -78,7 +78,10 @@ class Desk:
             return _user(execute, user_id, ToolError)
 
     def list_tickets(
-        self, context: Context[Any], user_id: _UserId, status: Literal["open", "closed"] | None = None
+        self,
+        context: Context[Any],
+        user_id: _UserId,
+        status: Literal["open", "closed"] | None = None,
     ) -> Iterator[Row]:
         """List the tickets of a user, the oldest first.
 
@@ -129,7 +132,11 @@ class Desk:
             body: What the person needs to know: what was tried, what was seen.
             priority: "high" only when the user cannot work at all.
         """
-        with self._act(_key(context), context.remaining_s()) as (execute, before, answer):
+        with self._act(_key(context), context.remaining_s()) as (
+            execute,
+            before,
+            answer,
+        ):
             if before is not None:
                 return before
             _user(execute, user_id, NoEffect)
@@ -154,12 +161,23 @@ class Desk:
         Args:
             ticket_id: The ticket, such as "T1A2B3C4D5E6".
         """
-        with self._act(_key(context), context.remaining_s()) as (execute, before, answer):
+        with self._act(_key(context), context.remaining_s()) as (
+            execute,
+            before,
+            answer,
+        ):
             if before is not None:
                 return before
-            changed = execute("UPDATE desk_tickets SET status = 'closed' WHERE ticket_id = ?", ticket_id)
+            changed = execute(
+                "UPDATE desk_tickets SET status = 'closed' WHERE ticket_id = ?",
+                ticket_id,
+            )
             if not _has_changed(changed):
-                raise _none("ticket", ticket_id, "Call `list_tickets` for the numbers of a user's tickets.")
+                raise _none(
+                    "ticket",
+                    ticket_id,
+                    "Call `list_tickets` for the numbers of a user's tickets.",
+                )
             return answer({"ticket_id": ticket_id, "status": "closed"})
 
     def update_plan(self, context: Context[Any], user_id: _UserId, plan: Plan) -> Row:
@@ -173,14 +191,20 @@ class Desk:
         Returns:
             The new plan, and `before`: the one until now.
         """
-        with self._act(_key(context), context.remaining_s()) as (execute, before, answer):
+        with self._act(_key(context), context.remaining_s()) as (
+            execute,
+            before,
+            answer,
+        ):
             if before is not None:
                 return before
             old = _user(execute, user_id, NoEffect)["plan"]
             execute("UPDATE desk_users SET plan = ? WHERE user_id = ?", plan, user_id)
             return answer({"user_id": user_id, "plan": plan, "before": old})
 
-    def redeem_promo(self, context: Context[Any], user_id: _UserId, code: Identifier) -> Row:
+    def redeem_promo(
+        self, context: Context[Any], user_id: _UserId, code: Identifier
+    ) -> Row:
         """Redeem a promo code for a user, who gets its credit, once.
 
         Use it when the user names a code. Do not try codes that nobody has named.
@@ -189,26 +213,47 @@ class Desk:
             code: The code, such as "SPRING-26".
         """
         with self._begin(context.remaining_s()) as execute:
-            credit = _only(execute("SELECT credit_cents FROM desk_promos WHERE code = ?", code))
+            credit = _only(
+                execute("SELECT credit_cents FROM desk_promos WHERE code = ?", code)
+            )
             if credit is None:
                 raise _none("promo code", code, "Ask the user for the exact code.")
             _user(execute, user_id, NoEffect)
             redeemed_now = execute(
-                "INSERT INTO desk_redemptions(user_id, code) VALUES (?, ?) ON CONFLICT DO NOTHING", user_id, code
+                "INSERT INTO desk_redemptions(user_id, code) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                user_id,
+                code,
             )
             if not _has_changed(redeemed_now):
-                raise NoEffect("REDEEMED", f"{user_id} has redeemed {code!r} before.", suggestion="Tell the user so.")
-            used = execute("UPDATE desk_promos SET uses_left = uses_left - 1 WHERE code = ? AND uses_left > 0", code)
+                raise NoEffect(
+                    "REDEEMED",
+                    f"{user_id} has redeemed {code!r} before.",
+                    suggestion="Tell the user so.",
+                )
+            used = execute(
+                "UPDATE desk_promos SET uses_left = uses_left - 1 WHERE code = ? AND uses_left > 0",
+                code,
+            )
             if not _has_changed(used):
-                raise NoEffect("USED_UP", f"The promo code {code!r} is used up.", suggestion="Tell the user so.")
+                raise NoEffect(
+                    "USED_UP",
+                    f"The promo code {code!r} is used up.",
+                    suggestion="Tell the user so.",
+                )
             execute(
                 "UPDATE desk_users SET credit_cents = credit_cents + ? WHERE user_id = ?",
                 credit["credit_cents"],
                 user_id,
             )
-            return {"user_id": user_id, "code": code, "credit_cents": credit["credit_cents"]}
+            return {
+                "user_id": user_id,
+                "code": code,
+                "credit_cents": credit["credit_cents"],
+            }
 
-    def verify_redemption(self, arguments: Row, context: Context[Any]) -> Found | NotFound:
+    def verify_redemption(
+        self, arguments: Row, context: Context[Any]
+    ) -> Found | NotFound:
         """Say whether a user has redeemed a code: what `verify` asks after a lost answer."""
         user_id = arguments["user_id"]
         code = arguments["code"]
@@ -238,19 +283,32 @@ class Desk:
             item: The item, such as "charger-usb-c".
             quantity: How many pieces.
         """
-        with self._act(_key(context), context.remaining_s()) as (execute, before, answer):
+        with self._act(_key(context), context.remaining_s()) as (
+            execute,
+            before,
+            answer,
+        ):
             if before is not None:
                 return before
             _user(execute, user_id, NoEffect)
-            stocked = _only(execute("SELECT price_cents, stock FROM desk_items WHERE item = ?", item))
+            stocked = _only(
+                execute(
+                    "SELECT price_cents, stock FROM desk_items WHERE item = ?", item
+                )
+            )
             if stocked is None:
                 raise _none("item", item, "Ask the user for the item's exact name.")
             reserved = execute(
-                "UPDATE desk_items SET stock = stock - ? WHERE item = ? AND stock >= ?", quantity, item, quantity
+                "UPDATE desk_items SET stock = stock - ? WHERE item = ? AND stock >= ?",
+                quantity,
+                item,
+                quantity,
             )
             if not _has_changed(reserved):
                 text = f"{item!r} has {stocked['stock']} pieces left, and {quantity} were asked for."
-                raise NoEffect("OUT_OF_STOCK", text, suggestion="Offer the user what is left.")
+                raise NoEffect(
+                    "OUT_OF_STOCK", text, suggestion="Offer the user what is left."
+                )
             order = {
                 "order_id": _name("O", _key(context)),
                 "user_id": user_id,
@@ -269,7 +327,10 @@ class Desk:
     def withdraw_ticket(self, *, result: Row, **_: Json) -> None:
         """Close the ticket that a call has opened."""
         with self._begin(TIMEOUT_S) as execute:
-            execute("UPDATE desk_tickets SET status = 'closed' WHERE ticket_id = ?", result["ticket_id"])
+            execute(
+                "UPDATE desk_tickets SET status = 'closed' WHERE ticket_id = ?",
+                result["ticket_id"],
+            )
 
     def cancel_order(self, *, result: Row, **_: Json) -> None:
         """Cancel the order that a call has placed, and put its pieces back into stock; once."""
@@ -279,17 +340,29 @@ class Desk:
                 result["order_id"],
             )
             if _has_changed(cancelled):
-                execute("UPDATE desk_items SET stock = stock + ? WHERE item = ?", result["quantity"], result["item"])
+                execute(
+                    "UPDATE desk_items SET stock = stock + ? WHERE item = ?",
+                    result["quantity"],
+                    result["item"],
+                )
 
-    def fill(self, table: Literal["users", "promos", "items"], rows: Sequence[Row]) -> None:
+    def fill(
+        self, table: Literal["users", "promos", "items"], rows: Sequence[Row]
+    ) -> None:
         """Add users, promo codes or items; those that are there already are left as they are."""
         with self._begin(TIMEOUT_S) as execute:
             for row in rows:
                 places = ", ".join("?" * len(row))
                 names = ", ".join(row)
-                execute(f"INSERT INTO desk_{table}({names}) VALUES ({places}) ON CONFLICT DO NOTHING", *row.values())
+                execute(
+                    f"INSERT INTO desk_{table}({names}) VALUES ({places}) ON CONFLICT DO NOTHING",
+                    *row.values(),
+                )
 
-    def rows(self, table: Literal["users", "tickets", "promos", "redemptions", "items", "orders"]) -> Sequence[Row]:
+    def rows(
+        self,
+        table: Literal["users", "tickets", "promos", "redemptions", "items", "orders"],
+    ) -> Sequence[Row]:
         """Return everything in a table, in the order of its key: what a test looks at."""
         with self._begin(TIMEOUT_S) as execute:
             return execute(f"SELECT * FROM desk_{table} ORDER BY 1, 2")
@@ -309,20 +382,30 @@ class Desk:
             yield execute
 
     @contextmanager
-    def _act(self, key: str, time_s: float) -> Iterator[tuple[Execute, Row | None, Callable[[Row], Row]]]:
+    def _act(
+        self, key: str, time_s: float
+    ) -> Iterator[tuple[Execute, Row | None, Callable[[Row], Row]]]:
         """Open the transaction of one write: how to execute, what it answered before if it was done, how to answer."""
         with self._begin(time_s) as execute:
             # Whoever comes second waits here until the first has committed, or has been rolled back.
-            fresh = execute("INSERT INTO desk_acts(key) VALUES (?) ON CONFLICT DO NOTHING", key)
+            fresh = execute(
+                "INSERT INTO desk_acts(key) VALUES (?) ON CONFLICT DO NOTHING", key
+            )
 
             def answer(row: Row) -> Row:
-                execute("UPDATE desk_acts SET answer = ? WHERE key = ?", json.dumps(row, ensure_ascii=False), key)
+                execute(
+                    "UPDATE desk_acts SET answer = ? WHERE key = ?",
+                    json.dumps(row, ensure_ascii=False),
+                    key,
+                )
                 return row
 
             if _has_changed(fresh):
                 before = None
             else:
-                before = _only(execute("SELECT answer FROM desk_acts WHERE key = ?", key))
+                before = _only(
+                    execute("SELECT answer FROM desk_acts WHERE key = ?", key)
+                )
             yield execute, before and json.loads(before["answer"]), answer
 
 
@@ -335,9 +418,18 @@ def _only(rows: Sequence[Row]) -> Row | None:
 
 
 def _user(execute: Execute, user_id: str, kind: type[ToolError]) -> Row:
-    user = _only(execute("SELECT user_id, name, plan, credit_cents FROM desk_users WHERE user_id = ?", user_id))
+    user = _only(
+        execute(
+            "SELECT user_id, name, plan, credit_cents FROM desk_users WHERE user_id = ?",
+            user_id,
+        )
+    )
     if user is None:
-        raise kind("USER_NOT_FOUND", f"There is no user {user_id!r}.", suggestion="Ask the user for the right number.")
+        raise kind(
+            "USER_NOT_FOUND",
+            f"There is no user {user_id!r}.",
+            suggestion="Ask the user for the right number.",
+        )
     return user
 
 
@@ -373,7 +465,11 @@ class _Home(Protocol):
 
 def _home(address: str) -> _Home:
     scheme = urlsplit(address).scheme
-    if scheme == "sqlite" and address.startswith("sqlite:///") and len(address) > len("sqlite:///"):
+    if (
+        scheme == "sqlite"
+        and address.startswith("sqlite:///")
+        and len(address) > len("sqlite:///")
+    ):
         return _Sqlite(Path(address.removeprefix("sqlite:///")).resolve())
     if scheme in ("postgresql", "postgres"):
         return _Postgres(address)
@@ -392,7 +488,9 @@ class _Sqlite:
     def begin(self, time_s: float) -> Iterator[Execute]:
         """See `_Home.begin`. One writer at a time; another waits for it, at most so long."""
         try:
-            connection = sqlite3.connect(self._path, timeout=time_s, isolation_level=None)
+            connection = sqlite3.connect(
+                self._path, timeout=time_s, isolation_level=None
+            )
         except sqlite3.Error:
             raise _unavailable() from None
         connection.row_factory = sqlite3.Row
@@ -418,13 +516,16 @@ class _Sqlite:
 
 
 class _Postgres:
-    alone = "SELECT pg_advisory_xact_lock(7306077)"  # `IF NOT EXISTS` fails when two do it at once
+    # `IF NOT EXISTS` fails when two do it at once
+    alone = "SELECT pg_advisory_xact_lock(7306077)"
 
     def __init__(self, address: str) -> None:
         try:
             import psycopg
         except ImportError as error:
-            raise ConfigError("a desk on Postgres needs psycopg: pip install 'handrail[postgres]'") from error
+            raise ConfigError(
+                "a desk on Postgres needs psycopg: pip install 'handrail[postgres]'"
+            ) from error
         self._psycopg = psycopg
         self._address = address
 
@@ -433,7 +534,9 @@ class _Postgres:
         """See `_Home.begin`. The server ends what takes longer."""
         psycopg = self._psycopg
         try:
-            connection = psycopg.connect(self._address, connect_timeout=max(2, round(time_s)))
+            connection = psycopg.connect(
+                self._address, connect_timeout=max(2, round(time_s))
+            )
         except psycopg.Error:
             raise _unavailable() from None
 
@@ -451,7 +554,8 @@ class _Postgres:
                 yield execute
             except psycopg.OperationalError:  # nothing is committed yet
                 raise _unavailable() from None
-            except psycopg.DataError as error:  # a NUL in a text, say: not sent, or refused
+            except psycopg.DataError as error:
+                # a NUL in a text, say: not sent, or refused
                 raise NoEffect(
                     Code.INVALID_ARGUMENTS,
                     "The database cannot keep one of these values; nothing was done.",
@@ -477,17 +581,23 @@ USER = "user:{user_id}"
 
 
 def _read(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-    return FunctionTool(run, effect="read", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
+    return FunctionTool(
+        run, effect="read", timeout_s=TIMEOUT_S, aliases=aliases, **declared
+    )
 
 
 def _write(run: Callable[..., Any], *aliases: str, **declared: Any) -> FunctionTool:
-    return FunctionTool(run, effect="write", timeout_s=TIMEOUT_S, aliases=aliases, **declared)
+    return FunctionTool(
+        run, effect="write", timeout_s=TIMEOUT_S, aliases=aliases, **declared
+    )
 
 
 def _make_reads(desk: Desk) -> list[FunctionTool]:
     return [
         _read(desk.get_user, "customer", "用户", "客户", "查用户", resource=USER),
-        _read(desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=USER),
+        _read(
+            desk.list_tickets, "tickets", "工单", "工单列表", "查工单", resource=USER
+        ),
         _read(desk.list_orders, "orders", "订单", "查订单", resource=USER),
     ]
 

@@ -104,7 +104,9 @@ class Library:
 
     def __init__(self, source: str | Path | Mapping[str, str]) -> None:
         if isinstance(source, Mapping) and not source:
-            raise ConfigError("Documents takes a folder, or texts by id; this mapping is empty")
+            raise ConfigError(
+                "Documents takes a folder, or texts by id; this mapping is empty"
+            )
         self._source = dict(source) if isinstance(source, Mapping) else Files([source])
         self._lock = Lock()
         self._users = 0
@@ -121,7 +123,9 @@ class Library:
                     texts = source.items()
                 else:
                     texts = source.texts(ENDINGS)
-                self._index = Index([Document(id, _title(id, text), _pages(text)) for id, text in texts])
+                self._index = Index(
+                    [Document(id, _title(id, text), _pages(text)) for id, text in texts]
+                )
 
     def close(self) -> None:
         """Let go of them."""
@@ -134,7 +138,11 @@ class Library:
     def index(self) -> Index:
         """The index, while somebody has it open."""
         if self._index is None:
-            raise ToolError("NOT_OPEN", "The documents are closed.", suggestion="Go on without them.")
+            raise ToolError(
+                "NOT_OPEN",
+                "The documents are closed.",
+                suggestion="Go on without them.",
+            )
         return self._index
 
 
@@ -143,7 +151,9 @@ class Index:
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.documents = {each.id: each for each in documents}
-        self._passages = [_Passage(each, text) for each in documents for text in _passages(each)]
+        self._passages = [
+            _Passage(each, text) for each in documents for text in _passages(each)
+        ]
         self._postings = postings([_word_weights(each) for each in self._passages])
 
     def top(self, query: str, most: int) -> list[tuple[Document, str]]:
@@ -159,7 +169,10 @@ class Index:
             if passage.document.id not in best:
                 if len(best) == most:
                     break
-                best[passage.document.id] = passage.document, _summary(passage.text, wanted)
+                best[passage.document.id] = (
+                    passage.document,
+                    _summary(passage.text, wanted),
+                )
         return list(best.values())
 
 
@@ -170,7 +183,15 @@ class SearchDocuments(BaseTool):
     effect = "read"
     timeout_s = 10
     blocking = False
-    aliases = ("搜索文档", "查找资料", "查手册", "知识库", "文档检索", "handbook", "knowledge base")
+    aliases = (
+        "搜索文档",
+        "查找资料",
+        "查手册",
+        "知识库",
+        "文档检索",
+        "handbook",
+        "knowledge base",
+    )
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -206,7 +227,11 @@ class SearchDocuments(BaseTool):
             for document, summary in index.top(query, limit)
         ]
         if not hits:
-            return Hits(found=[], documents=len(index.documents), note="No document fits. Use fewer or other words.")
+            return Hits(
+                found=[],
+                documents=len(index.documents),
+                note="No document fits. Use fewer or other words.",
+            )
         return Hits(found=hits, documents=len(index.documents))
 
     def close(self) -> None:
@@ -232,7 +257,9 @@ class ReadDocument(BaseTool):
         self._library.open()
 
     def run(
-        self, id: Annotated[str, Field(min_length=1, max_length=1024)], page: Annotated[int, Field(ge=1)] = 1
+        self,
+        id: Annotated[str, Field(min_length=1, max_length=1024)],
+        page: Annotated[int, Field(ge=1)] = 1,
     ) -> DocumentPage:
         """Read one page of a document in full.
 
@@ -250,11 +277,17 @@ class ReadDocument(BaseTool):
                 advice = f"Did you mean `{near[0]}`?"
             else:
                 advice = "Find its id with `search_documents`."
-            raise ToolError("DOCUMENT_NOT_FOUND", f"There is no document `{id[:80]}`.", suggestion=advice)
+            raise ToolError(
+                "DOCUMENT_NOT_FOUND",
+                f"There is no document `{id[:80]}`.",
+                suggestion=advice,
+            )
         pages = len(document.pages)
         if page > pages:
             message = f"`{id}` has {pages} page{'s' if pages > 1 else ''}; there is no page {page}."
-            raise ToolError("PAGE_NOT_FOUND", message, suggestion=f"Read a page from 1 to {pages}.")
+            raise ToolError(
+                "PAGE_NOT_FOUND", message, suggestion=f"Read a page from 1 to {pages}."
+            )
         text = document.pages[page - 1]
         return DocumentPage(
             id=id,
@@ -276,7 +309,8 @@ class ReadDocument(BaseTool):
 def _title(id: str, text: str) -> str:
     """Return the first heading, else the first line if it is short, else the id."""
     heading = re.search(r"^#{1,3}[ \t]+(?P<said>.+)$", text, re.M)
-    title = heading["said"].rstrip(" \t#\r") if heading else ""  # by a pattern, a line of a million `#` would take days
+    # by a pattern, a line of a million `#` would take days
+    title = heading["said"].rstrip(" \t#\r") if heading else ""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return title[:120] or (first if 0 < len(first) <= 80 else id)
 
@@ -288,7 +322,10 @@ def _pages(text: str) -> Sequence[str]:
     size = 0
     for line in text.splitlines(keepends=True):
         # Pieces of so many characters are never larger than a page, whatever the script: four bytes a character.
-        for piece in (line[at : at + PAGE_BYTES // 4] for at in range(0, len(line), PAGE_BYTES // 4)):
+        for piece in (
+            line[at : at + PAGE_BYTES // 4]
+            for at in range(0, len(line), PAGE_BYTES // 4)
+        ):
             more = len(piece.encode("utf-8", "surrogatepass"))
             if size + more > PAGE_BYTES:
                 pages.append(page)
@@ -302,7 +339,9 @@ def _pages(text: str) -> Sequence[str]:
 def _passages(document: Document) -> Iterator[str]:
     """Cut a document into passages at blank lines; a paragraph of many passages' length is cut within."""
     passage = ""
-    for paragraph in re.split(r"\n[ \t]*\n", "".join(document.pages).replace("\r\n", "\n")):
+    for paragraph in re.split(
+        r"\n[ \t]*\n", "".join(document.pages).replace("\r\n", "\n")
+    ):
         for at in range(0, len(paragraph) or 1, 4 * PASSAGE_CHARACTERS):
             piece = paragraph[at : at + 4 * PASSAGE_CHARACTERS].strip()
             if passage and len(passage) + len(piece) > PASSAGE_CHARACTERS:
@@ -315,7 +354,10 @@ def _passages(document: Document) -> Iterator[str]:
 
 def _word_weights(passage: _Passage) -> Mapping[str, float]:
     weights: dict[str, float] = {}
-    for text, weight in ((passage.text, 1.0), (f"{passage.document.title} {passage.document.id}", TITLE_WEIGHT)):
+    for text, weight in (
+        (passage.text, 1.0),
+        (f"{passage.document.title} {passage.document.id}", TITLE_WEIGHT),
+    ):
         for word in _words(text):
             weights[word] = weights.get(word, 0.0) + weight
     return weights

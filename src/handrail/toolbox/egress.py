@@ -26,13 +26,26 @@ from msgspec import Struct
 
 from handrail.errors import Code, ConfigError, ToolError
 from handrail.logs import log
-from handrail.toolbox.connections import Body, Head, Stream, as_response, core_request, httpx2_errors, pool_settings
+from handrail.toolbox.connections import (
+    Body,
+    Head,
+    Stream,
+    as_response,
+    core_request,
+    httpx2_errors,
+    pool_settings,
+)
 
 Resolve: TypeAlias = "Callable[[str, int], Sequence[str]]"
 """Takes a host name and a port; returns its addresses as text. Raises OSError where there are none."""
 
 _PORTS = {"http": 80, "https": 443}
-_NOBODY_ASKED = {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY}
+_NOBODY_ASKED = {
+    socket.EAI_AGAIN,
+    socket.EAI_FAIL,
+    socket.EAI_SYSTEM,
+    socket.EAI_MEMORY,
+}
 """How a resolver says that it does not know whether there is such a name."""
 _GLOBAL_UNICAST_IPV6 = ip_network("2000::/3")
 """All that IANA has handed out (RFC 4291, 2.4). `is_global` alone holds for addresses that nobody has."""
@@ -61,7 +74,9 @@ class Egress(Struct, frozen=True):
         try:
             _ = [ip_network(each) for each in self.private]
         except ValueError as error:
-            raise ConfigError(f"`private` takes addresses and networks such as 10.2.0.0/16: {error}") from error
+            raise ConfigError(
+                f"`private` takes addresses and networks such as 10.2.0.0/16: {error}"
+            ) from error
 
     def admit(self, request: httpx2.Request) -> httpcore2.Request:
         """Return a request as httpcore2 sends it, its address checked."""
@@ -86,7 +101,9 @@ class Egress(Struct, frozen=True):
         if not addresses:
             log.info("no address was found for the host %s", host)
             advice = "Check the spelling, or search for the page. If other hosts fail too, this machine has no network."
-            raise ToolError("HOST_NOT_FOUND", f"There is no host `{host}`.", suggestion=advice)
+            raise ToolError(
+                "HOST_NOT_FOUND", f"There is no host `{host}`.", suggestion=advice
+            )
         for address in addresses:
             self.check_address(address)
         return addresses
@@ -99,15 +116,27 @@ class Egress(Struct, frozen=True):
         """
         host = url.host.rstrip(".").lower()
         if url.scheme not in _PORTS:
-            raise _refusal(f"`{url.scheme}` addresses cannot be read", "Use an address that begins with https://.")
+            raise _refusal(
+                f"`{url.scheme}` addresses cannot be read",
+                "Use an address that begins with https://.",
+            )
         if url.userinfo:
-            raise _refusal("an address with a user name or password in it is not read", "Leave out what is before @.")
+            raise _refusal(
+                "an address with a user name or password in it is not read",
+                "Leave out what is before @.",
+            )
         if (port := url.port or _PORTS[url.scheme]) not in self.ports:
             listed = ", ".join(map(str, self.ports))
-            raise _refusal(f"port {port} is not among those that may be used", f"They are {listed}.")
-        if self.hosts is not None and not any(_is_like(host, each.lower()) for each in self.hosts):
             raise _refusal(
-                f"`{host}` is not among the hosts that may be read", f"They are {', '.join(self.hosts[:20])}."
+                f"port {port} is not among those that may be used",
+                f"They are {listed}.",
+            )
+        if self.hosts is not None and not any(
+            _is_like(host, each.lower()) for each in self.hosts
+        ):
+            raise _refusal(
+                f"`{host}` is not among the hosts that may be read",
+                f"They are {', '.join(self.hosts[:20])}.",
             )
 
     def check_address(self, address: str) -> None:
@@ -118,8 +147,14 @@ class Egress(Struct, frozen=True):
         """
         # A zone (`fe80::1%eth0`) belongs to link-local addresses, which are not public.
         parsed = ip_address(address.partition("%")[0])
-        if not (is_public(parsed) or any(parsed in ip_network(each) for each in self.private)):
-            raise _refusal("the address leads into a private network", "Only public addresses can be read.")
+        if not (
+            is_public(parsed)
+            or any(parsed in ip_network(each) for each in self.private)
+        ):
+            raise _refusal(
+                "the address leads into a private network",
+                "Only public addresses can be read.",
+            )
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -128,12 +163,21 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     >>> is_public(ip_address("93.184.215.14")), is_public(ip_address("169.254.169.254"))
     (True, False)
     """
-    if isinstance(address, IPv6Address) and (address not in _GLOBAL_UNICAST_IPV6 or address.sixtofour is not None):
-        return False  # also IPv4 inside IPv6, mapped or by NAT64; 6to4 carries one to which a relay would connect
-    return address.is_global and not address.is_multicast and address not in _METADATA_WITH_PUBLIC_ADDRESS
+    if isinstance(address, IPv6Address) and (
+        address not in _GLOBAL_UNICAST_IPV6 or address.sixtofour is not None
+    ):
+        # also IPv4 inside IPv6, mapped or by NAT64; 6to4 carries one to which a relay would connect
+        return False
+    return (
+        address.is_global
+        and not address.is_multicast
+        and address not in _METADATA_WITH_PUBLIC_ADDRESS
+    )
 
 
-def guarded_client(egress: Egress | None = None, *, resolve: Resolve | None = None, **how: Any) -> httpx2.Client:
+def guarded_client(
+    egress: Egress | None = None, *, resolve: Resolve | None = None, **how: Any
+) -> httpx2.Client:
     """Return a client that goes only where `egress` lets it; by default everywhere that is public.
 
     For async tools: `httpx2.AsyncClient(transport=GuardedAsyncTransport(egress))`.
@@ -151,11 +195,15 @@ class GuardedTransport(httpx2.BaseTransport):
     Both its request and its connections raise `ToolError` (`NOT_PERMITTED`, `HOST_NOT_FOUND`) where it may not go.
     """
 
-    def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, egress: Egress | None = None, *, resolve: Resolve | None = None
+    ) -> None:
         self.egress = egress or Egress()
         self._head = Head()
         backend = _CheckedBackend(self.egress, resolve or system_resolve, self._head)
-        self._pool = httpcore2.ConnectionPool(**pool_settings(), network_backend=backend)
+        self._pool = httpcore2.ConnectionPool(
+            **pool_settings(), network_backend=backend
+        )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.BaseTransport.handle_request`. The whole head of the answer has one read timeout."""
@@ -172,10 +220,14 @@ class GuardedTransport(httpx2.BaseTransport):
 class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
     """The same for `httpx2.AsyncClient`, for one event loop."""
 
-    def __init__(self, egress: Egress | None = None, *, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, egress: Egress | None = None, *, resolve: Resolve | None = None
+    ) -> None:
         self.egress = egress or Egress()
         backend = _CheckedAsyncBackend(self.egress, resolve or system_resolve)
-        self._pool = httpcore2.AsyncConnectionPool(**pool_settings(), network_backend=backend)
+        self._pool = httpcore2.AsyncConnectionPool(
+            **pool_settings(), network_backend=backend
+        )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `httpx2.AsyncBaseTransport.handle_async_request`."""
@@ -197,11 +249,15 @@ class _CheckedBackend(httpcore2.SyncBackend):
         self._resolve = resolve
         self._head = head
 
-    def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.NetworkStream:
+    def connect_tcp(
+        self, host: str, port: int, *args: Any, **kwargs: Any
+    ) -> httpcore2.NetworkStream:
         *others, last = self._egress.resolve(host, port, self._resolve)
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return Stream(super().connect_tcp(address, port, *args, **kwargs), self._head)
+                return Stream(
+                    super().connect_tcp(address, port, *args, **kwargs), self._head
+                )
         return Stream(super().connect_tcp(last, port, *args, **kwargs), self._head)
 
 
@@ -210,8 +266,12 @@ class _CheckedAsyncBackend(httpcore2.AnyIOBackend):
         self._egress = egress
         self._resolve = resolve
 
-    async def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
-        addresses = await asyncio.to_thread(self._egress.resolve, host, port, self._resolve)
+    async def connect_tcp(
+        self, host: str, port: int, *args: Any, **kwargs: Any
+    ) -> httpcore2.AsyncNetworkStream:
+        addresses = await asyncio.to_thread(
+            self._egress.resolve, host, port, self._resolve
+        )
         *others, last = addresses
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):

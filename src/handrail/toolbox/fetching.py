@@ -77,7 +77,13 @@ class HttpTool(BaseTool):
                 self.client.close()
 
     def fetch(
-        self, method: str, url: str, remaining_s: RemainingS, *, most_bytes: int = MOST_ANSWER_BYTES, **how: Any
+        self,
+        method: str,
+        url: str,
+        remaining_s: RemainingS,
+        *,
+        most_bytes: int = MOST_ANSWER_BYTES,
+        **how: Any,
     ) -> Answer:
         """Send a request and return the answer, cut at `most_bytes`.
 
@@ -105,7 +111,9 @@ class HttpTool(BaseTool):
                     return _read_bounded(response, remaining_s, most_bytes)
                 request = response.next_request
             if remaining_s() <= 0:
-                raise httpx2.ReadTimeout("the redirects did not end in time", request=request)
+                raise httpx2.ReadTimeout(
+                    "the redirects did not end in time", request=request
+                )
         raise httpx2.TooManyRedirects("the answer is another redirect", request=request)
 
     def _send(self, request: httpx2.Request) -> httpx2.Response:
@@ -130,7 +138,9 @@ def _describe_proxy(url: httpx2.URL) -> str:
     return ""
 
 
-def _read_bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes: int) -> Answer:
+def _read_bounded(
+    response: httpx2.Response, remaining_s: RemainingS, most_bytes: int
+) -> Answer:
     body = bytearray()
     cut = False
     for piece in _decompress(response):
@@ -138,8 +148,16 @@ def _read_bounded(response: httpx2.Response, remaining_s: RemainingS, most_bytes
         if cut := len(body) > most_bytes:
             break
         if remaining_s() <= 0:
-            raise httpx2.ReadTimeout("the answer did not end in time", request=response.request)
-    return Answer(response.status_code, response.headers, response.url, bytes(body[:most_bytes]), cut)
+            raise httpx2.ReadTimeout(
+                "the answer did not end in time", request=response.request
+            )
+    return Answer(
+        response.status_code,
+        response.headers,
+        response.url,
+        bytes(body[:most_bytes]),
+        cut,
+    )
 
 
 def check_status(answer: Answer, whom: str) -> None:
@@ -196,14 +214,19 @@ def _decompress(response: httpx2.Response) -> Iterator[bytes]:
             f"The answer is encoded as {coding[:20]}, which was not asked for.",
             suggestion="Use another source.",
         )
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out itself whether the header is of gzip or zlib
+    # finds out itself whether the header is of gzip or zlib
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
     for piece in response.iter_raw():
         rest = piece
         while rest and not unpack.eof:
             try:
                 yield unpack.decompress(rest, _PIECE_BYTES)
             except zlib.error:
-                raise ToolError("UNREADABLE", "The answer is damaged.", suggestion="Use another source.") from None
+                raise ToolError(
+                    "UNREADABLE",
+                    "The answer is damaged.",
+                    suggestion="Use another source.",
+                ) from None
             rest = unpack.unconsumed_tail
         if unpack.eof:  # what follows is kept by zlib, and never looked at
             return

@@ -45,7 +45,20 @@ from handrail.toolbox.decoding import decode, encode, split_lines
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
 
-DENIED = (".env", ".env.*", ".git", ".ssh", ".netrc", ".npmrc", ".pypirc", ".aws", ".kube", "*.pem", "*.key", "id_*")
+DENIED = (
+    ".env",
+    ".env.*",
+    ".git",
+    ".ssh",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".aws",
+    ".kube",
+    "*.pem",
+    "*.key",
+    "id_*",
+)
 """Names that are neither shown nor opened: secrets mostly, and `.git`, where a written file is a program that runs."""
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -213,7 +226,11 @@ class Files(Toolset):
         """
         data, version = self._tree.contents(path, self._most_bytes)
         if context.cancelled.is_set():
-            raise ToolError(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
+            raise ToolError(
+                Code.CANCELLED,
+                "The call was given up.",
+                suggestion="Call again if it is still wanted.",
+            )
         text, encoding = _text(data, path)
         lines = split_lines(text)
         shown = lines[first_line - 1 : first_line - 1 + max_lines]
@@ -230,7 +247,11 @@ class Files(Toolset):
         )
 
     def list_files(
-        self, context: Context[Any], folder: RelativePath = ".", pattern: NamePattern = "*", recursive: bool = False
+        self,
+        context: Context[Any],
+        folder: RelativePath = ".",
+        pattern: NamePattern = "*",
+        recursive: bool = False,
     ) -> Listing:
         """List what a folder holds, with sizes in bytes.
 
@@ -243,7 +264,9 @@ class Files(Toolset):
             recursive: List the files of all folders below as well.
         """
         entries: list[Entry] = []
-        for entry in self._walk(folder, context.cancelled, MOST_DEPTH if recursive else 1):
+        for entry in self._walk(
+            folder, context.cancelled, MOST_DEPTH if recursive else 1
+        ):
             if fnmatchcase(entry["path"].rpartition("/")[2], pattern):
                 if len(entries) == MOST_ENTRIES:
                     return Listing(entries=entries, has_more=True)
@@ -279,7 +302,9 @@ class Files(Toolset):
         )
         read = 0
         for entry in self._walk(folder, context.cancelled, MOST_DEPTH):
-            if entry["kind"] != "file" or not fnmatchcase(entry["path"].rpartition("/")[2], pattern):
+            if entry["kind"] != "file" or not fnmatchcase(
+                entry["path"].rpartition("/")[2], pattern
+            ):
                 continue
             if read + entry["bytes"] > MOST_SEARCHED_BYTES:
                 matches["has_more"] = True
@@ -308,7 +333,9 @@ class Files(Toolset):
                     )
         matches["has_more"] = context.cancelled.is_set()
         if not matches["matches"] and not matches["has_more"]:
-            matches["note"] = "No line matches. Try a shorter text, another folder or pattern, or `list_files`."
+            matches["note"] = (
+                "No line matches. Try a shorter text, another folder or pattern, or `list_files`."
+            )
         return matches
 
     def write_file(
@@ -330,8 +357,15 @@ class Files(Toolset):
                 file.
         """
         if context.cancelled.is_set():
-            raise NoEffect(Code.CANCELLED, "The call was given up.", suggestion="Call again if it is still wanted.")
-        with self._tree.place(path, make=not version) as (folder, name), lock_folder(folder, path, context.cancelled):
+            raise NoEffect(
+                Code.CANCELLED,
+                "The call was given up.",
+                suggestion="Call again if it is still wanted.",
+            )
+        with (
+            self._tree.place(path, make=not version) as (folder, name),
+            lock_folder(folder, path, context.cancelled),
+        ):
             encoding = "utf-8"
             if version:
                 there, now = contents(folder, name, path, self._most_bytes)
@@ -341,19 +375,34 @@ class Files(Toolset):
             data, encoding = encode(text, encoding)
             if len(data) > self._most_bytes:
                 message = f"`text` is larger than {self._most_bytes:,} bytes."
-                raise NoEffect("FILE_TOO_LARGE", message, suggestion="Write less, or in several files.")
+                raise NoEffect(
+                    "FILE_TOO_LARGE",
+                    message,
+                    suggestion="Write less, or in several files.",
+                )
             with self._tree.folder(self._root_folder(path)) as root:
-                now = replace_file(folder, name, data, keep=(root, version) if version else None)
+                now = replace_file(
+                    folder, name, data, keep=(root, version) if version else None
+                )
         return _write_result(path, now, encoding, data, version)
 
     def texts(self, endings: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield path and text of every file whose name ends so, for programs; what is no text is left out."""
         for entry in self._walk(".", Event(), MOST_DEPTH):
-            if entry["kind"] == "file" and entry["path"].lower().endswith(tuple(endings)):
+            if entry["kind"] == "file" and entry["path"].lower().endswith(
+                tuple(endings)
+            ):
                 with suppress(ToolError, ValueError):
-                    yield entry["path"], decode(self._tree.contents(entry["path"], self._most_bytes)[0])[0]
+                    yield (
+                        entry["path"],
+                        decode(self._tree.contents(entry["path"], self._most_bytes)[0])[
+                            0
+                        ],
+                    )
 
-    def was_written(self, arguments: Mapping[str, Json], _: Context[Any]) -> Found | NotFound | Unknown:
+    def was_written(
+        self, arguments: Mapping[str, Json], _: Context[Any]
+    ) -> Found | NotFound | Unknown:
         """Say whether a write happened whose answer was lost: its text is there, or what it was to replace still is."""
         path = arguments["path"]
         wanted = arguments.get("version", "")
@@ -361,7 +410,9 @@ class Files(Toolset):
             data, version = self._tree.contents(path, self._most_bytes)
             text, encoding = decode(data)
         except (ToolError, ValueError) as error:
-            gone = isinstance(error, ToolError) and error.failure.code == "FILE_NOT_FOUND"
+            gone = (
+                isinstance(error, ToolError) and error.failure.code == "FILE_NOT_FOUND"
+            )
             if gone and not wanted:
                 return NotFound()
             return Unknown()
@@ -375,7 +426,10 @@ class Files(Toolset):
         Raises:
             NoEffect: Somebody has changed the file since, or what was kept is gone; all is left alone.
         """
-        with self._tree.place(path) as (folder, name), lock_folder(folder, path, Event()):
+        with (
+            self._tree.place(path) as (folder, name),
+            lock_folder(folder, path, Event()),
+        ):
             if contents(folder, name, path, self._most_bytes)[1] != result["version"]:
                 _refuse_changed(path)
             if not result["kept"]:
@@ -394,7 +448,9 @@ class Files(Toolset):
         """Yield what is below a folder, folders before what is in them, until the call is given up or it is enough."""
         waiting = [(folder, depth)]
         if self._tree.locate(folder)[0] is None:
-            yield from (Entry(path=name, kind="folder", bytes=0) for name in self._tree.roots)
+            yield from (
+                Entry(path=name, kind="folder", bytes=0) for name in self._tree.roots
+            )
             if depth > 1:
                 waiting = [(name, depth - 1) for name in self._tree.roots]
             else:
@@ -407,14 +463,19 @@ class Files(Toolset):
             except ToolError:
                 if here == folder:
                     raise
-                continue  # gone, swapped for a link, or not ours to read: meanwhile, or always
+                # gone, swapped for a link, or not ours to read: meanwhile, or always
+                continue
             for entry in entries:
                 if given_up.is_set() or count == MOST_LOOKED_AT:
                     return
                 count += 1
                 yield entry
             if left > 1:
-                waiting[:0] = [(entry["path"], left - 1) for entry in entries if entry["kind"] == "folder"]
+                waiting[:0] = [
+                    (entry["path"], left - 1)
+                    for entry in entries
+                    if entry["kind"] == "folder"
+                ]
 
     def _entries(self, path: str) -> list[Entry]:
         above = "" if path == "." else f"{path}/"
@@ -428,7 +489,9 @@ class Files(Toolset):
                     at = each.stat(follow_symlinks=False)
                 except FileNotFoundError:  # gone since the folder was read
                     continue
-                kind = next((kind for test, kind in _LISTED if test(at.st_mode)), "other")
+                kind = next(
+                    (kind for test, kind in _LISTED if test(at.st_mode)), "other"
+                )
                 listed.append(
                     Entry(
                         path=above + name,
@@ -450,7 +513,9 @@ _SEARCH = ("搜索文件", "查找文件内容", "全文搜索", "grep")
 _WRITE = ("写入文件", "保存文件", "新建文件", "修改文件", "save", "edit")
 
 
-def _write_result(path: str, version: str, encoding: str, data: bytes, before: str) -> Written:
+def _write_result(
+    path: str, version: str, encoding: str, data: bytes, before: str
+) -> Written:
     if before:
         backup = backup_name(before, path.rpartition("/")[2])
     else:
@@ -466,7 +531,11 @@ def _write_result(path: str, version: str, encoding: str, data: bytes, before: s
 
 def _refuse_changed(path: str) -> NoReturn:
     text = f"`{path}` is not as it was in that version: somebody has changed it since."
-    raise NoEffect("VERSION_CHANGED", text, suggestion="Read it again with `read_file`, and decide anew.")
+    raise NoEffect(
+        "VERSION_CHANGED",
+        text,
+        suggestion="Read it again with `read_file`, and decide anew.",
+    )
 
 
 def _text(data: bytes, path: str) -> tuple[str, str]:
@@ -474,7 +543,9 @@ def _text(data: bytes, path: str) -> tuple[str, str]:
         return decode(data)
     except ValueError as error:
         message = f"`{path}` {error} ({len(data):,} bytes)."
-        raise NoEffect("NOT_TEXT", message, suggestion="Tell the user, or read another file.") from error
+        raise NoEffect(
+            "NOT_TEXT", message, suggestion="Tell the user, or read another file."
+        ) from error
 
 
 def _matcher(text: str, is_regex: bool) -> Callable[[str], bool]:
@@ -484,8 +555,12 @@ def _matcher(text: str, is_regex: bool) -> Callable[[str], bool]:
         return lambda line: wanted in line.casefold()
     try:
         pattern = {"type": "string", "pattern": f"(?i){text}"}
-        return jsonschema_rs.Draft202012Validator(pattern, pattern_options=jsonschema_rs.RegexOptions()).is_valid
+        return jsonschema_rs.Draft202012Validator(
+            pattern, pattern_options=jsonschema_rs.RegexOptions()
+        ).is_valid
     except jsonschema_rs.ValidationError as error:
-        message = "`text` is no regular expression that can be searched for in linear time."
+        message = (
+            "`text` is no regular expression that can be searched for in linear time."
+        )
         advice = "Leave out look-around and back-references, or search for a literal text with is_regex false."
         raise ToolError("BAD_PATTERN", message, suggestion=advice) from error

@@ -45,12 +45,15 @@ _MOST_WORDS_BYTES = 16 * 1024  # of stderr, of which one line is looked at
 PASSED_ON = ("PATH", "HOME", "KUBECONFIG")
 """What of our environment `kubectl` gets."""
 
-_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"  # RFC 1123 subdomain, as Kubernetes names objects
+# RFC 1123 subdomain, as Kubernetes names objects
+_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _PAIR = r"[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+"
 _LABELS = rf"^({_PAIR}(,{_PAIR})*)?$"
 
 Name: TypeAlias = Annotated[str, Field(pattern=_NAME)]
-Container: TypeAlias = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")]
+Container: TypeAlias = Annotated[
+    str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")
+]
 Labels: TypeAlias = Annotated[str, Field(pattern=_LABELS)]
 Described: TypeAlias = Literal[
     "pods",
@@ -97,17 +100,25 @@ class Kubernetes(Toolset):
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         program = (kubectl,) if isinstance(kubectl, str) else tuple(kubectl)
-        passed_on = {name: environment[name] for name in PASSED_ON if name in environment}
+        passed_on = {
+            name: environment[name] for name in PASSED_ON if name in environment
+        }
         file = os.fspath(kubeconfig) if kubeconfig is not None else ""
         reach = Kubectl(
-            program, _require_names("contexts", contexts), _require_names("namespaces", namespaces), file, passed_on
+            program,
+            _require_names("contexts", contexts),
+            _require_names("namespaces", namespaces),
+            file,
+            passed_on,
         )
         super().__init__(make(reach) for make in _TOOLS)
 
 
 def _require_names(what: str, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not names:
-        raise ConfigError(f'`{what}` is {names!r}; list what the tools may reach, such as {what}=["staging"]')
+        raise ConfigError(
+            f'`{what}` is {names!r}; list what the tools may reach, such as {what}=["staging"]'
+        )
     pattern = r"[^-\s][^\s]*" if what == "contexts" else _NAME
     for each in names:
         if not (isinstance(each, str) and re.fullmatch(pattern, each)):
@@ -142,7 +153,9 @@ class Kubectl(Struct, frozen=True):
     kubeconfig: str
     environment: Mapping[str, str]
 
-    async def ask(self, where: Where, *words: str, name: str = "", newest: bool = False) -> str:
+    async def ask(
+        self, where: Where, *words: str, name: str = "", newest: bool = False
+    ) -> str:
         """Run a command and return its output.
 
         Args:
@@ -163,14 +176,24 @@ class Kubectl(Struct, frozen=True):
             raise failure_from(output.words, where)
         return output.out
 
-    async def run_command(self, where: Where, *words: str, name: str = "", newest: bool = False) -> CommandOutput:
+    async def run_command(
+        self, where: Where, *words: str, name: str = "", newest: bool = False
+    ) -> CommandOutput:
         """Run a command and return what it said, whatever its exit code."""
         if where.context not in self.contexts or where.namespace not in self.namespaces:
             message = f"`{where.namespace}` of `{where.context}` is none of the namespaces that may be looked into."
-            raise NoEffect(Code.NOT_PERMITTED, message, suggestion="Choose one that the parameter names.")
+            raise NoEffect(
+                Code.NOT_PERMITTED,
+                message,
+                suggestion="Choose one that the parameter names.",
+            )
         if name and not re.fullmatch(_NAME, name.rpartition("/")[2]):
             message = f"{name[:80]!r} cannot be the name of an object in Kubernetes."
-            raise NoEffect(Code.INVALID_ARGUMENTS, message, suggestion="Find its name with `get_resources`.")
+            raise NoEffect(
+                Code.INVALID_ARGUMENTS,
+                message,
+                suggestion="Find its name with `get_resources`.",
+            )
         return await _run_process(
             [*self.program, *self._own_options(where), *words, *filter(None, [name])],
             self.environment,
@@ -183,9 +206,13 @@ class Kubectl(Struct, frozen=True):
         Raises:
             ToolError: As `ask`, and NOT_FOUND.
         """
-        return json.loads(await self.one(where, "deployments", name, "get", "--output=json"))
+        return json.loads(
+            await self.one(where, "deployments", name, "get", "--output=json")
+        )
 
-    async def one(self, where: Where, kind: str, name: str, *words: str, newest: bool = False) -> str:
+    async def one(
+        self, where: Where, kind: str, name: str, *words: str, newest: bool = False
+    ) -> str:
         """Ask about one object; where there is none of that name, tell which there are."""
         target = name if words[0] == "logs" else f"{kind}/{name}"
         output = await self.run_command(
@@ -200,13 +227,17 @@ class Kubectl(Struct, frozen=True):
             raise failure_from(output.words, where)
         there = await self.run_command(where, "get", kind, "--output=name")
         there_are = [line.rpartition("/")[2] for line in there.out.splitlines()]
-        near = [each for each in there_are if each.startswith(f"{name}-")][:3] or names.nearest(name, there_are)
+        near = [each for each in there_are if each.startswith(f"{name}-")][
+            :3
+        ] or names.nearest(name, there_are)
         if near:
             advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?"
         else:
             advice = _list_names(kind, there_are)
         raise NoEffect(
-            "NOT_FOUND", f"There is no `{name}` among the {kind} of namespace `{where.namespace}`.", suggestion=advice
+            "NOT_FOUND",
+            f"There is no `{name}` among the {kind} of namespace `{where.namespace}`.",
+            suggestion=advice,
         )
 
     def _own_options(self, where: Where) -> list[str]:
@@ -225,7 +256,9 @@ def _list_names(kind: str, names: Sequence[str]) -> str:
     return f"There are no {kind} in it; ask the user which namespace is meant."
 
 
-async def _run_process(command: Sequence[str], environment: Mapping[str, str], *, newest: bool) -> CommandOutput:
+async def _run_process(
+    command: Sequence[str], environment: Mapping[str, str], *, newest: bool
+) -> CommandOutput:
     """Run a command to its end. When it is given up on the way, it is killed, with all that it began."""
     pipe = asyncio.subprocess.PIPE
     nothing = asyncio.subprocess.DEVNULL
@@ -240,11 +273,21 @@ async def _run_process(command: Sequence[str], environment: Mapping[str, str], *
         )
     except (FileNotFoundError, PermissionError) as error:
         message = f"The program `{os.path.basename(command[0])}` is not here."  # noqa: PTH119
-        raise NoEffect("KUBECTL_NOT_SET_UP", message, suggestion="Tell the user that it must be installed.") from error
+        raise NoEffect(
+            "KUBECTL_NOT_SET_UP",
+            message,
+            suggestion="Tell the user that it must be installed.",
+        ) from error
     try:
         out, words = await asyncio.gather(
-            _read_bounded(cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest),
-            _read_bounded(cast(asyncio.StreamReader, process.stderr), _MOST_WORDS_BYTES, newest=True),
+            _read_bounded(
+                cast(asyncio.StreamReader, process.stdout), MOST_BYTES, newest=newest
+            ),
+            _read_bounded(
+                cast(asyncio.StreamReader, process.stderr),
+                _MOST_WORDS_BYTES,
+                newest=True,
+            ),
         )
         return CommandOutput(await process.wait(), out, words)
     except BaseException:
@@ -257,7 +300,9 @@ async def _run_process(command: Sequence[str], environment: Mapping[str, str], *
         raise
 
 
-async def _read_bounded(stream: asyncio.StreamReader, most: int, *, newest: bool) -> str:
+async def _read_bounded(
+    stream: asyncio.StreamReader, most: int, *, newest: bool
+) -> str:
     """Read to the end, and keep the first or the last `most` bytes of it, whole lines where it was cut."""
     data = b""
     while piece := await stream.read(1 << 16):
@@ -301,17 +346,37 @@ _TROUBLES = (
         _TELL,
     ),
     Trouble(
-        r"\(Unauthorized\)|must be logged in", "NOT_AUTHENTICATED", "The cluster does not know the account here.", _TELL
+        r"\(Unauthorized\)|must be logged in",
+        "NOT_AUTHENTICATED",
+        "The cluster does not know the account here.",
+        _TELL,
     ),
-    Trouble(r"\(TooManyRequests\)", Code.RATE_LIMITED, "The cluster asks for fewer requests.", _LATER, True),
+    Trouble(
+        r"\(TooManyRequests\)",
+        Code.RATE_LIMITED,
+        "The cluster asks for fewer requests.",
+        _LATER,
+        True,
+    ),
     Trouble(
         r"already been triggered within the past second",
         "TOO_SOON",
         "It was restarted within this second.",
         "Look with `rollout_status` first.",
     ),
-    Trouble(r"\(Conflict\)", "CONFLICT", "Somebody else was changing it.", "Look at it again, then decide.", True),
-    Trouble(r'namespaces "[^"]*" not found', "NOT_FOUND", "The cluster has no namespace `{namespace}`.", _TELL),
+    Trouble(
+        r"\(Conflict\)",
+        "CONFLICT",
+        "Somebody else was changing it.",
+        "Look at it again, then decide.",
+        True,
+    ),
+    Trouble(
+        r'namespaces "[^"]*" not found',
+        "NOT_FOUND",
+        "The cluster has no namespace `{namespace}`.",
+        _TELL,
+    ),
     Trouble(
         r"metrics not available|Metrics API",
         "NO_METRICS",
@@ -336,7 +401,12 @@ _TROUBLES = (
         "`labels` has a name or a value that no label can have.",
         'Call again with labels as `describe_resource` shows them, such as "app=orders".',
     ),
-    Trouble(r"doesn't have a resource type", "NOT_FOUND", "This cluster has no such kind.", "Go on without it."),
+    Trouble(
+        r"doesn't have a resource type",
+        "NOT_FOUND",
+        "This cluster has no such kind.",
+        "Go on without it.",
+    ),
     Trouble(
         r"context .* does not exist|no context exists|context was not found|invalid configuration",
         "KUBECTL_NOT_SET_UP",
@@ -370,7 +440,8 @@ def failure_from(words: str, where: Where) -> Exception:
         if re.search(trouble.sign, words, re.I):
             server_text = _SERVER_SAYS.search(words)
             message = trouble.message.format(
-                namespace=where.namespace, words=server_text[2][:300] if server_text else ""
+                namespace=where.namespace,
+                words=server_text[2][:300] if server_text else "",
             )
             return NoEffect(
                 trouble.code,
@@ -379,7 +450,8 @@ def failure_from(words: str, where: Where) -> Exception:
                 retryable=trouble.retryable,
             )
     if _BROKEN_OFF.search(words):
-        return ConnectionError(words[:500])  # it may have been carried out: for a write, `verify` is asked
+        # it may have been carried out: for a write, `verify` is asked
+        return ConnectionError(words[:500])
     return KubectlFailed(words[:2000])
 
 
@@ -402,12 +474,16 @@ class _OverKubectl(BaseTool):
     def signature(self) -> Signature:
         """That of `run`, with the namespaces and clusters of this one."""
         inherited = super().signature
-        reach = {"namespace": _among(self.kubectl.namespaces), "context": _among(self.kubectl.contexts)}
+        reach = {
+            "namespace": _among(self.kubectl.namespaces),
+            "context": _among(self.kubectl.contexts),
+        }
         return replace(inherited, visible={**inherited.visible, **reach})
 
 
 def _among(permitted: Sequence[str]) -> Any:
-    choice: Any = Literal[tuple(permitted)]  # made from values, which no checker follows
+    # made from values, which no checker follows
+    choice: Any = Literal[tuple(permitted)]
     if len(permitted) == 1:
         return Annotated[choice, Field(default=permitted[0])]
     return choice
@@ -451,7 +527,9 @@ class GetPodLogs(_OverKubectl):
         options += [f"--since={since_s}s"] if since_s else []
         options += ["--previous"] if previous else []
         where = Where(context, namespace)
-        lines = await self.kubectl.one(where, "pods", pod, "logs", *options, newest=True)
+        lines = await self.kubectl.one(
+            where, "pods", pod, "logs", *options, newest=True
+        )
         return _mask_passwords(lines) or "The log has no such lines."
 
 
@@ -472,7 +550,9 @@ class TopPods(_OverKubectl):
     attempt_timeout_s = 10
     aliases = ("资源使用", "CPU 内存", "指标", "kubectl top")
 
-    async def run(self, namespace: str, context: str, labels: Labels = "") -> list[PodUsage]:
+    async def run(
+        self, namespace: str, context: str, labels: Labels = ""
+    ) -> list[PodUsage]:
         """Measure how much CPU and memory pods use just now.
 
         Use it to find a leak or an overload. The limits that these numbers are held against are in `describe_resource`.
@@ -484,9 +564,15 @@ class TopPods(_OverKubectl):
             labels: Only pods with these labels, such as "app=api-gateway,tier=web"; all by default.
         """
         options = [f"--selector={labels}"] if labels else []
-        told = await self.kubectl.ask(Where(context, namespace), "top", "pods", "--no-headers", *options)
+        told = await self.kubectl.ask(
+            Where(context, namespace), "top", "pods", "--no-headers", *options
+        )
         rows = [line.split() for line in told.splitlines()]
-        return [PodUsage(row[0], millicores(row[1]), mebibytes(row[2])) for row in rows if len(row) == 3]
+        return [
+            PodUsage(row[0], millicores(row[1]), mebibytes(row[2]))
+            for row in rows
+            if len(row) == 3
+        ]
 
 
 def millicores(text: str) -> int:
@@ -529,7 +615,9 @@ class GetResources(_OverKubectl):
     attempt_timeout_s = 10
     aliases = ("列出资源", "有哪些 pod", "事件", "kubectl get")
 
-    async def run(self, kind: Listed, namespace: str, context: str, labels: Labels = "") -> str:
+    async def run(
+        self, kind: Listed, namespace: str, context: str, labels: Labels = ""
+    ) -> str:
         """List the objects of one kind as a table: names, state, restarts, age.
 
         Use it to learn names and to see what is not ready. One object in detail is `describe_resource`. Secrets are not
@@ -544,7 +632,9 @@ class GetResources(_OverKubectl):
         options = [f"--selector={labels}"] if labels else []
         options += ["--sort-by=.lastTimestamp"] if kind == "events" else []
         table = await self.kubectl.ask(Where(context, namespace), "get", kind, *options)
-        return table or f"There are no {kind} in namespace `{namespace}`" + (f" with {labels}." if labels else ".")
+        return table or f"There are no {kind} in namespace `{namespace}`" + (
+            f" with {labels}." if labels else "."
+        )
 
 
 class DescribeResource(_OverKubectl):
@@ -556,7 +646,9 @@ class DescribeResource(_OverKubectl):
     attempt_timeout_s = 10
     aliases = ("资源详情", "查看 pod 状态", "为什么重启", "kubectl describe")
 
-    async def run(self, kind: Described, name: Name, namespace: str, context: str) -> str:
+    async def run(
+        self, kind: Described, name: Name, namespace: str, context: str
+    ) -> str:
         """Describe one object: its limits, its state, why it was last ended, and what the cluster noted about it.
 
         Use it when a pod is not ready or keeps restarting. For a list of objects call `get_resources`, for what a
@@ -568,7 +660,9 @@ class DescribeResource(_OverKubectl):
             namespace: Namespace of the object.
             context: Cluster that the object is in.
         """
-        return mask_environment(await self.kubectl.one(Where(context, namespace), kind, name, "describe"))
+        return mask_environment(
+            await self.kubectl.one(Where(context, namespace), kind, name, "describe")
+        )
 
 
 class RolloutState(Struct, frozen=True):
@@ -593,7 +687,11 @@ class RolloutStatus(_OverKubectl):
     aliases = ("发布状态", "滚动更新", "重启完成了吗", "kubectl rollout status")
 
     async def run(
-        self, deployment: Name, namespace: str, context: str, wait_s: Annotated[int, Field(ge=0, le=60)] = 0
+        self,
+        deployment: Name,
+        namespace: str,
+        context: str,
+        wait_s: Annotated[int, Field(ge=0, le=60)] = 0,
     ) -> RolloutState:
         """Say whether a deployment's newest version serves, and when the deployment was restarted last.
 
@@ -611,8 +709,11 @@ class RolloutStatus(_OverKubectl):
             patience = f"--timeout={wait_s}s"
         else:
             patience = "--watch=false"
-        output = await self.kubectl.run_command(where, "rollout", "status", patience, name=f"deployment/{deployment}")
-        found = await self.kubectl.deployment(where, deployment)  # what it cannot reach or find is told here
+        output = await self.kubectl.run_command(
+            where, "rollout", "status", patience, name=f"deployment/{deployment}"
+        )
+        # what it cannot reach or find is told here
+        found = await self.kubectl.deployment(where, deployment)
         status = found.get("status", {})
         wanted = found["spec"].get("replicas", 1)
         lines = (output.out or output.words).strip().splitlines() or ["it says nothing"]
@@ -658,16 +759,24 @@ class RolloutRestart(_OverKubectl):
             context: Cluster that the deployment runs in.
         """
         where = Where(context, namespace)
-        if (now := last_restart_time(await self.kubectl.deployment(where, deployment))) != last_restart:
+        if (
+            now := last_restart_time(await self.kubectl.deployment(where, deployment))
+        ) != last_restart:
             raise NoEffect(
                 "RESTARTED_SINCE",
                 f"`{deployment}` was not restarted now: its last restart is {now}.",
                 suggestion="Look whether that restart helped before you ask for another.",
             )
-        await self.kubectl.ask(where, "rollout", "restart", name=f"deployment/{deployment}")
+        await self.kubectl.ask(
+            where, "rollout", "restart", name=f"deployment/{deployment}"
+        )
         return _RESTARTING.format(deployment)
 
-    async def verify(self, arguments: Mapping[str, Json], context: Context[Any]) -> Found | NotFound:  # noqa: ARG002
+    async def verify(
+        self,
+        arguments: Mapping[str, Json],
+        context: Context[Any],  # noqa: ARG002
+    ) -> Found | NotFound:
         """Look whether it was restarted since the restart that the model knew of."""
         where = Where(arguments["context"], arguments["namespace"])
         deployment = await self.kubectl.deployment(where, arguments["deployment"])
@@ -681,11 +790,20 @@ _RESTARTING = "{} is being restarted. Ask `rollout_status` whether it is complet
 
 def last_restart_time(deployment: Json) -> str:
     """Return when a deployment was restarted last, as `kubectl rollout restart` notes it, or "never"."""
-    annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
+    annotations = (
+        deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
+    )
     return str(annotations.get("kubectl.kubernetes.io/restartedAt", "never"))
 
 
-_TOOLS = (GetPodLogs, TopPods, GetResources, DescribeResource, RolloutStatus, RolloutRestart)
+_TOOLS = (
+    GetPodLogs,
+    TopPods,
+    GetResources,
+    DescribeResource,
+    RolloutStatus,
+    RolloutRestart,
+)
 
 
 # ---------------------------------------------------------------------- what is not told
@@ -712,7 +830,11 @@ def mask_environment(described: str) -> str:
         Mounts:  <none>
     """
     masker = _Masker()
-    lines = [line for each in described.splitlines() if (line := masker.mask(each)) is not None]
+    lines = [
+        line
+        for each in described.splitlines()
+        if (line := masker.mask(each)) is not None
+    ]
     return _mask_passwords("\n".join(lines))
 
 
@@ -736,7 +858,9 @@ class _Masker(Struct):
         depth = len(line) - len(line.lstrip())
         if self.block and line.strip() and depth <= self.indent:
             self.block = ""
-        if not self.block and (head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)):
+        if not self.block and (
+            head := re.fullmatch(r"\s*(Environment|Args|Command):\s*", line)
+        ):
             self.block = head[1]
             self.indent = depth
             self.inner = 0
@@ -768,7 +892,9 @@ class _Masker(Struct):
 
 def _mask_command(line: str) -> str:
     """Mask in a command line what is a secret by what stands before it."""
-    return _IN_A_COMMAND.sub(lambda found: f"{next(filter(None, found.groups()))}***", line)
+    return _IN_A_COMMAND.sub(
+        lambda found: f"{next(filter(None, found.groups()))}***", line
+    )
 
 
 def _mask_passwords(text: str) -> str:

@@ -118,10 +118,18 @@ class SendEmail(BaseTool):
             self._server = Server(server)
         else:
             self._server = server
-        if self._server.user and self._server.tls == "none" and self._server.host not in _LOOPBACK:
-            raise ConfigError(f"the password for {self._server.host} would go over the network in the clear; use tls")
+        if (
+            self._server.user
+            and self._server.tls == "none"
+            and self._server.host not in _LOOPBACK
+        ):
+            raise ConfigError(
+                f"the password for {self._server.host} would go over the network in the clear; use tls"
+            )
         for each in (sender, *(recipients or ())):
-            _require_address(f"x{each}" if each.startswith("@") and each != sender else each)
+            _require_address(
+                f"x{each}" if each.startswith("@") and each != sender else each
+            )
         self._sender = sender
         self._dry_run = dry_run
         if recipients is None:
@@ -138,7 +146,9 @@ class SendEmail(BaseTool):
 
     def run(
         self,
-        to: Annotated[list[EmailAddress], Field(min_length=1, max_length=MOST_RECIPIENTS)],
+        to: Annotated[
+            list[EmailAddress], Field(min_length=1, max_length=MOST_RECIPIENTS)
+        ],
         subject: OneLine,
         text: Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)],
         context: Context[Any],
@@ -156,12 +166,23 @@ class SendEmail(BaseTool):
             text: Text of the mail, with greeting and signature, in the recipient's language.
             cc: Addresses that get a copy.
         """
-        message = self._message(_message_id(context.idempotency_key, self._sender), to, cc, subject, text)
+        message = self._message(
+            _message_id(context.idempotency_key, self._sender), to, cc, subject, text
+        )
         if not self._dry_run:
             if context.cancelled.is_set():
-                raise NoEffect(Code.CANCELLED, "The mail was given up.", suggestion="Send it if it is still wanted.")
+                raise NoEffect(
+                    Code.CANCELLED,
+                    "The mail was given up.",
+                    suggestion="Send it if it is still wanted.",
+                )
             with self._session(monotonic() + context.remaining_s()) as session:
-                _hand_in(session, self._sender, [*dict.fromkeys([*to, *cc])], message.as_bytes())
+                _hand_in(
+                    session,
+                    self._sender,
+                    [*dict.fromkeys([*to, *cc])],
+                    message.as_bytes(),
+                )
         return Sent(
             message_id=message["Message-ID"],
             to=to,
@@ -186,7 +207,8 @@ class SendEmail(BaseTool):
             message["Cc"] = ", ".join(cc)
         message["Date"] = datetime.now(UTC)
         message["Message-ID"] = id
-        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: whoever answers for the absent stays silent
+        # RFC 3834: whoever answers for the absent stays silent
+        message["Auto-Submitted"] = "auto-generated"
         message.set_content(text)
         return message
 
@@ -223,22 +245,28 @@ class SendEmail(BaseTool):
                 if server.tls == "starttls":
                     session.starttls(context=ssl.create_default_context())
                 if server.user:
-                    session.login(server.user, os.environ.get(server.password_variable, ""))
+                    session.login(
+                        server.user, os.environ.get(server.password_variable, "")
+                    )
                 session.ehlo_or_helo_if_needed()
             except (OSError, smtplib.SMTPException) as error:
                 raise _not_sent(error) from error
             yield session
-            with suppress(OSError, smtplib.SMTPException):  # the mail is taken, however they part
+            # the mail is taken, however they part
+            with suppress(OSError, smtplib.SMTPException):
                 session.quit()
         finally:
             session.close()
 
-    def _reason_to_refuse(self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any) -> str | None:
+    def _reason_to_refuse(
+        self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any
+    ) -> str | None:
         """Say what would go out as something else than a person agreed to, or which recipient may not be written to."""
         # Python decodes an encoded word (RFC 2047) where a header is set: a second recipient or header may stand in it.
         if encoded := next((each for each in (*to, *cc, subject) if "=?" in each), ""):
             return (
-                f"{encoded[:80]!r} has `=?` in it, where mail programs begin to decode; write it as it is to be read."
+                f"{encoded[:80]!r} has `=?` in it, where mail programs begin to decode; "
+                "write it as it is to be read."
             )
         if self._recipients is None:
             return None
@@ -248,7 +276,9 @@ class SendEmail(BaseTool):
                 return f"{each} is none of those who may be written to ({', '.join(sorted(self._recipients))})."
         return None
 
-    def _verify_sent(self, arguments: Mapping[str, Json], context: Context[Any]) -> Verification:
+    def _verify_sent(
+        self, arguments: Mapping[str, Json], context: Context[Any]
+    ) -> Verification:
         id = _message_id(context.idempotency_key, self._sender)
         was_sent = self._lookup(id) if self._lookup else None
         if was_sent is None:
@@ -278,7 +308,9 @@ class _Bounds(Struct):
 
     def left_s(self) -> float:
         """Return the time that is left for this answer, or for a new one."""
-        left = (self.answer_until or min(monotonic() + self.answer_s, self.until)) - monotonic()
+        left = (
+            self.answer_until or min(monotonic() + self.answer_s, self.until)
+        ) - monotonic()
         if left <= 0:
             raise TimeoutError("the mail server's answer has no end")
         return left
@@ -338,7 +370,9 @@ class _TlsSmtpSession(_SmtpSession, smtplib.SMTP_SSL):
     """The same over TLS from the start."""
 
 
-def _hand_in(session: smtplib.SMTP, sender: str, recipients: Sequence[str], data: bytes) -> None:
+def _hand_in(
+    session: smtplib.SMTP, sender: str, recipients: Sequence[str], data: bytes
+) -> None:
     """Hand in one mail.
 
     Raises:
@@ -346,19 +380,32 @@ def _hand_in(session: smtplib.SMTP, sender: str, recipients: Sequence[str], data
         ConnectionError: It had all of it, and its answer is lost.
     """
     try:
-        _expect(session.mail(sender), "The server does not take mail from this sender", 250)
+        _expect(
+            session.mail(sender), "The server does not take mail from this sender", 250
+        )
         for each in recipients:
-            _expect(session.rcpt(each), f"The server does not take mail for {each}", 250, 251)
+            _expect(
+                session.rcpt(each),
+                f"The server does not take mail for {each}",
+                250,
+                251,
+            )
         _expect(session.docmd("DATA"), "The server takes no mail now", 354)
         # A dot at the start of a line is doubled (RFC 5321, 4.5.2): alone, it would end the text.
-        session.send(re.sub(rb"(?m)^\.", b"..", data if data.endswith(b"\r\n") else data + b"\r\n"))
+        session.send(
+            re.sub(
+                rb"(?m)^\.", b"..", data if data.endswith(b"\r\n") else data + b"\r\n"
+            )
+        )
     except (OSError, smtplib.SMTPException) as error:
         raise _not_sent(error) from error
     try:
         session.send(b".\r\n")
         answer = session.getreply()
     except (OSError, smtplib.SMTPException) as error:
-        raise ConnectionError("the server went away before it said whether it took the mail") from error
+        raise ConnectionError(
+            "the server went away before it said whether it took the mail"
+        ) from error
     if not 200 <= answer[0] < 600:
         raise ConnectionError("the server's answer to the mail cannot be read")
     _expect(answer, "The server did not take the mail", *range(200, 400))
@@ -388,7 +435,9 @@ def _not_sent(error: Exception) -> NoEffect:
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return _setup_failure("does not accept the user and the password")
     if isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError):
-        return _setup_failure("cannot be reached in the safe way that is asked for (TLS, its certificate, or a login)")
+        return _setup_failure(
+            "cannot be reached in the safe way that is asked for (TLS, its certificate, or a login)"
+        )
     if isinstance(error, smtplib.SMTPResponseException) and error.smtp_code > 0:
         return _refusal(error.smtp_code, "The mail server refused the connection")
     message = "The mail server cannot be reached just now. Nothing was sent."
@@ -402,17 +451,31 @@ def _not_sent(error: Exception) -> NoEffect:
 
 def _setup_failure(trouble: str) -> NoEffect:
     advice = "Tell the user that the mail server's settings need a look."
-    return NoEffect("MAIL_NOT_SET_UP", f"The mail server {trouble}. Nothing was sent.", suggestion=advice)
+    return NoEffect(
+        "MAIL_NOT_SET_UP",
+        f"The mail server {trouble}. Nothing was sent.",
+        suggestion=advice,
+    )
 
 
 def _message_id(key: str, sender: str) -> str:
     """Name the mail after the act: every attempt at it carries the same Message-ID (RFC 5322, 3.6.4)."""
-    return f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{sender.rpartition('@')[2]}>"
+    return (
+        f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{sender.rpartition('@')[2]}>"
+    )
 
 
-def _same_mail(to: Sequence[str], subject: str, text: str, cc: Sequence[str] = ()) -> str:
+def _same_mail(
+    to: Sequence[str], subject: str, text: str, cc: Sequence[str] = ()
+) -> str:
     identity = "\0".join(
-        [*sorted({each.lower() for each in to}), "", *sorted({each.lower() for each in cc}), subject, text]
+        [
+            *sorted({each.lower() for each in to}),
+            "",
+            *sorted({each.lower() for each in cc}),
+            subject,
+            text,
+        ]
     )
     return f"mail:{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
@@ -424,4 +487,6 @@ def _require_address(text: str) -> None:
     try:
         _ADDRESS.validate_python(text)
     except ValidationError as error:
-        raise ConfigError(f'{text!r} is no e-mail address such as "bot@example.com"') from error
+        raise ConfigError(
+            f'{text!r} is no e-mail address such as "bot@example.com"'
+        ) from error

@@ -77,7 +77,15 @@ class RunPython(BaseTool):
     """
 
     name = "run_python"
-    aliases = ("运行代码", "执行代码", "运行 Python", "计算", "数据分析", "code interpreter", "execute")
+    aliases = (
+        "运行代码",
+        "执行代码",
+        "运行 Python",
+        "计算",
+        "数据分析",
+        "code interpreter",
+        "execute",
+    )
     max_concurrency: int | None = 4
 
     def __init__(
@@ -103,20 +111,30 @@ class RunPython(BaseTool):
                     f"{name!r} is no relative path such as 'orders.csv', so it can be no file of run_python"
                 )
         if self._outputs is not None and not self._outputs.is_dir():
-            raise ConfigError(f"{self._outputs} is no folder, so it can get no outputs of run_python")
+            raise ConfigError(
+                f"{self._outputs} is no folder, so it can get no outputs of run_python"
+            )
         self.effect = "write" if allow_weaker else "read"
         self.approve = allow_weaker if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
         if allow_weaker:
             self.max_concurrency = 1
             self.repeatable = True
-            self.lint_ignore = {"write-without-key": "The same code run again is meant to run again."}
+            self.lint_ignore = {
+                "write-without-key": "The same code run again is meant to run again."
+            }
         super().__init__()
         self.description = self.docs.description
         if self._files:
-            self.description += f"\n\nIn its folder it finds: {', '.join(sorted(self._files))}."
+            self.description += (
+                f"\n\nIn its folder it finds: {', '.join(sorted(self._files))}."
+            )
 
-    def run(self, code: Annotated[str, Field(min_length=1, max_length=MOST_CODE)], context: Context[Any]) -> Ran:
+    def run(
+        self,
+        code: Annotated[str, Field(min_length=1, max_length=MOST_CODE)],
+        context: Context[Any],
+    ) -> Ran:
         """Run a Python program and read what it prints and the files that it makes.
 
         Use it for what takes a program: working through data, counting, simulating, checking an idea. Not for plain
@@ -135,19 +153,30 @@ class RunPython(BaseTool):
         )
         seconds = min(self._run_s, context.remaining_s() - _CLOSING_S)
         if seconds <= 0:
-            raise ToolError(Code.TIMEOUT, "There is no time left to run code.", suggestion="Go on without it.")
+            raise ToolError(
+                Code.TIMEOUT,
+                "There is no time left to run code.",
+                suggestion="Go on without it.",
+            )
         try:
             files = {
-                name: each if isinstance(each, bytes) else Path(each).read_bytes() for name, each in self._files.items()
+                name: each if isinstance(each, bytes) else Path(each).read_bytes()
+                for name, each in self._files.items()
             }
             job = self._job(sandbox, code, files, seconds)
             job_result = sandbox.run(job, context.cancelled)
         except OSError as error:
             message = f"The code could not be started ({type(error).__name__})."
-            raise ToolError(Code.UNAVAILABLE, message, suggestion="Tell the user, and go on without it.") from error
+            raise ToolError(
+                Code.UNAVAILABLE,
+                message,
+                suggestion="Tell the user, and go on without it.",
+            ) from error
         return self._result(job_result, sandbox.level)
 
-    def _job(self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float) -> SandboxJob:
+    def _job(
+        self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float
+    ) -> SandboxJob:
         program = "main.py"
         while program in given:
             program = f"_{program}"

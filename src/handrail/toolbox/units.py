@@ -68,7 +68,10 @@ class Unit(Struct, frozen=True):
     timeout_s=5,
     blocking=False,
     aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏"),
-    examples=[{"value": 26.2, "from_unit": "mi", "to_unit": "km"}, {"value": 98.6, "from_unit": "°F", "to_unit": "°C"}],
+    examples=[
+        {"value": 26.2, "from_unit": "mi", "to_unit": "km"},
+        {"value": 98.6, "from_unit": "°F", "to_unit": "°C"},
+    ],
 )
 def convert_units(value: float, from_unit: str, to_unit: str) -> Result:
     """Convert a value from one unit of measurement to another, exactly. Use it for lengths, areas, volumes, masses,
@@ -99,10 +102,18 @@ def convert(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
     source = unit(from_unit)
     target = unit(to_unit)
     if source.powers != target.powers:
-        message = f"`{from_unit}` measures {source.quantity}, `{to_unit}` {target.quantity}."
-        upside_down = any(source.powers) and source.powers == tuple(-each for each in target.powers)
+        message = (
+            f"`{from_unit}` measures {source.quantity}, `{to_unit}` {target.quantity}."
+        )
+        upside_down = any(source.powers) and source.powers == tuple(
+            -each for each in target.powers
+        )
         advice = f"Calculate 1 / {float(value):g} first; its unit is that of `{from_unit}` upside down."
-        raise ToolError("UNITS_DIFFER", message, suggestion=advice if upside_down else "Name two of the same kind.")
+        raise ToolError(
+            "UNITS_DIFFER",
+            message,
+            suggestion=advice if upside_down else "Name two of the same kind.",
+        )
     base = value * source.size + source.zero
     if base < 0 and (source.zero or target.zero):
         raise ToolError(
@@ -128,7 +139,9 @@ def unit(text: str) -> Unit:
     powers = _NO_POWERS
     for part, power in _factors(plain, text):
         size *= part.size**power
-        powers = tuple(old + power * new for old, new in zip(powers, part.powers, strict=True))
+        powers = tuple(
+            old + power * new for old, new in zip(powers, part.powers, strict=True)
+        )
     return Unit(size, powers)
 
 
@@ -137,10 +150,26 @@ def unit(text: str) -> Unit:
 _MOST_CHARACTERS = 60
 _MOST_POWER = 6
 _NO_POWERS: Powers = (0,) * 7
-_OFTEN_IN_CAPITALS = {"km", "cm", "mm", "kg", "ft", "mi", "lb", "lbs", "oz", "yd", "in", "hr", "kmh"}
+_OFTEN_IN_CAPITALS = {
+    "km",
+    "cm",
+    "mm",
+    "kg",
+    "ft",
+    "mi",
+    "lb",
+    "lbs",
+    "oz",
+    "yd",
+    "in",
+    "hr",
+    "kmh",
+}
 _SAME = str.maketrans({"µ": "μ", "°": "deg", "º": "deg", "℃": "degC", "℉": "degF", "·": "*", "×": "*", "⋅": "*",
                        "÷": "/", "／": "/", "²": "2", "³": "3", "⁻": "-", "¹": "1", "Å": "angstrom",})  # fmt: skip
-_FACTOR = re.compile(r"(?P<sign>[*/]?)(?P<name>[^\d\s*/^-]+)(?:\^|\*\*)?(?P<power>-?\d)?")
+_FACTOR = re.compile(
+    r"(?P<sign>[*/]?)(?P<name>[^\d\s*/^-]+)(?:\^|\*\*)?(?P<power>-?\d)?"
+)
 _TIMES_CHINESE = re.compile(r"^(平方|立方)(.+)$")
 _CHINESE_POWERS: Mapping[str, int] = {"平方": 2, "立方": 3}
 
@@ -149,7 +178,11 @@ def _plain(text: str) -> str:
     """Return a unit's text in one spelling. A superscript has one meaning here, unlike in a number."""
     plain = text.strip().translate(_SAME)
     plain = re.sub(r"\bper\b|每", "/", plain)
-    plain = re.sub(r"\b(square|sq|cubic|cu)\.? +(\w+)", lambda m: f"{m[2]}{3 if m[1][0] == 'c' else 2}", plain)
+    plain = re.sub(
+        r"\b(square|sq|cubic|cu)\.? +(\w+)",
+        lambda m: f"{m[2]}{3 if m[1][0] == 'c' else 2}",
+        plain,
+    )
     return re.sub(r"\s*([*/^])\s*", r"\1", plain).replace("_", " ")
 
 
@@ -171,7 +204,11 @@ def _factor(name: str) -> Unit:
     if known_unit := _lookup(name):
         if known_unit.zero:
             message = f"`{name}` is a point on a scale, which cannot be multiplied or divided."
-            raise ToolError("UNKNOWN_UNIT", message, suggestion="Write K for a difference in temperature: J/K.")
+            raise ToolError(
+                "UNKNOWN_UNIT",
+                message,
+                suggestion="Write K for a difference in temperature: J/K.",
+            )
         return known_unit
     raise _unknown(name)
 
@@ -180,7 +217,9 @@ def _lookup(name: str) -> Unit | None:
     """Return the unit of one name: as it is written, with an SI prefix, then without regard to case and plural."""
     if name in _TWO_MEANINGS:
         message = f"`{name}` has more than one meaning."
-        raise ToolError("UNKNOWN_UNIT", message, suggestion=f"Write {_TWO_MEANINGS[name]}.")
+        raise ToolError(
+            "UNKNOWN_UNIT", message, suggestion=f"Write {_TWO_MEANINGS[name]}."
+        )
     for spelling in _spellings(name):
         if spelling in _TWO_MEANINGS:
             return _lookup(spelling)
@@ -189,7 +228,9 @@ def _lookup(name: str) -> Unit | None:
     if chinese := _TIMES_CHINESE.match(name):
         inner = _lookup(chinese[2])
         power = _CHINESE_POWERS[chinese[1]]
-        return inner and Unit(inner.size**power, tuple(power * each for each in inner.powers))
+        return inner and Unit(
+            inner.size**power, tuple(power * each for each in inner.powers)
+        )
     return None
 
 
@@ -204,20 +245,31 @@ def _spellings(name: str) -> Iterator[str]:
 def _with_prefix(name: str) -> Unit | None:
     for prefix, factor in _PREFIXES.items():
         base = name[len(prefix) :]
-        if name.startswith(prefix) and base in _TAKE_PREFIXES and (prefix not in _BINARY or base in _INFORMATION):
+        if (
+            name.startswith(prefix)
+            and base in _TAKE_PREFIXES
+            and (prefix not in _BINARY or base in _INFORMATION)
+        ):
             found = _UNITS[base]
             return Unit(found.size * factor, found.powers)
     return None
 
 
 def _unknown(name: str) -> ToolError:
-    same = [p + base for p in _PREFIXES for base in _TAKE_PREFIXES if (p + base).lower() == name.lower()]
+    same = [
+        p + base
+        for p in _PREFIXES
+        for base in _TAKE_PREFIXES
+        if (p + base).lower() == name.lower()
+    ]
     near = same or nearest(name, _UNITS)
     if near:
         advice = f"Did you mean {' or '.join(f'`{each}`' for each in near)}?"
     else:
         advice = "Write the usual symbol, such as m, kg, h, degC, kWh or MB, or a product of them, such as km/h or m^2."
-    return ToolError("UNKNOWN_UNIT", f"`{name}` is no unit that is known here.", suggestion=advice)
+    return ToolError(
+        "UNKNOWN_UNIT", f"`{name}` is no unit that is known here.", suggestion=advice
+    )
 
 
 # ---------------------------------------------------------------------- the table
@@ -334,7 +386,9 @@ def _fraction(text: str) -> Fraction:
 def _read_table() -> Iterator[tuple[str, bool, Unit]]:
     """Give each name of the table, whether it takes prefixes, and its unit."""
     for prefixed, names, size, bases in _ROWS:
-        powers = dict.fromkeys(_BASES, 0) | {name: int(power or 1) for name, power in _BASE.findall(bases)}
+        powers = dict.fromkeys(_BASES, 0) | {
+            name: int(power or 1) for name, power in _BASE.findall(bases)
+        }
         entry = Unit(_fraction(size), tuple(powers.values()))
         yield from ((name, True, entry) for name in prefixed.split())
         yield from ((name, False, entry) for name in names.split())
@@ -344,7 +398,10 @@ _UNITS: dict[str, Unit] = {name: found for name, _, found in _read_table()}
 _TAKE_PREFIXES = {name for name, takes, _ in _read_table() if takes}
 _INFORMATION = {"bit", "b", "比特", "B", "byte", "字节"}
 _UNITS.update(
-    dict.fromkeys(("degC", "C", "celsius", "摄氏度", "摄氏"), Unit(Fraction(1), _UNITS["K"].powers, Fraction("273.15")))
+    dict.fromkeys(
+        ("degC", "C", "celsius", "摄氏度", "摄氏"),
+        Unit(Fraction(1), _UNITS["K"].powers, Fraction("273.15")),
+    )
 )
 _UNITS.update(
     dict.fromkeys(

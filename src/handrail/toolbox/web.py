@@ -91,11 +91,22 @@ class WebSearch(Toolset):
     ) -> None:
         key = api_key or os.environ.get(KEY_VARIABLE, "")
         if not key.strip():
-            raise ConfigError(f"web search needs a key of Tavily: set {KEY_VARIABLE}, or pass `api_key`")
+            raise ConfigError(
+                f"web search needs a key of Tavily: set {KEY_VARIABLE}, or pass `api_key`"
+            )
         if isinstance(include_domains, str) or isinstance(exclude_domains, str):
-            raise ConfigError('`include_domains` and `exclude_domains` take lists: ["example.org"]')
-        domains: dict[str, Json] = {"include_domains": [*include_domains], "exclude_domains": [*exclude_domains]}
-        account = _Account(key.strip(), base_url.rstrip("/"), {name: each for name, each in domains.items() if each})
+            raise ConfigError(
+                '`include_domains` and `exclude_domains` take lists: ["example.org"]'
+            )
+        domains: dict[str, Json] = {
+            "include_domains": [*include_domains],
+            "exclude_domains": [*exclude_domains],
+        }
+        account = _Account(
+            key.strip(),
+            base_url.rstrip("/"),
+            {name: each for name, each in domains.items() if each},
+        )
         super().__init__([SearchWeb(account), ReadWebResult(account)])
 
 
@@ -138,9 +149,16 @@ class _OverTavily(HttpTool):
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return make_client(headers={"user-agent": USER_AGENT, "authorization": f"Bearer {self.account.key}"})
+        return make_client(
+            headers={
+                "user-agent": USER_AGENT,
+                "authorization": f"Bearer {self.account.key}",
+            }
+        )
 
-    def ask(self, path: str, remaining_s: RemainingS, body: Mapping[str, Json]) -> dict[str, Any]:
+    def ask(
+        self, path: str, remaining_s: RemainingS, body: Mapping[str, Json]
+    ) -> dict[str, Any]:
         """Return what the API answers.
 
         Raises:
@@ -159,7 +177,9 @@ class _OverTavily(HttpTool):
             document = None
         if answer.status == 200 and isinstance(document, dict):
             return document
-        code, sentence = _REFUSALS.get(answer.status, ("REQUEST_REFUSED", "The web search gave no result"))
+        code, sentence = _REFUSALS.get(
+            answer.status, ("REQUEST_REFUSED", "The web search gave no result")
+        )
         if answer.status == 400:
             advice = "Ask for something else."
         else:
@@ -223,9 +243,16 @@ class SearchWeb(_OverTavily):
             body["time_range"] = time_range
         hits = self.ask("/search", context.remaining_s, body).get("results")
         if not isinstance(hits, list) or not hits:
-            return WebResults(found=[], note="No page matches. Use fewer or other words, or leave `time_range` out.")
+            return WebResults(
+                found=[],
+                note="No page matches. Use fewer or other words, or leave `time_range` out.",
+            )
         return WebResults(
-            found=[self._as_result(hit) for hit in hits[:limit] if isinstance(hit, dict) and hit.get("url")]
+            found=[
+                self._as_result(hit)
+                for hit in hits[:limit]
+                if isinstance(hit, dict) and hit.get("url")
+            ]
         )
 
     def _as_result(self, hit: Mapping[str, Any]) -> WebResult:
@@ -263,8 +290,14 @@ class ReadWebResult(_OverTavily):
                 suggestion="Call search_web again and use an `id` of its results.",
             )
         title, url = result
-        document = self.ask("/extract", context.remaining_s, {"urls": [url], "format": "markdown"})
-        texts = [each.get("raw_content") for each in document.get("results", ()) if isinstance(each, dict)]
+        document = self.ask(
+            "/extract", context.remaining_s, {"urls": [url], "format": "markdown"}
+        )
+        texts = [
+            each.get("raw_content")
+            for each in document.get("results", ())
+            if isinstance(each, dict)
+        ]
         if not texts or not isinstance(texts[0], str):
             raise ToolError(
                 "PAGE_UNREADABLE",

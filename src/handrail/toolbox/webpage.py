@@ -29,7 +29,13 @@ MOST_PAGE_BYTES = 2 * 1024 * 1024
 MOST_REDIRECTS = 5
 
 _HTML = {"text/html", "application/xhtml+xml"}
-_TEXTS = ("text/", "application/json", "application/xml", "application/ld+json", "application/yaml")
+_TEXTS = (
+    "text/",
+    "application/json",
+    "application/xml",
+    "application/ld+json",
+    "application/yaml",
+)
 _NOT_FOUND = {404, 410}
 
 
@@ -68,7 +74,9 @@ class ReadPage(HttpTool):
             headers={"user-agent": USER_AGENT},
         )
 
-    def run(self, url: Annotated[str, Field(max_length=2000)], context: Context[Any]) -> PageText:
+    def run(
+        self, url: Annotated[str, Field(max_length=2000)], context: Context[Any]
+    ) -> PageText:
         """Fetch a page of the web by its address and read it as text, without scripts and images. Use it for an address
         that the user gave or a page names; to find pages, use a search.
 
@@ -79,7 +87,9 @@ class ReadPage(HttpTool):
             `url` after redirects, `title`, and `text`; `cut` is true when the page was longer than 2 MB.
         """
         try:
-            answer = self.fetch("GET", _address(url), context.remaining_s, most_bytes=MOST_PAGE_BYTES)
+            answer = self.fetch(
+                "GET", _address(url), context.remaining_s, most_bytes=MOST_PAGE_BYTES
+            )
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise _no_address(url) from None
         except httpx2.TooManyRedirects:
@@ -169,7 +179,17 @@ def _decode(answer: Answer) -> str:
 
 # ---------------------------------------------------------------------- HTML as text
 
-_RAW = ("script", "style", "template", "noscript", "svg", "iframe", "nav", "textarea", "select")
+_RAW = (
+    "script",
+    "style",
+    "template",
+    "noscript",
+    "svg",
+    "iframe",
+    "nav",
+    "textarea",
+    "select",
+)
 """Elements of which nothing is read."""
 _END_OF_RAW = {name: re.compile(f"</{name}(?=[\\s>/])", re.IGNORECASE) for name in _RAW}
 _BEFORE: Mapping[str, str] = {
@@ -270,7 +290,8 @@ def _pieces(source: str) -> Iterator[tuple[str, str]]:
 def _unescape(text: str) -> str:
     try:
         return html.unescape(text)
-    except ValueError:  # a character's number of thousands of digits, which Python does not read
+    except ValueError:
+        # a character's number of thousands of digits, which Python does not read
         return text
 
 

@@ -24,7 +24,14 @@ from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
 from handrail.parsing.names import nearest
 from handrail.toolbox.connections import make_client
-from handrail.toolbox.fetching import Answer, HttpTool, RemainingS, check_status, rate_limited, user_agent
+from handrail.toolbox.fetching import (
+    Answer,
+    HttpTool,
+    RemainingS,
+    check_status,
+    rate_limited,
+    user_agent,
+)
 from handrail.tools.toolset import Toolset
 
 API = "https://{language}.wikipedia.org/w/api.php"
@@ -33,7 +40,10 @@ MAXLAG_S = 5
 
 Language = Annotated[
     str,
-    Field(pattern="^[a-z]{2,3}(-[a-z]{2,10}){0,2}$", description='Code of the edition, such as "en", "zh" or "de".'),
+    Field(
+        pattern="^[a-z]{2,3}(-[a-z]{2,10}){0,2}$",
+        description='Code of the edition, such as "en", "zh" or "de".',
+    ),
 ]
 _BUSY = {"maxlag", "ratelimited", "readonly"}
 _NO_EDITION = {301, 302, 404}
@@ -83,9 +93,13 @@ class Wikipedia(Toolset):
         api: Where the API is, with `{language}` in it: another wiki, or a stand-in.
     """
 
-    def __init__(self, language: str = "en", *, contact: str = "", api: str = API) -> None:
+    def __init__(
+        self, language: str = "en", *, contact: str = "", api: str = API
+    ) -> None:
         if not re.fullmatch("[a-z]{2,3}(-[a-z]{2,10}){0,2}", language):
-            raise ConfigError(f"`language` is a code such as en or zh-yue, not {language!r}")
+            raise ConfigError(
+                f"`language` is a code such as en or zh-yue, not {language!r}"
+            )
         site = _Site(language, user_agent(contact), api)
         super().__init__([SearchWikipedia(site), ReadWikipedia(site)])
 
@@ -113,7 +127,9 @@ class _OverMediaWiki(HttpTool):
         """See `HttpTool.new_client`."""
         return make_client(headers={"user-agent": self.site.agent})
 
-    def ask(self, language: str | None, remaining_s: RemainingS, **parameters: str | int) -> dict[str, Any]:
+    def ask(
+        self, language: str | None, remaining_s: RemainingS, **parameters: str | int
+    ) -> dict[str, Any]:
         """Return what `action=query` answers.
 
         Raises:
@@ -130,7 +146,11 @@ class _OverMediaWiki(HttpTool):
         check_status(answer, "Wikipedia")
         if language and answer.status in _NO_EDITION:
             message = f"There is no Wikipedia in `{language}`."
-            raise ToolError("LANGUAGE_NOT_FOUND", message, suggestion="Use en, or leave `language` out.")
+            raise ToolError(
+                "LANGUAGE_NOT_FOUND",
+                message,
+                suggestion="Use en, or leave `language` out.",
+            )
         return _query_result(answer)
 
 
@@ -147,7 +167,11 @@ def _query_result(answer: Answer) -> dict[str, Any]:
             return cast(dict[str, Any], document["query"])
         if isinstance(fault, dict):
             message = f"Wikipedia did not take the request: {str(fault.get('info', fault.get('code')))[:200]}"
-            raise ToolError("REQUEST_REFUSED", message, suggestion="Call again with a plainer query or title.")
+            raise ToolError(
+                "REQUEST_REFUSED",
+                message,
+                suggestion="Call again with a plainer query or title.",
+            )
         if document.get("batchcomplete"):
             return {}
     raise ToolError(
@@ -233,7 +257,8 @@ class ReadWikipedia(_OverMediaWiki):
         Returns:
             `summary` and `sections` of the page, or the `text` of the section; `url` to cite.
         """
-        if "|" in title:  # no title has one; the API would take what follows it for another title
+        # no title has one; the API would take what follows it for another title
+        if "|" in title:
             raise _no_page(title)
         document = self.ask(
             language,
@@ -272,7 +297,9 @@ class ReadWikipedia(_OverMediaWiki):
 
 def _no_page(title: str) -> ToolError:
     advice = "Find its title with search_wikipedia."
-    return ToolError("PAGE_NOT_FOUND", f"Wikipedia has no page `{title}`.", suggestion=advice)
+    return ToolError(
+        "PAGE_NOT_FOUND", f"Wikipedia has no page `{title}`.", suggestion=advice
+    )
 
 
 def _plain(snippet: str) -> str:
@@ -286,7 +313,11 @@ def _parts(text: str) -> list[tuple[int, str, str]]:
     for line in text.split("\n"):
         plain = line.strip()
         depth = len(plain) - len(plain.lstrip("="))
-        if 2 <= depth <= 6 and plain.endswith("=" * depth) and (name := plain[depth:-depth].strip()):
+        if (
+            2 <= depth <= 6
+            and plain.endswith("=" * depth)
+            and (name := plain[depth:-depth].strip())
+        ):
             parts.append((depth, name, []))
         else:
             parts[-1][2].append(line)
@@ -296,10 +327,20 @@ def _parts(text: str) -> list[tuple[int, str, str]]:
 def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
     """Return a section's text with the sections below it."""
     names = [name for _, name, _ in parts[1:]]
-    found = next((n for n, (_, name, _) in enumerate(parts) if name.casefold() == wanted.strip().casefold()), 0)
+    found = next(
+        (
+            n
+            for n, (_, name, _) in enumerate(parts)
+            if name.casefold() == wanted.strip().casefold()
+        ),
+        0,
+    )
     if not found:
         near = nearest(wanted, names)
-        section_names = ", ".join(f'"{name}"' for name in (near or names)[:30]) or "none: read it without `section`"
+        section_names = (
+            ", ".join(f'"{name}"' for name in (near or names)[:30])
+            or "none: read it without `section`"
+        )
         raise ToolError(
             "SECTION_NOT_FOUND",
             f"The page `{title}` has no section `{wanted}`.",

@@ -47,15 +47,20 @@ def loads(text: str) -> Json:
         return _Plain().value(yaml.load(text, _loader(yaml)), 0)
     except yaml.YAMLError as error:
         raise ConfigError(f"it is no YAML: {' '.join(str(error).split())}") from error
-    except (ValueError, LookupError, AttributeError) as error:  # PyYAML's, of a tag such as `!!timestamp soon`
-        raise ConfigError(f"a value of it cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+    except (ValueError, LookupError, AttributeError) as error:
+        # PyYAML's, of a tag such as `!!timestamp soon`
+        raise ConfigError(
+            f"a value of it cannot be read: {type(error).__name__}: {str(error)[:200]}"
+        ) from error
 
 
 def _check_depth(yaml: Any, text: str) -> None:
     """Refuse what is nested too deep: the quick loader goes down by recursion in C, where the process would crash."""
     depth = 0
     for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if depth > MOST_DEPTH:
             raise ConfigError(f"it is nested deeper than {MOST_DEPTH} levels")
 
@@ -67,8 +72,12 @@ def _loader(yaml: Any) -> Any:
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
         yaml_constructors: ClassVar[dict[str, Any]] = {
             **yaml.SafeLoader.yaml_constructors,
-            "tag:yaml.org,2002:int": lambda loader, node: int(loader.construct_scalar(node)),
-            "tag:yaml.org,2002:float": lambda loader, node: float(loader.construct_scalar(node)),
+            "tag:yaml.org,2002:int": lambda loader, node: int(
+                loader.construct_scalar(node)
+            ),
+            "tag:yaml.org,2002:float": lambda loader, node: float(
+                loader.construct_scalar(node)
+            ),
         }
         merged = 0
 
@@ -77,11 +86,15 @@ def _loader(yaml: Any) -> Any:
             super().flatten_mapping(node)
             self.merged += len(node.value)
             if self.merged > MOST_VALUES:
-                raise ConfigError(f"its merges make more than {MOST_VALUES:,} values of it")
+                raise ConfigError(
+                    f"its merges make more than {MOST_VALUES:,} values of it"
+                )
 
     for kind, words, begins in _KINDS:
         firsts = ["" if each == "\0" else each for each in begins]
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{words})$"), firsts)
+        Loader.add_implicit_resolver(
+            f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{words})$"), firsts
+        )
     return Loader
 
 
@@ -102,7 +115,10 @@ class _Plain:
             raise ConfigError(f"its aliases make {excess} of it")
         match item:
             case dict():
-                return {_key(name): self.value(each, depth + 1) for name, each in item.items()}
+                return {
+                    _key(name): self.value(each, depth + 1)
+                    for name, each in item.items()
+                }
             case list():
                 return [self.value(each, depth + 1) for each in item]
             case float() if not isfinite(item):

@@ -43,7 +43,11 @@ class CallRules:
         self._exclusive = exclusive
         self._check = check
         self._approve = approve
-        self._approval_condition = conditions.condition(approve) if isinstance(approve, str) and approve else None
+        self._approval_condition = (
+            conditions.condition(approve)
+            if isinstance(approve, str) and approve
+            else None
+        )
         self._key = key
         self._key_template = keys.template(key) if isinstance(key, str) else None
         resources = [resource] if isinstance(resource, str) else resource or ()
@@ -67,7 +71,9 @@ class CallRules:
         reason = f"the rule of {self._name} does not allow these arguments"
         if isinstance(answer, str) and answer:
             reason = answer
-        advice = "Call again with arguments that fit the rule, or tell the user why not."
+        advice = (
+            "Call again with arguments that fit the rule, or tell the user why not."
+        )
         return Failure(Code.RULE_VIOLATED, reason, advice)
 
     def needs_approval(self, arguments: Arguments) -> bool:
@@ -79,12 +85,17 @@ class CallRules:
         if not self._approve or self._approve is True:
             return bool(self._approve)
         if self._approval_condition is None:
-            return bool(_call_setting("approve", cast(Callable[..., bool], self._approve), arguments))
+            return bool(
+                _call_setting(
+                    "approve", cast(Callable[..., bool], self._approve), arguments
+                )
+            )
         try:
             return bool(self._approval_condition(arguments))
         except KeyboardInterrupt:
             raise
-        except BaseException:  # a missing argument, a type that does not compare: when unsure, ask
+        except BaseException:
+            # a missing argument, a type that does not compare: when unsure, ask
             return True
 
     def resolve_resources(self, arguments: Arguments) -> Sequence[Resource]:
@@ -119,20 +130,28 @@ class CallRules:
         try:
             return self._key_template(arguments)
         except (LookupError, TypeError):
-            names = ", ".join(f"`{name}`" for name in sorted(keys.names_in(cast(str, self._key))))
-            text = f"`{self._name}` needs {names}, so that the same act is not done twice."
+            names = ", ".join(
+                f"`{name}`" for name in sorted(keys.names_in(cast(str, self._key)))
+            )
+            text = (
+                f"`{self._name}` needs {names}, so that the same act is not done twice."
+            )
             return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {names}.")
 
     def _call_key_function(self, arguments: Arguments) -> str:
         function = cast(Callable[..., str], self._key)
         key = _call_setting("key", function, arguments)
         if key is None or key == "":
-            error = ValueError(f"the key function of {self._name} returned {key!r}, which names nothing")
+            error = ValueError(
+                f"the key function of {self._name} returned {key!r}, which names nothing"
+            )
             raise SettingError("key", function) from error
         return str(key)
 
 
-def _call_setting(setting: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def _call_setting(
+    setting: str, function: Callable[..., Any], arguments: Mapping[str, Any]
+) -> Any:
     """Call the author's function that a setting is.
 
     Raises:
@@ -142,5 +161,6 @@ def _call_setting(setting: str, function: Callable[..., Any], arguments: Mapping
         return function(**arguments)
     except (KeyboardInterrupt, ToolError):
         raise
-    except BaseException as error:  # it is the author's code: whatever it raises, the call is not allowed
+    except BaseException as error:
+        # it is the author's code: whatever it raises, the call is not allowed
         raise SettingError(setting, function) from error

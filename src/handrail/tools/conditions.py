@@ -52,16 +52,24 @@ def condition(text: str) -> Condition:
         ToolDefinitionError: The text is no condition of this kind; the message says which part is not.
     """
     if len(text) > MOST_CHARACTERS:
-        raise ToolDefinitionError(f"a condition of {len(text)} characters is too long; {MOST_CHARACTERS} is the most")
+        raise ToolDefinitionError(
+            f"a condition of {len(text)} characters is too long; {MOST_CHARACTERS} is the most"
+        )
     try:
         return _compiled(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise ToolDefinitionError(f'{text!r} is not a condition such as "amount > 100": {error}') from error
+        raise ToolDefinitionError(
+            f'{text!r} is not a condition such as "amount > 100": {error}'
+        ) from error
 
 
 def names_in(text: str) -> set[str]:
     """Return the arguments that a condition looks at."""
-    return {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)} - {"len"}
+    return {
+        node.id
+        for node in ast.walk(ast.parse(text.strip(), mode="eval"))
+        if isinstance(node, ast.Name)
+    } - {"len"}
 
 
 def _compiled(node: ast.expr, text: str) -> Condition:
@@ -89,14 +97,18 @@ def _compiled(node: ast.expr, text: str) -> Condition:
             operand = _compiled(inner, text)
             return lambda arguments: -operand(arguments)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _binary(_ARITHMETIC[type(op)], _compiled(left, text), _compiled(right, text))
+            return _binary(
+                _ARITHMETIC[type(op)], _compiled(left, text), _compiled(right, text)
+            )
         case ast.Compare():
             return _comparison(node, text)
         case ast.Call(func=ast.Name(id="len"), args=[inner], keywords=[]):
             measured = _compiled(inner, text)
             return lambda arguments: len(measured(arguments))
         case _:
-            raise ToolDefinitionError(f"{ast.unparse(node)!r} is not allowed in the condition {text!r}")
+            raise ToolDefinitionError(
+                f"{ast.unparse(node)!r} is not allowed in the condition {text!r}"
+            )
 
 
 def _comparison(node: ast.Compare, text: str) -> Condition:
@@ -105,12 +117,17 @@ def _comparison(node: ast.Compare, text: str) -> Condition:
 
     def holds(arguments: Mapping[str, Json]) -> bool:
         values = [operand(arguments) for operand in operands]
-        return all(test(left, right) for test, left, right in zip(compare, values, values[1:], strict=False))
+        return all(
+            test(left, right)
+            for test, left, right in zip(compare, values, values[1:], strict=False)
+        )
 
     return holds
 
 
-def _binary(combine: Callable[[Any, Any], Any], left: Condition, right: Condition) -> Condition:
+def _binary(
+    combine: Callable[[Any, Any], Any], left: Condition, right: Condition
+) -> Condition:
     return lambda arguments: combine(left(arguments), right(arguments))
 
 

@@ -60,7 +60,9 @@ def find_fault(declared: Mapping[str, Any]) -> str:
     return ""
 
 
-def find_wrong_function(declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None) -> str:
+def find_wrong_function(
+    declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None
+) -> str:
     """Return which function has the wrong signature, as the rest of a sentence; empty if none has.
 
     Args:
@@ -68,18 +70,27 @@ def find_wrong_function(declared: Mapping[str, Any], bound: Sequence[str], argum
         bound: Names of the parameters that `run` gets from a model.
         arguments: Names of the JSON arguments; None if they are not known.
     """
-    named: dict[str, Sequence[str] | None] = {"check": bound, "compensate": (*bound, "result")}
+    named: dict[str, Sequence[str] | None] = {
+        "check": bound,
+        "compensate": (*bound, "result"),
+    }
     named["approve"] = named["key"] = arguments
     named["then"] = None if arguments is None else (*arguments, "result")
     for setting, names_given in named.items():
         function = declared[setting]
         by_name = None if names_given is None else dict.fromkeys(names_given, ...)
-        if callable(function) and by_name is not None and (fault := _find_misfit(setting, function, **by_name)):
+        if (
+            callable(function)
+            and by_name is not None
+            and (fault := _find_misfit(setting, function, **by_name))
+        ):
             return fault
     return ""
 
 
-def _find_misfit(setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any) -> str:
+def _find_misfit(
+    setting: str, function: Callable[..., Any], *by_place: str, **by_name: Any
+) -> str:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a built-in without a signature
@@ -92,7 +103,9 @@ def _find_misfit(setting: str, function: Callable[..., Any], *by_place: str, **b
     return ""
 
 
-def find_unknown_name(declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]) -> str:
+def find_unknown_name(
+    declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]
+) -> str:
     """Say which template or condition looks at a parameter that there is not; empty when none does.
 
     Args:
@@ -102,9 +115,16 @@ def find_unknown_name(declared: Mapping[str, Any], described: Mapping[str, Json]
     properties = described.get("properties") or {}
     if is_open(described):
         return ""
-    resource, key, rate_key, approve = (declared[each] for each in ("resource", "key", "rate_key", "approve"))
+    resource, key, rate_key, approve = (
+        declared[each] for each in ("resource", "key", "rate_key", "approve")
+    )
     looked_at = {
-        "resource": set().union(*map(keys.names_in, [resource] if isinstance(resource, str) else resource or ())),
+        "resource": set().union(
+            *map(
+                keys.names_in,
+                [resource] if isinstance(resource, str) else resource or (),
+            )
+        ),
         "key": keys.names_in(key) if isinstance(key, str) else set(),
         "rate_key": keys.names_in(rate_key) if rate_key else set(),
         "approve": conditions.names_in(approve) if isinstance(approve, str) else set(),
@@ -114,14 +134,20 @@ def find_unknown_name(declared: Mapping[str, Any], described: Mapping[str, Json]
         for name in sorted(named - properties.keys()):
             near = names.nearest(name, properties)
             hint = f" Did you mean `{near[0]}`?" if near else ""
-            return f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"
+            return (
+                f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"
+            )
     return ""
 
 
 def is_open(described: Mapping[str, Json]) -> bool:
     """Whether the schema of the parameters allows names that it does not list."""
     more = described.get("additionalProperties")
-    return bool(described.keys() & _MORE_NAMES or more or (not described.get("properties") and more is not False))
+    return bool(
+        described.keys() & _MORE_NAMES
+        or more
+        or (not described.get("properties") and more is not False)
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -133,17 +159,28 @@ def _is_whole(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    if not isinstance(value, Collection) or isinstance(value, str | bytes):  # looked at twice, a generator is empty
+    # looked at twice, a generator is empty
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):
         return False
     return all(isinstance(each, str) for each in value)
 
 
-_SECONDS: Kind = ("a number of seconds above 0", lambda value: _is_number(value) and value > 0)  # which NaN is not
-_COUNT: Kind = ("a whole number, at least 1", lambda value: _is_whole(value) and value >= 1)
+# which NaN is not
+_SECONDS: Kind = (
+    "a number of seconds above 0",
+    lambda value: _is_number(value) and value > 0,
+)
+_COUNT: Kind = (
+    "a whole number, at least 1",
+    lambda value: _is_whole(value) and value >= 1,
+)
 _FLAG: Kind = ("True or False", lambda value: isinstance(value, bool))
 _TEXT: Kind = ("text", lambda value: isinstance(value, str))
 _TEXTS: Kind = ("a list of texts", _are_texts)
-_TEXT_OR_TEXTS: Kind = ("text or a list of texts", lambda value: isinstance(value, str) or _are_texts(value))
+_TEXT_OR_TEXTS: Kind = (
+    "text or a list of texts",
+    lambda value: isinstance(value, str) or _are_texts(value),
+)
 _FUNCTION: Kind = ("a function", callable)
 
 _KINDS: Mapping[str, Kind] = {
@@ -151,15 +188,27 @@ _KINDS: Mapping[str, Kind] = {
     "timeout_s": _SECONDS,
     "attempt_timeout_s": _SECONDS,
     "key_ttl_s": _SECONDS,
-    "repeat_window_s": ("a number of seconds, at least 0", lambda value: _is_number(value) and value >= 0),
+    "repeat_window_s": (
+        "a number of seconds, at least 0",
+        lambda value: _is_number(value) and value >= 0,
+    ),
     "max_attempts": _COUNT,
     "required_approvals": _COUNT,
     "max_concurrency": _COUNT,
     "result_bytes": _COUNT,
     "memory_bytes": _COUNT,
-    "argument_bytes": ("a whole number, at least 1,024", lambda value: _is_whole(value) and value >= 1024),
-    "argument_values": ("a whole number, at least 500", lambda value: _is_whole(value) and value >= 500),
-    "breaker": ("a whole number, at least 0", lambda value: _is_whole(value) and value >= 0),
+    "argument_bytes": (
+        "a whole number, at least 1,024",
+        lambda value: _is_whole(value) and value >= 1024,
+    ),
+    "argument_values": (
+        "a whole number, at least 500",
+        lambda value: _is_whole(value) and value >= 500,
+    ),
+    "breaker": (
+        "a whole number, at least 0",
+        lambda value: _is_whole(value) and value >= 0,
+    ),
     "blocking": _FLAG,
     "repeatable": _FLAG,
     "inline_references": _FLAG,
@@ -176,9 +225,14 @@ _KINDS: Mapping[str, Kind] = {
     "resource": _TEXT_OR_TEXTS,
     "mounts": (
         "a list of files and folders",
-        lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
+        lambda value: (
+            isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        ),
     ),
-    "key": ("a template or a function", lambda value: isinstance(value, str) or callable(value)),
+    "key": (
+        "a template or a function",
+        lambda value: isinstance(value, str) or callable(value),
+    ),
     "approve": (
         "True, False, a condition or a function",
         lambda value: isinstance(value, bool | str) or callable(value),
@@ -202,4 +256,13 @@ _WORDS: Mapping[str, Sequence[str]] = {
 }
 _OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")
 # Words of a schema by which arguments may have names that its `properties` do not list.
-_MORE_NAMES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"}
+_MORE_NAMES = {
+    "$ref",
+    "$dynamicRef",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "dependentSchemas",
+    "patternProperties",
+}

@@ -57,7 +57,9 @@ class FunctionTool(BaseTool, Generic[F_co]):
         self.bind = strictjson.copy
         self.injected_parameters = {}
 
-    def __call__(self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(
+        self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         return self.fn(*args, **kwargs)
 
 

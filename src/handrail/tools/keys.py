@@ -39,8 +39,14 @@ def template(text: str) -> Template:
         return lambda _: literals[0]
     for literal in literals[1:-1]:
         if not any(_separates(sign) for sign in literal):
-            raise ToolDefinitionError(f'{text!r} needs a separator such as ":" between two fields, not {literal!r}')
-    escapes = {ord(sign): _escape(sign) for sign in "".join(["%:/", *literals]) if sign == "%" or _separates(sign)}
+            raise ToolDefinitionError(
+                f'{text!r} needs a separator such as ":" between two fields, not {literal!r}'
+            )
+    escapes = {
+        ord(sign): _escape(sign)
+        for sign in "".join(["%:/", *literals])
+        if sign == "%" or _separates(sign)
+    }
 
     def fill(arguments: Mapping[str, Json]) -> str:
         parts = [literals[0]]
@@ -100,7 +106,9 @@ def fill_text(text: str, arguments: Mapping[str, Json]) -> Json:
     if literals == ["", ""]:
         return values[0]
     told = [value if isinstance(value, str) else canonical(value) for value in values]
-    return "".join(piece for pair in zip(literals, [*told, ""], strict=True) for piece in pair)
+    return "".join(
+        piece for pair in zip(literals, [*told, ""], strict=True) for piece in pair
+    )
 
 
 def _look_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
@@ -132,7 +140,9 @@ def _parse(text: str) -> tuple[list[str], list[Sequence[str]]]:
             paths.append(path)
             literal = ""
     except ValueError as error:
-        raise ToolDefinitionError(f'{text!r} is not a template such as "order:{{order_id}}": {error}') from error
+        raise ToolDefinitionError(
+            f'{text!r} is not a template such as "order:{{order_id}}": {error}'
+        ) from error
     return [*literals, literal], paths
 
 
@@ -141,7 +151,9 @@ def canonical(value: Json) -> str:
     return _encode(_normalize_numbers(value))
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False
+).encode
 _AS_IT_IS = frozenset((str, int, bool, type(None)))
 
 
@@ -163,7 +175,9 @@ def fingerprint(tool: str, version: str, arguments: Mapping[str, Json]) -> bytes
     Injected parameters are left out, and so is the tool's description: a mended typo in it must not turn the recovery
     from a crash into a conflict.
     """
-    return hashlib.sha256(f"{tool}\0{version}\0{canonical(arguments)}".encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(
+        f"{tool}\0{version}\0{canonical(arguments)}".encode("utf-8", "surrogatepass")
+    ).digest()
 
 
 def default_key(run_id: str, turn: int, index: int) -> str:

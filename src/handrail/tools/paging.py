@@ -33,7 +33,9 @@ PAGE_BYTES = 16 * 1024
 _ROOM_FOR_THE_REST = 96
 
 # Hidden from the model; a generator that is skipped through for too long is left when its call is given up.
-_CALLER = inspect.Parameter("_caller", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any])
+_CALLER = inspect.Parameter(
+    "_caller", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any]
+)
 
 
 def find_rows(run: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -42,14 +44,18 @@ def find_rows(run: Callable[..., Any]) -> Callable[..., Any] | None:
     return run if is_one else getattr(run, "pages_of", None)
 
 
-def make_pages(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callable[..., Any]:
+def make_pages(
+    run: Callable[..., Any], page_bytes: int = PAGE_BYTES
+) -> Callable[..., Any]:
     """Return a function that gives one `Page` of what a generator function yields; async if that is."""
     signature = inspect.signature(run)
     starts_there = "offset" in signature.parameters
 
     def begin(own: dict[str, Any]) -> tuple[Any, Gathering]:
         offset = own.get("offset", 0) if starts_there else own.pop("offset", 0)
-        return run(**own), Gathering(offset, 0 if starts_there else offset, page_bytes - _ROOM_FOR_THE_REST)
+        return run(**own), Gathering(
+            offset, 0 if starts_there else offset, page_bytes - _ROOM_FOR_THE_REST
+        )
 
     def page(*, _caller: Context[Any], **own: Any) -> Page:
         source, gathered = begin(own)
@@ -78,9 +84,13 @@ def make_pages(run: Callable[..., Any], page_bytes: int = PAGE_BYTES) -> Callabl
 
 
 def _offset() -> inspect.Parameter:
-    told = "How many rows to leave out from the start: `next` of the page before, else 0."
+    told = (
+        "How many rows to leave out from the start: `next` of the page before, else 0."
+    )
     hint = Annotated[int, pydantic.Field(ge=0, description=told)]
-    return inspect.Parameter("offset", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=hint)
+    return inspect.Parameter(
+        "offset", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=hint
+    )
 
 
 class Gathering:
@@ -93,7 +103,9 @@ class Gathering:
         most_rows: How many there may be.
     """
 
-    def __init__(self, offset: int, to_skip: int, room_bytes: int, most_rows: int | None = None) -> None:
+    def __init__(
+        self, offset: int, to_skip: int, room_bytes: int, most_rows: int | None = None
+    ) -> None:
         self.offset = offset
         self.to_skip = to_skip
         self.room_bytes = room_bytes
@@ -115,7 +127,12 @@ class Gathering:
 
     def page(self, columns: Sequence[str] = ()) -> Page:
         """Return what came."""
-        return Page(self.rows, self.offset + len(self.rows) if self.has_more else None, self.offset, columns)
+        return Page(
+            self.rows,
+            self.offset + len(self.rows) if self.has_more else None,
+            self.offset,
+            columns,
+        )
 
 
 def _size(row: Any) -> int:

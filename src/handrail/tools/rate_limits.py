@@ -95,7 +95,9 @@ class Limits:
         """Tools whose last attempt failed; whoever is not here has no breaker to look at."""
         self._buckets: dict[Hashable, Bucket] = {}
 
-    def wait_s(self, tool: str, key: str, rate: Rate, now: float, most_s: float) -> float | Failure:
+    def wait_s(
+        self, tool: str, key: str, rate: Rate, now: float, most_s: float
+    ) -> float | Failure:
         """Take a token of a tool's rate; return how long to wait for it, or what to tell when that is too long."""
         bucket = self._buckets.pop((tool, key), None) or Bucket(rate)
         self._buckets[tool, key] = bucket  # the oldest stands first

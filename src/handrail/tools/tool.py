@@ -226,7 +226,9 @@ class BaseTool:
             instead = f"`tool.replace({name}=...)` makes another"
             if name not in self._DECLARABLE:
                 instead = "it is a tool's own, so keep yours under another name"
-            raise ToolDefinitionError(f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: `{name}` holds once a set has the tool; {instead}."
+            )
         if self._declaration.checked:
             self._reset_declaration()
 
@@ -238,7 +240,9 @@ class BaseTool:
         object.__setattr__(self, "_declaration", _Declaration())
 
     def _note_declaration(self, **changes: Any) -> None:
-        object.__setattr__(self, "_declaration", msgspec.structs.replace(self._declaration, **changes))
+        object.__setattr__(
+            self, "_declaration", msgspec.structs.replace(self._declaration, **changes)
+        )
 
     def _declare(self, settings: Mapping[str, Any], run: Callable[..., Any]) -> None:
         """Set what is declared about `run`.
@@ -251,7 +255,9 @@ class BaseTool:
                 near = names.nearest(setting, self._DECLARABLE)
                 hint = f" Did you mean `{near[0]}`?" if near else ""
                 name = getattr(run, "__name__", run)
-                raise ToolDefinitionError(f"Tool {name!r} declares `{setting}`, which no tool has.{hint}")
+                raise ToolDefinitionError(
+                    f"Tool {name!r} declares `{setting}`, which no tool has.{hint}"
+                )
             setattr(self, setting, value)
 
     def freeze(self) -> None:
@@ -276,7 +282,8 @@ class BaseTool:
         """
         other = copy(self)
         other._reset_declaration()
-        if self._pages_own_rows():  # the copy opens what it reads itself, and has pages of its own
+        # the copy opens what it reads itself, and has pages of its own
+        if self._pages_own_rows():
             del vars(other)["run"]
         other._declare(settings, self.run)
         other.validate_declaration()
@@ -287,7 +294,9 @@ class BaseTool:
         if "run" not in vars(self):
             return False
         rows = paging.find_rows(self.run)
-        return rows is not None and getattr(rows, "__func__", None) is getattr(type(self), "run", rows)
+        return rows is not None and getattr(rows, "__func__", None) is getattr(
+            type(self), "run", rows
+        )
 
     def validate_declaration(self) -> None:
         """Check the declaration when the tool is made; again when a set takes it, if it has changed since.
@@ -299,11 +308,15 @@ class BaseTool:
             return
         self._reset_declaration()
         if not callable(getattr(self, "run", None)):
-            raise ToolDefinitionError(f"{type(self).__name__} has no method `run`; write one with type hints.")
+            raise ToolDefinitionError(
+                f"{type(self).__name__} has no method `run`; write one with type hints."
+            )
         if fault := declaration.find_fault(self._settings()):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
         if self.then is not None and not isinstance(self.then, Then):
-            raise ToolDefinitionError(f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}.")
+            raise ToolDefinitionError(
+                f"Tool {self.name!r}: `then` is a `Then(tool, arguments)`, not {self.then!r}."
+            )
         if rows := paging.find_rows(self.run):
             self._page(rows)
         if self.required_approvals > 1 and not self.approve:
@@ -347,20 +360,32 @@ class BaseTool:
         """Always true; see `check_names`."""
         argument_names = self._argument_names()
         if argument_names is not None:
-            described = {"properties": {name: {} for name in argument_names}, "additionalProperties": False}
-            if not declaration.find_unknown_name(self._settings(), described, self._names_in_step()):
+            described = {
+                "properties": {name: {} for name in argument_names},
+                "additionalProperties": False,
+            }
+            if not declaration.find_unknown_name(
+                self._settings(), described, self._names_in_step()
+            ):
                 return True
-        return self.parameters is not None  # a name may be an alias, so describe the tool; that raises if it is not
+        # a name may be an alias, so describe the tool; that raises if it is not
+        return self.parameters is not None
 
     def _argument_names(self) -> Sequence[str] | None:
         """Return the names of the arguments; None where only the whole description has them."""
-        if "parameters" in vars(self) or type(self).parameters is not BaseTool.parameters:
+        if (
+            "parameters" in vars(self)
+            or type(self).parameters is not BaseTool.parameters
+        ):
             return None
         return self.signature.names if self.signature.model is None else None
 
     def _check_functions(self) -> None:
         """Check the signatures of the functions among the settings."""
-        functions = {each: getattr(self, each) for each in ("check", "approve", "key", "compensate")}
+        functions = {
+            each: getattr(self, each)
+            for each in ("check", "approve", "key", "compensate")
+        }
         functions["then"] = self.then.arguments if self.then else None
         if not any(map(callable, functions.values())):
             return
@@ -374,21 +399,28 @@ class BaseTool:
             try:
                 bound = self.signature.names
                 arguments = self._argument_names()
-            except ToolDefinitionError:  # a hint that cannot be resolved yet, or ever: said when the tool is described
+            except ToolDefinitionError:
+                # a hint that cannot be resolved yet, or ever: said when the tool is described
                 return
         if fault := declaration.find_wrong_function(functions, bound, arguments):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters of the schema."""
-        if fault := declaration.find_unknown_name(self._settings(), described, self._names_in_step()):
+        if fault := declaration.find_unknown_name(
+            self._settings(), described, self._names_in_step()
+        ):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
 
     def _names_in_step(self) -> set[str]:
         return self.then.names - {"result"} if self.then else set()
 
     def _settings(self) -> dict[str, Any]:
-        return {each: getattr(self, each) for each in self._DECLARABLE if each != "description"}
+        return {
+            each: getattr(self, each)
+            for each in self._DECLARABLE
+            if each != "description"
+        }
 
     # ------------------------------------------------------------------ what a class of tools may do around its calls
 
@@ -408,7 +440,15 @@ class BaseTool:
     @cached_property
     def plain_check(self) -> Fits | None:
         """The check of the arguments, where it and the policy are all that decides about a read; else None."""
-        declares = self.approve or self.check or self.resource or self.after or self.rate or self.then or self.ends_run
+        declares = (
+            self.approve
+            or self.check
+            or self.resource
+            or self.after
+            or self.rate
+            or self.then
+            or self.ends_run
+        )
         if self.writes or declares or self.concurrency_slot or self.isolation != "none":
             return None
         checks = self.check_arguments, self.check_rule
@@ -429,7 +469,10 @@ class BaseTool:
     @cached_property
     def opens(self) -> bool:
         """Whether it has something to open before its first call, or to close at the end."""
-        return type(self).open is not BaseTool.open or type(self).close is not BaseTool.close
+        return (
+            type(self).open is not BaseTool.open
+            or type(self).close is not BaseTool.close
+        )
 
     @cached_property
     def required_permission(self) -> Permission:
@@ -441,7 +484,8 @@ class BaseTool:
         """Its risk, declared or by its effect."""
         if self.risk:
             return self.risk
-        if self.effect is None and self.by_schema:  # its author is elsewhere and has not said what it does
+        # its author is elsewhere and has not said what it does
+        if self.effect is None and self.by_schema:
             return "high"
         return _RISK_BY_EFFECT[self.effect]
 
@@ -460,7 +504,14 @@ class BaseTool:
     @property
     def pin(self) -> str:
         """Digest of the tool as it describes and declares itself: what people agree to; the audit log names it too."""
-        identity = (self.name, self.version, self.description, self.effect, self.effective_risk, self.parameters)
+        identity = (
+            self.name,
+            self.version,
+            self.description,
+            self.effect,
+            self.effective_risk,
+            self.parameters,
+        )
         if self._declaration.identity != identity:
             described = {
                 "tool": self.name,
@@ -497,7 +548,9 @@ class BaseTool:
         """The resource that bounds how many calls of it are under way at once; None without such a bound."""
         if self.max_concurrency is None:
             return None
-        return Resource(f"tool:{self.name}", exclusive=False, seats=self.max_concurrency)
+        return Resource(
+            f"tool:{self.name}", exclusive=False, seats=self.max_concurrency
+        )
 
     @cached_property
     def rate_limit(self) -> rate_limits.Rate | None:
@@ -525,8 +578,13 @@ class BaseTool:
         run = self.run
         while isinstance(run, partial):
             run = run.func
-        authors = takewhile(lambda each: not each.__module__.startswith("handrail.tools."), type(self).__mro__)
-        docstrings = (inspect.cleandoc(each.__doc__) for each in authors if each.__doc__)
+        authors = takewhile(
+            lambda each: not each.__module__.startswith("handrail.tools."),
+            type(self).__mro__,
+        )
+        docstrings = (
+            inspect.cleandoc(each.__doc__) for each in authors if each.__doc__
+        )
         return read_docstring(inspect.getdoc(run) or next(docstrings, None))
 
     if not TYPE_CHECKING:
@@ -564,10 +622,16 @@ class BaseTool:
         """The JSON Schema of what it returns: by `returns`, else by the hint of `run`; None if unknown."""
         if isinstance(self.returns, Mapping):
             schema = dict(self.returns)
-            is_object = schema.get("type") in (None, "object") and "properties" in schema
+            is_object = (
+                schema.get("type") in (None, "object") and "properties" in schema
+            )
             return import_schema(schema, name=self.name) if is_object else schema
         hint = self.returns if self.returns is not None else _result_hint(self.run)
-        return None if hint in (None, Any, inspect.Signature.empty) else hints.describe_result(hint)
+        return (
+            None
+            if hint in (None, Any, inspect.Signature.empty)
+            else hints.describe_result(hint)
+        )
 
     @cached_property
     def checker(self) -> Checker:
@@ -594,13 +658,19 @@ class BaseTool:
     @cached_property
     def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
-        return {name: injected_kind(hint) for name, hint in self.signature.hidden.items()}
+        return {
+            name: injected_kind(hint) for name, hint in self.signature.hidden.items()
+        }
 
     @cached_property
     def _defaults(self) -> Mapping[str, Json]:
         """The default of each optional argument, as JSON."""
         properties = self.parameters.get("properties", {}).items()
-        return {name: each["default"] for name, each in properties if isinstance(each, dict) and "default" in each}
+        return {
+            name: each["default"]
+            for name, each in properties
+            if isinstance(each, dict) and "default" in each
+        }
 
     # ------------------------------------------------------------------ one call of it
 
@@ -608,7 +678,9 @@ class BaseTool:
         """Check parsed JSON against the schema; return the arguments, perhaps with coerced ones, or what is wrong."""
         return self.checker.check(parsed)
 
-    def normalize_arguments(self, arguments: dict[str, Json], bound: Mapping[str, Any]) -> dict[str, Json]:
+    def normalize_arguments(
+        self, arguments: dict[str, Json], bound: Mapping[str, Any]
+    ) -> dict[str, Json]:
         """Return the arguments that decisions are made on: what the function gets, as JSON, defaults filled in."""
         if bound == arguments:
             return arguments
@@ -619,7 +691,8 @@ class BaseTool:
                 value = only
         try:
             normalized = to_jsonable_python(value, inf_nan_mode="strings")
-        except ValueError:  # a type without a JSON form: what was sent is all there is to look at
+        except ValueError:
+            # a type without a JSON form: what was sent is all there is to look at
             return arguments
         return normalized if isinstance(normalized, dict) else arguments
 
@@ -645,13 +718,23 @@ class BaseTool:
 
     def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
         """Return what a call touches, without the resources that name an absent optional argument."""
-        return self.call_rules.resolve_resources(self.with_defaults(arguments)) if self.resource else ()
+        return (
+            self.call_rules.resolve_resources(self.with_defaults(arguments))
+            if self.resource
+            else ()
+        )
 
     def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
         """Return what a call's rate is counted for; empty when it is counted with all others."""
-        return self.call_rules.resolve_rate_key(self.with_defaults(arguments)) if self.rate_key else ""
+        return (
+            self.call_rules.resolve_rate_key(self.with_defaults(arguments))
+            if self.rate_key
+            else ""
+        )
 
-    def resolve_key(self, arguments: Mapping[str, Json], otherwise: str) -> str | Failure:
+    def resolve_key(
+        self, arguments: Mapping[str, Json], otherwise: str
+    ) -> str | Failure:
         """Return the key of a write: the declared one, or `otherwise` (its place in the run).
 
         A declared key that cannot be made refuses the call: under another one it might happen twice.
@@ -659,10 +742,17 @@ class BaseTool:
         Raises:
             SettingError: The function that makes it failed, or named nothing.
         """
-        return self.call_rules.resolve_key(self.with_defaults(arguments)) if self.key else otherwise
+        return (
+            self.call_rules.resolve_key(self.with_defaults(arguments))
+            if self.key
+            else otherwise
+        )
 
     def bind_call(
-        self, bound: Mapping[str, Any], context: Context[Any] | None, injected: Mapping[str, Any]
+        self,
+        bound: Mapping[str, Any],
+        context: Context[Any] | None,
+        injected: Mapping[str, Any],
     ) -> partial[Any]:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
@@ -671,7 +761,8 @@ class BaseTool:
         if not self.injected_parameters:
             return partial(self.run, **bound)
         extra = {
-            name: context if kind is Context else injected[name] for name, kind in self.injected_parameters.items()
+            name: context if kind is Context else injected[name]
+            for name, kind in self.injected_parameters.items()
         }
         return partial(self.run, **bound, **extra)
 
@@ -765,19 +856,29 @@ class Then(Struct, frozen=True):
     """
 
     tool: BaseTool
-    arguments: Mapping[str, Json] | Callable[..., Mapping[str, Json] | None] = field(default_factory=dict)
+    arguments: Mapping[str, Json] | Callable[..., Mapping[str, Json] | None] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool, BaseTool):
-            raise ToolDefinitionError(f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none.")
+            raise ToolDefinitionError(
+                f"`Then` calls a tool, made with @tool or a class, and {self.tool!r} is none."
+            )
         _ = self.names  # parsing the templates checks them
 
     @property
     def names(self) -> set[str]:
         """What the templates look at: arguments of the first call, and `result`."""
-        return set() if callable(self.arguments) else keys.names_in_json(dict(self.arguments))
+        return (
+            set()
+            if callable(self.arguments)
+            else keys.names_in_json(dict(self.arguments))
+        )
 
-    def fill_arguments(self, arguments: Mapping[str, Json], result: Json) -> Mapping[str, Json] | None:
+    def fill_arguments(
+        self, arguments: Mapping[str, Json], result: Json
+    ) -> Mapping[str, Json] | None:
         """Return the arguments of the step; None where there is to be none.
 
         Raises:
@@ -786,11 +887,14 @@ class Then(Struct, frozen=True):
         if callable(self.arguments):
             return self.arguments(**arguments, result=result)
         known = {**arguments, "result": result}
-        return {name: keys.fill_json(value, known) for name, value in self.arguments.items()}
+        return {
+            name: keys.fill_json(value, known) for name, value in self.arguments.items()
+        }
 
 
 def _result_hint(run: Callable[..., Any]) -> Any:
     try:
         return get_type_hints(inspect.unwrap(run), include_extras=True).get("return")
-    except (NameError, TypeError, AttributeError):  # a name known to type checkers only, or no function
+    except (NameError, TypeError, AttributeError):
+        # a name known to type checkers only, or no function
         return None

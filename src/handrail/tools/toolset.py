@@ -14,7 +14,14 @@ from msgspec.structs import replace
 from handrail import plugins
 from handrail.calls import ToolCall
 from handrail.effects import Permission
-from handrail.errors import Code, ConfigError, DuplicateToolError, Failure, Json, ToolDefinitionError
+from handrail.errors import (
+    Code,
+    ConfigError,
+    DuplicateToolError,
+    Failure,
+    Json,
+    ToolDefinitionError,
+)
 from handrail.parsing import names
 from handrail.sandboxes import levels
 from handrail.tools.function_tool import FunctionTool
@@ -53,7 +60,9 @@ class Toolset:
         self._state = _State({})
         given: object = tools
         if isinstance(given, BaseTool | str) or not isinstance(given, Iterable):
-            raise ConfigError(f"tools is {given!r}; it takes a list of tools, such as [get_weather], or a Toolset")
+            raise ConfigError(
+                f"tools is {given!r}; it takes a list of tools, such as [get_weather], or a Toolset"
+            )
         self.add(*tools)
 
     def add(self, *tools: BaseTool | Callable[..., Any]) -> None:
@@ -97,7 +106,8 @@ class Toolset:
     def snapshot(self) -> Toolset:
         """Return the tools as they are now, the same object until the set changes; later changes do not reach it."""
         state = self._state
-        if state.snapshot is None or state.snapshot._state is not state:  # somebody may have changed a snapshot
+        # somebody may have changed a snapshot
+        if state.snapshot is None or state.snapshot._state is not state:
             state.snapshot = Toolset()
             state.snapshot._state = state
         return state.snapshot
@@ -116,7 +126,9 @@ class Toolset:
         """Return the tool of that name, or None."""
         return self._state.by_name.get(name)
 
-    def resolve(self, said: str, sees: Callable[[BaseTool], bool] | None = None) -> BaseTool | Failure:
+    def resolve(
+        self, said: str, sees: Callable[[BaseTool], bool] | None = None
+    ) -> BaseTool | Failure:
         """Return the tool that the model meant by `said`, or why there is none.
 
         Template tokens and known prefixes that leak into names are stripped (`functions.get_weather`); a name that is
@@ -133,7 +145,11 @@ class Toolset:
 
     def _unknown(self, said: str, sees: Callable[[BaseTool], bool] | None) -> Failure:
         shown = said if len(said) <= 80 else said[:77] + "..."
-        told = [name for name, tool in self._state.by_name.items() if sees is None or sees(tool)]
+        told = [
+            name
+            for name, tool in self._state.by_name.items()
+            if sees is None or sees(tool)
+        ]
         near = [f"`{name}`" for name in names.nearest(said, told)]
         if near:
             advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
@@ -162,7 +178,11 @@ class Toolset:
             permission: Keeps tools that a run with this permission may use.
         """
         here = self._state.by_name
-        kept = here.values() if only is None else [here[name] for name in dict.fromkeys(only) if name in here]
+        kept = (
+            here.values()
+            if only is None
+            else [here[name] for name in dict.fromkeys(only) if name in here]
+        )
         return Toolset(
             tool
             for tool in kept
@@ -178,18 +198,25 @@ class Toolset:
     def rename(self, new_names: Mapping[str, str]) -> Toolset:
         """Return the same tools, some under new names; their keys and fingerprints follow the new name."""
         by_name = self._state.by_name.items()
-        return Toolset(tool.replace(name=new_names[name]) if name in new_names else tool for name, tool in by_name)
+        return Toolset(
+            tool.replace(name=new_names[name]) if name in new_names else tool
+            for name, tool in by_name
+        )
 
     def __add__(self, other: Tools) -> Toolset:
         return Toolset([*self, *other])
 
-    def definitions(self, dialect: str = "openai-chat", *, strict: bool = False) -> list[dict[str, Json]]:
+    def definitions(
+        self, dialect: str = "openai-chat", *, strict: bool = False
+    ) -> list[dict[str, Json]]:
         """Return the definitions as they go over a provider's wire, made once for each state of the set.
 
         Args:
             dialect: A provider's, or `mcp` for what an MCP server lists.
         """
-        form = plugins.load("forms" if dialect in plugins.FORMS else "dialects", dialect)
+        form = plugins.load(
+            "forms" if dialect in plugins.FORMS else "dialects", dialect
+        )
         told: list[dict[str, Json]] = form.definitions(self.snapshot(), strict=strict)
         return told
 
@@ -231,7 +258,9 @@ class Toolset:
 
 def _make_state(by_name: Mapping[str, BaseTool]) -> _State:
     with_steps = (each for tool in by_name.values() for each in tool.with_steps())
-    return _State(by_name, any(each.isolation in levels.SANDBOXED for each in with_steps))
+    return _State(
+        by_name, any(each.isolation in levels.SANDBOXED for each in with_steps)
+    )
 
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
@@ -239,10 +268,14 @@ def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
         given.freeze()
         return given
     if isinstance(given, type) and issubclass(given, BaseTool):
-        raise ToolDefinitionError(f"{given.__name__} is a class of tools; make one: `{given.__name__}()`.")
+        raise ToolDefinitionError(
+            f"{given.__name__} is a class of tools; make one: `{given.__name__}()`."
+        )
     if callable(given):
         return FunctionTool(given)
-    raise ToolDefinitionError(f"{given!r} is no tool: neither a function nor a `BaseTool`.")
+    raise ToolDefinitionError(
+        f"{given!r} is no tool: neither a function nor a `BaseTool`."
+    )
 
 
 def _check_steps(tools: Mapping[str, BaseTool]) -> None:
@@ -251,14 +284,19 @@ def _check_steps(tools: Mapping[str, BaseTool]) -> None:
     for tool in tools.values():
         while tool.then is not None:
             tool = tool.then.tool
-            if named.setdefault(tool.name, tool).run != tool.run:  # a method is a new object at each look
-                raise DuplicateToolError(f"The step {tool.name!r} of a `then=` has another tool's name; rename one.")
+            # a method is a new object at each look
+            if named.setdefault(tool.name, tool).run != tool.run:
+                raise DuplicateToolError(
+                    f"The step {tool.name!r} of a `then=` has another tool's name; rename one."
+                )
 
 
 def _with_step(tool: BaseTool, old: BaseTool, new: BaseTool) -> BaseTool:
     """Return a tool with one step, however far on, in another's place."""
     if tool is old:
         return new
-    if (then := tool.then) is None or (step := _with_step(then.tool, old, new)) is then.tool:
+    if (then := tool.then) is None or (
+        step := _with_step(then.tool, old, new)
+    ) is then.tool:
         return tool
     return tool.replace(then=replace(then, tool=step))

@@ -65,7 +65,9 @@ class WorkerCall:
 
     __slots__ = ("_pool", "killed", "order", "tool")
 
-    def __init__(self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]
+    ) -> None:
         self._pool = pool
         self.tool = tool.name
         self.order = pickle_order(locate_function(tool), arguments, tool.name)
@@ -89,7 +91,9 @@ class WorkerCall:
             end = self._pool.replace_worker(worker)
             if self.killed:
                 end = "was killed"
-            raise ProcessEnded(f"the process of {self.tool!r} {end}", started=started) from error
+            raise ProcessEnded(
+                f"the process of {self.tool!r} {end}", started=started
+            ) from error
         self._pool.give_back(self, worker)
         has_returned, value = pickle.loads(answer)
         if not has_returned:
@@ -122,7 +126,10 @@ class ProcessPool:
             while not (self._idle or self._size < self._most or call.killed):
                 self._change.wait()
             if call.killed:
-                raise ProcessEnded(f"{call.tool!r} was ended while it waited for a process", started=False)
+                raise ProcessEnded(
+                    f"{call.tool!r} was ended while it waited for a process",
+                    started=False,
+                )
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive():
@@ -153,14 +160,18 @@ class ProcessPool:
         """End a worker and start another in its place; return how it ended."""
         end = worker.end()
         with self._change:
-            self._busy = {call: each for call, each in self._busy.items() if each is not worker}
+            self._busy = {
+                call: each for call, each in self._busy.items() if each is not worker
+            }
             self._size -= 1
             needs_another = not (self._closed or self._idle)
             if needs_another:
                 self._size += 1
             self._change.notify()
         if needs_another:
-            Thread(target=self._add_worker, name="handrail-respawn", daemon=True).start()
+            Thread(
+                target=self._add_worker, name="handrail-respawn", daemon=True
+            ).start()
         return end
 
     def kill(self, call: WorkerCall) -> None:
@@ -214,11 +225,14 @@ class Worker:
         # The worker ends when our end of this pipe is closed, by whatever cause.
         life, self._life = os.pipe()
         fds = (worker_line.fileno(), life)
-        path = [str(Path(each or ".").resolve()) for each in sys.path]  # it looks for modules where we do
+        # it looks for modules where we do
+        path = [str(Path(each or ".").resolve()) for each in sys.path]
         program = f"import sys; sys.path[:0] = {path!r}; from handrail.workers.worker_main import main; main(*{fds!r})"
         command = [sys.executable, "-c", program]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
+            )
         finally:
             worker_line.close()
             os.close(life)
@@ -259,7 +273,9 @@ class Worker:
             os.kill(self._process.pid, signal.SIGSTOP)
         ended: set[int] = set()
         if _kill_below(self._process.pid, ended):
-            Thread(target=self._hunt, args=(ended,), name="handrail-hunt", daemon=True).start()
+            Thread(
+                target=self._hunt, args=(ended,), name="handrail-hunt", daemon=True
+            ).start()
         else:
             self._kill_group()
 
@@ -319,7 +335,9 @@ def _kill_below(pid: int, ended: set[int]) -> bool:
 def _descendants(pid: int, ended: set[int]) -> Iterator[int]:
     """Stop and yield every process below this one but those that have ended (Linux; elsewhere none)."""
     try:
-        children = " ".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
+        children = " ".join(
+            each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children")
+        )
     except OSError:
         return
     for child in {*map(int, children.split())} - ended:
@@ -348,7 +366,9 @@ def locate_function(tool: BaseTool) -> worker_main.FunctionLocation | bytes:
 
 
 @lru_cache(maxsize=10_000)
-def _locate(function: Callable[..., Any], tool: str) -> worker_main.FunctionLocation | bytes:
+def _locate(
+    function: Callable[..., Any], tool: str
+) -> worker_main.FunctionLocation | bytes:
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
     if module and _can_import(module, name, function):
@@ -360,13 +380,19 @@ def _locate(function: Callable[..., Any], tool: str) -> worker_main.FunctionLoca
         by_value: bytes = cloudpickle.dumps(function)
         return by_value
     except ImportError:
-        what = "is defined inside another function" if "<locals>" in name else "has no name in its module"
+        what = (
+            "is defined inside another function"
+            if "<locals>" in name
+            else "has no name in its module"
+        )
         raise ToolDefinitionError(
             f"Tool {tool!r} cannot run in a process of its own: its function {what}, so that the process cannot import "
             "it. Define it at the top of a module, or install cloudpickle."
         ) from None
     except Exception as error:
-        raise ToolDefinitionError(f"Tool {tool!r} cannot run in a process of its own: {error}") from error
+        raise ToolDefinitionError(
+            f"Tool {tool!r} cannot run in a process of its own: {error}"
+        ) from error
 
 
 def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
@@ -374,10 +400,16 @@ def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
     value: Any = sys.modules.get(module)
     for part in name.split("."):
         value = getattr(value, part, None)
-    return value is not None and (value is function or getattr(value, "fn", None) is function)
+    return value is not None and (
+        value is function or getattr(value, "fn", None) is function
+    )
 
 
-def pickle_order(function: worker_main.FunctionLocation | bytes, arguments: Mapping[str, Any], tool: str) -> bytes:
+def pickle_order(
+    function: worker_main.FunctionLocation | bytes,
+    arguments: Mapping[str, Any],
+    tool: str,
+) -> bytes:
     """Return a call as bytes.
 
     Raises:

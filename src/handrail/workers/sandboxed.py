@@ -32,7 +32,12 @@ from handrail.errors import Code, NoEffect, TooLarge, ToolError
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
-from handrail.workers.processes import MOST_WORKERS, ProcessEnded, locate_function, pickle_order
+from handrail.workers.processes import (
+    MOST_WORKERS,
+    ProcessEnded,
+    locate_function,
+    pickle_order,
+)
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """Of what a tool returns, and of what it prints."""
@@ -52,7 +57,9 @@ class SandboxedCall:
 
     __slots__ = ("_cancelled", "_job", "tool")
 
-    def __init__(self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float) -> None:
+    def __init__(
+        self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float
+    ) -> None:
         self.tool = tool
         self._cancelled = Event()
         path, mounts = find_visible_code(tool)
@@ -80,7 +87,10 @@ class SandboxedCall:
         """
         while not _SEATS.acquire(timeout=_LOOK_S):
             if self._cancelled.is_set():
-                raise ProcessEnded(f"{self.tool.name!r} was ended while it waited for a sandbox", started=False)
+                raise ProcessEnded(
+                    f"{self.tool.name!r} was ended while it waited for a sandbox",
+                    started=False,
+                )
         try:
             return self._answer()
         finally:
@@ -96,9 +106,15 @@ class SandboxedCall:
         except ToolError as error:
             raise _not_isolated(error.failure.message) from error
         try:
-            ended = sandbox.run(replace(self._job, argv=[sandbox.python, *self._job.argv]), self._cancelled)
+            ended = sandbox.run(
+                replace(self._job, argv=[sandbox.python, *self._job.argv]),
+                self._cancelled,
+            )
         except OSError as error:
-            raise ProcessEnded(f"the sandbox of {self.tool.name!r} did not start: {error}", started=False) from error
+            raise ProcessEnded(
+                f"the sandbox of {self.tool.name!r} did not start: {error}",
+                started=False,
+            ) from error
         return self._read_answer(ended)
 
     def _read_answer(self, ended: JobEnded) -> Any:
@@ -110,23 +126,43 @@ class SandboxedCall:
         """
         started = ended.stdout.startswith(b"\n")
         if ended.stderr:
-            logs.log.debug("%s printed in its sandbox: %r", self.tool.name, ended.stderr[:2000])
+            logs.log.debug(
+                "%s printed in its sandbox: %r", self.tool.name, ended.stderr[:2000]
+            )
         if ended.end != "exited" and (started or ended.end == "cancelled"):
-            raise ProcessEnded(f"the sandbox of {self.tool.name!r} was ended: {ended.end}", started=started)
+            raise ProcessEnded(
+                f"the sandbox of {self.tool.name!r} was ended: {ended.end}",
+                started=started,
+            )
         if not started:
-            logs.log.warning("the sandbox of %s could not be set up: %r", self.tool.name, ended.stderr[-500:])
+            logs.log.warning(
+                "the sandbox of %s could not be set up: %r",
+                self.tool.name,
+                ended.stderr[-500:],
+            )
             raise _not_isolated(
                 f"The sandbox of `{self.tool.name}` could not be set up on this machine; the log says why."
             )
         try:
-            answer = json.loads(ended.stdout, parse_constant=_refuse_constant, parse_float=_parse_number)
+            answer = json.loads(
+                ended.stdout, parse_constant=_refuse_constant, parse_float=_parse_number
+            )
             if "raised" in answer:
                 error_raised, value = _parse_error(answer["raised"]), None
             else:
-                error_raised, value = None, self._put_media(answer["returned"], answer.get("media", ()))
+                error_raised, value = (
+                    None,
+                    self._put_media(answer["returned"], answer.get("media", ())),
+                )
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            what = "is too large" if len(ended.stdout) >= MOST_ANSWER_BYTES else f"is none (exit {ended.exit_code})"
-            raise RuntimeError(f"the answer of {self.tool.name!r} from its sandbox {what}") from error
+            what = (
+                "is too large"
+                if len(ended.stdout) >= MOST_ANSWER_BYTES
+                else f"is none (exit {ended.exit_code})"
+            )
+            raise RuntimeError(
+                f"the answer of {self.tool.name!r} from its sandbox {what}"
+            ) from error
         if error_raised:
             raise error_raised
         return value
@@ -157,13 +193,22 @@ def _why_refused(kind: Any, url: Any, name: Any) -> str:
         return "with an address instead of its bytes"
     if not (isinstance(kind, str) and _MEDIA_TYPE.fullmatch(kind)):
         return "whose type has not the form type/subtype"
-    if not isinstance(name, str) or len(name) > _MAX_NAME_CHARACTERS or name in (".", "..") or set(name) & {"/", "\\"}:
+    if (
+        not isinstance(name, str)
+        or len(name) > _MAX_NAME_CHARACTERS
+        or name in (".", "..")
+        or set(name) & {"/", "\\"}
+    ):
         return "whose name is not that of a file"
     return "" if name.isprintable() else "whose name has invisible characters"
 
 
 def _not_isolated(message: str) -> NoEffect:
-    return NoEffect(Code.NOT_ISOLATED, message, suggestion="Tell the user this, and go on without it.")
+    return NoEffect(
+        Code.NOT_ISOLATED,
+        message,
+        suggestion="Tell the user this, and go on without it.",
+    )
 
 
 def _refuse_constant(word: str) -> None:
@@ -180,11 +225,15 @@ def _parse_number(text: str) -> float:
 def _parse_error(described: Mapping[str, Any]) -> Exception:
     """Return what a tool raised: a ToolError with its fields, or any other exception as text, which goes to the log."""
     if "text" in described:
-        return logs.RaisedElsewhere(str(described["text"]), str(described["kind"]), str(described["place"]))
+        return logs.RaisedElsewhere(
+            str(described["text"]), str(described["kind"]), str(described["place"])
+        )
     if described.get("too_large") is True:
         return TooLarge("more than may leave its sandbox")
     retry_after_s = described["retry_after_s"]
-    if retry_after_s is not None and not (type(retry_after_s) in (int, float) and 0 <= retry_after_s < inf):
+    if retry_after_s is not None and not (
+        type(retry_after_s) in (int, float) and 0 <= retry_after_s < inf
+    ):
         raise ValueError("no time to wait")
     kind = NoEffect if described["no_effect"] is True else ToolError
     return kind(
@@ -206,11 +255,19 @@ def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
     standard_library = Path(sysconfig.get_path("stdlib")).resolve()
     inside_already = (standard_library, standard_library / "lib-dynload")
     folders = dict.fromkeys(Path(each or ".").resolve() for each in sys.path)
-    path = [str(each) for each in folders if each.is_dir() and each not in inside_already]
+    path = [
+        str(each) for each in folders if each.is_dir() and each not in inside_already
+    ]
     installed = [each for each in path if Path(each).name in _INSTALLED]
-    code = [_code_path("handrail"), _code_path(getattr(tool.run, "__module__", None) or "")]
+    code = [
+        _code_path("handrail"),
+        _code_path(getattr(tool.run, "__module__", None) or ""),
+    ]
     wanted = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]
-    mounts = [*installed, *(each for each in wanted if not _is_below_any(each, installed))]
+    mounts = [
+        *installed,
+        *(each for each in wanted if not _is_below_any(each, installed)),
+    ]
     return path, list(dict.fromkeys(mounts))
 
 

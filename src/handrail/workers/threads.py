@@ -38,7 +38,8 @@ class ThreadTask:
 
     def run(self) -> None:
         """Run in a worker thread; report exactly once."""
-        self._end(self._context.run(run_tool, self._work))  # bound to no name: a traceback holds this frame
+        # bound to no name: a traceback holds this frame
+        self._end(self._context.run(run_tool, self._work))
 
     def _end(self, outcome: Returned | Raised) -> None:
         report = self._report
@@ -67,7 +68,9 @@ def wrap_value(value: Any) -> Returned | Raised:
     kind = type(value)
     if materialize.is_flat(value, kind):  # as nearly every result is
         return Returned(value)
-    if hasattr(kind, "__await__") or (kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE):
+    if hasattr(kind, "__await__") or (
+        kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE
+    ):
         return Returned(value, pending=True)
     try:
         return Returned(materialize.read(value))
@@ -111,7 +114,9 @@ class ThreadPool:
                 self._change.notify()
             elif self._size < self._most:
                 self._size += 1
-                Thread(target=self._work, name=f"handrail-{self._size}", daemon=True).start()
+                Thread(
+                    target=self._work, name=f"handrail-{self._size}", daemon=True
+                ).start()
         return task
 
     def withdraw(self, task: ThreadTask) -> bool:

@@ -51,7 +51,9 @@ def function_at(module: str, file: str, name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(value, "fn", value))
 
 
-def pickle_call(function: FunctionLocation | bytes, arguments: Mapping[str, Any]) -> bytes:
+def pickle_call(
+    function: FunctionLocation | bytes, arguments: Mapping[str, Any]
+) -> bytes:
     """Return one call as bytes: a location, or a function that was pickled by value, and its arguments.
 
     A bare tuple is pickled and read in a microsecond, a value of a class of ours in sixteen.
@@ -68,22 +70,32 @@ def main(fd: int, life_fd: int) -> None:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
     """
-    import asyncio  # these two are slow to import, and `run_single_call`, a new process for each call, does without
+    # these two are slow to import, and `run_single_call`, a new process for each call, does without
+    import asyncio
     from multiprocessing.connection import Connection
 
     join_empty_key_ring()
-    drop_rights(filter_here())  # before any thread starts: existing threads would keep their rights
+    # before any thread starts: existing threads would keep their rights
+    drop_rights(filter_here())
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides about the call
+    # Ctrl-C is for the parent, which decides about the call
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
     _be_killed_with_parent(life_fd)
     Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
-    with Connection(fd) as line, asyncio.Runner() as runner, suppress(EOFError, OSError):
-        line.send_bytes(b"")  # ready: a call that comes before this has certainly not started
+    with (
+        Connection(fd) as line,
+        asyncio.Runner() as runner,
+        suppress(EOFError, OSError),
+    ):
+        # ready: a call that comes before this has certainly not started
+        line.send_bytes(b"")
         while True:
-            has_returned, value = _run_call(line.recv_bytes(), lambda value: runner.run(_await(value)))
+            has_returned, value = _run_call(
+                line.recv_bytes(), lambda value: runner.run(_await(value))
+            )
             line.send_bytes(_pickle_outcome(has_returned, value))
 
 
@@ -114,12 +126,17 @@ def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool,
     """Run one call; return whether it returned, and its value or what it raised."""
     try:
         location, arguments = pickle.loads(order)
-        function = pickle.loads(location) if isinstance(location, bytes) else _load_function(*location)
+        function = (
+            pickle.loads(location)
+            if isinstance(location, bytes)
+            else _load_function(*location)
+        )
         value = function(**arguments)
         if inspect.isawaitable(value):
             value = run(value)
         return True, materialize.read(value)
-    except BaseException as error:  # the one broad catch around a user's tool, on this side
+    except BaseException as error:
+        # the one broad catch around a user's tool, on this side
         return False, error
 
 
@@ -145,23 +162,28 @@ def _pickle_outcome(has_returned: bool, value: Any) -> bytes:
     with suppress(Exception):
         pickled = pickle.dumps((has_returned, value))
         if not has_returned:
-            pickle.loads(pickled)  # exceptions with constructors of their own pickle well and unpickle badly
+            # exceptions with constructors of their own pickle well and unpickle badly
+            pickle.loads(pickled)
         return pickled
     if not has_returned:
         return pickle.dumps((False, RuntimeError(f"{type(value).__name__}: {value}")))
     try:
-        from pydantic_core import to_jsonable_python  # slow to import, and rarely needed
+        # slow to import, and rarely needed
+        from pydantic_core import to_jsonable_python
 
         return pickle.dumps((True, to_jsonable_python(value, fallback=repr)))
     except Exception as error:
-        return pickle.dumps((False, RuntimeError(f"its result cannot leave the process: {error}")))
+        return pickle.dumps(
+            (False, RuntimeError(f"its result cannot leave the process: {error}"))
+        )
 
 
 def _outcome_as_json(has_returned: bool, value: Any) -> bytes:
     """Return an outcome as plain JSON: the parent unpickles nothing that comes from a sandbox."""
     if not has_returned:
         return json.dumps({"raised": _error_as_json(value)}).encode()
-    with suppress(TypeError, ValueError, RecursionError):  # most values are JSON as they are
+    # most values are JSON as they are
+    with suppress(TypeError, ValueError, RecursionError):
         return json.dumps({"returned": value}, allow_nan=False).encode()
     from handrail.calls import Media  # slow to import
     from handrail.core.results import media_in, plain
@@ -169,10 +191,16 @@ def _outcome_as_json(has_returned: bool, value: Any) -> bytes:
     if not media_in(value):
         return json.dumps({"returned": plain(value)}).encode()
     if isinstance(value, Media):
-        return json.dumps({"returned": None, "media": [[None, *_media_as_json(value)]]}).encode()
+        return json.dumps(
+            {"returned": None, "media": [[None, *_media_as_json(value)]]}
+        ).encode()
     items = list(value.items() if isinstance(value, dict) else enumerate(value))
-    media = [[key, *_media_as_json(each)] for key, each in items if isinstance(each, Media)]
-    rest = {key: None if isinstance(each, Media) else plain(each) for key, each in items}
+    media = [
+        [key, *_media_as_json(each)] for key, each in items if isinstance(each, Media)
+    ]
+    rest = {
+        key: None if isinstance(each, Media) else plain(each) for key, each in items
+    }
     returned = rest if isinstance(value, dict) else list(rest.values())
     return json.dumps({"returned": returned, "media": media}).encode()
 
@@ -214,7 +242,9 @@ def _describe_origin(error: BaseException) -> str:
 def _load_module(name: str, file: str) -> ModuleType:
     """Return the module of that name; a script or a file of tools, which cannot be imported by name, by its file."""
     loaded = sys.modules.get(name)
-    if loaded is not None and (name != "__main__" or getattr(loaded, "__file__", "") == file):
+    if loaded is not None and (
+        name != "__main__" or getattr(loaded, "__file__", "") == file
+    ):
         return loaded
     with reimport.importing(file or name):
         return _import_module(name, file)
@@ -226,7 +256,9 @@ def _import_module(name: str, file: str) -> ModuleType:
             module = importlib.import_module(name)
             if not file or getattr(module, "__file__", file) == file:
                 return module
-    spec = spec_from_file_location("__handrail_main__" if name == "__main__" else name, file)
+    spec = spec_from_file_location(
+        "__handrail_main__" if name == "__main__" else name, file
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"the module {name!r} cannot be imported again from {file!r}")
     module = module_from_spec(spec)
@@ -251,12 +283,15 @@ def _be_killed_with_parent(life_fd: int) -> None:
 
         fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(
+            life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC
+        )
     except (ImportError, AttributeError, OSError):
         return
 
 
 def _die_with_parent(life_fd: int) -> None:
     with suppress(OSError):
-        os.read(life_fd, 1)  # nothing is ever written: it ends when the parent's end is closed, by whatever cause
+        # nothing is ever written: it ends when the parent's end is closed, by whatever cause
+        os.read(life_fd, 1)
     os.killpg(0, signal.SIGKILL)

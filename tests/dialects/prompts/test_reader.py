@@ -15,7 +15,14 @@ from handrail.dialects.prompts.parameter_calls import ParameterCalls
 from handrail.dialects.prompts.reader import Syntax
 from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import ConfigError, Failure
-from handrail.messages import ArgumentsDelta, Delta, Finish, ReasoningDelta, TextDelta, Turn
+from handrail.messages import (
+    ArgumentsDelta,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Turn,
+)
 from handrail.parsing import jsontext
 from handrail.ports import Described
 from tests.dialects.contract import check_growth
@@ -33,12 +40,21 @@ VALUES = {
     "extra": "object",
 }
 TOOLS = [
-    Described(name, "", {"type": "object", "properties": {key: {"type": type} for key, type in VALUES.items()}})
+    Described(
+        name,
+        "",
+        {
+            "type": "object",
+            "properties": {key: {"type": type} for key, type in VALUES.items()},
+        },
+    )
     for name in ("get_weather", "user_info.get", "查询天气", "f")
 ]
 
 
-def feed(name: str, pieces: Sequence[str], tools: object = TOOLS, **said: object) -> tuple[Turn, list[Delta]]:
+def feed(
+    name: str, pieces: Sequence[str], tools: object = TOOLS, **said: object
+) -> tuple[Turn, list[Delta]]:
     reader = texts.make_reader(SYNTAXES[name], tools, **said)  # type: ignore[arg-type]
     deltas = [delta for piece in pieces for delta in reader.feed(piece)]
     return reader.close(), deltas
@@ -58,10 +74,16 @@ def calls_of(turn: Turn) -> list[tuple[str, object]]:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"count": 1}}\n</tool_call>'),
+        (
+            "hermes",
+            '<tool_call>\n{"name": "f", "arguments": {"count": 1}}\n</tool_call>',
+        ),
         ("hermes", '<tool_call>{"arguments": {"count": 1}, "name": "f"}</tool_call>'),
         ("hermes", '<tool_call>{"name": "f", "parameters": {"count": 1}}'),
-        ("hermes", '<tool_call>{"type": "function", "function": {"name": "f", "arguments": {"count": 1}}}</tool_call>'),
+        (
+            "hermes",
+            '<tool_call>{"type": "function", "function": {"name": "f", "arguments": {"count": 1}}}</tool_call>',
+        ),
         ("llama3", '{"name": "f", "parameters": {"count": 1}}'),
         ("llama3", '<|python_tag|>{"name": "f", "parameters": {"count": 1}}<|eom_id|>'),
         ("llama3", "<|python_tag|>f.call(count=1)<|eom_id|>"),
@@ -69,51 +91,109 @@ def calls_of(turn: Turn) -> list[tuple[str, object]]:
         ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"count": 1}}]</s>'),
         ("mistral", '[TOOL_CALLS]f[ARGS]{"count": 1}</s>'),
         ("mistral", '[TOOL_CALLS]f{"count": 1}</s>'),
-        ("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=count>\n1\n</parameter>\n</function>\n</tool_call>"),
-        ("glm4", "<tool_call>f\n<arg_key>count</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
-        ("minimax-m2", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="count">1</parameter>\n</invoke>'),
-        ("harmony", '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"count": 1}<|call|>'),
-        ("harmony", ' to=functions.f<|channel|>commentary json<|message|>{"count": 1}<|call|>'),
-        ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"count": 1}<｜tool▁call▁end｜>'),
-        ("kimi-k2", '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"count": 1}<|tool_call_end|>'),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=f>\n<parameter=count>\n1\n</parameter>\n</function>\n</tool_call>",
+        ),
+        (
+            "glm4",
+            "<tool_call>f\n<arg_key>count</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+        ),
+        (
+            "minimax-m2",
+            '<minimax:tool_call>\n<invoke name="f">\n<parameter name="count">1</parameter>\n</invoke>',
+        ),
+        (
+            "harmony",
+            '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"count": 1}<|call|>',
+        ),
+        (
+            "harmony",
+            ' to=functions.f<|channel|>commentary json<|message|>{"count": 1}<|call|>',
+        ),
+        (
+            "deepseek-v3.1",
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"count": 1}<｜tool▁call▁end｜>',
+        ),
+        (
+            "kimi-k2",
+            '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"count": 1}<|tool_call_end|>',
+        ),
         ("gemma4", "<|tool_call>call:f{count:1}<tool_call|><turn|>"),
         ("functionary-v3.2", '>>>f\n{"count": 1}'),
-        ("apertus", '<|tools_prefix|>[{"f": {"count": 1}}]<|tools_suffix|><|assistant_end|>'),
-        ("command-r", 'Action: ```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```'),
-        ("command-r", '<|CHATBOT_TOKEN|>Action:\n```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```'),
+        (
+            "apertus",
+            '<|tools_prefix|>[{"f": {"count": 1}}]<|tools_suffix|><|assistant_end|>',
+        ),
+        (
+            "command-r",
+            'Action: ```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```',
+        ),
+        (
+            "command-r",
+            '<|CHATBOT_TOKEN|>Action:\n```json\n[{"tool_name": "f", "parameters": {"count": 1}}]\n```',
+        ),
         ("granite3", '<tool_call> [{"name": "f", "arguments": {"count": 1}}]'),
         ("xlam", '[TOOL_CALLS][{"name": "f", "arguments": {"count": 1}}]'),
-        ("hermes", '<tool_call>{"name": "functions.f:0", "arguments": {"count": 1}}</tool_call>'),
-        ("harmony", '<|channel|>analysis<|channel|>commentary to=functions.f<|message|>{"count": 1}<|call|>'),
+        (
+            "hermes",
+            '<tool_call>{"name": "functions.f:0", "arguments": {"count": 1}}</tool_call>',
+        ),
+        (
+            "harmony",
+            '<|channel|>analysis<|channel|>commentary to=functions.f<|message|>{"count": 1}<|call|>',
+        ),
     ],
 )
 def test_a_call_is_read_in_the_form_of_its_family(name, text):
     turn = read(name, text)
-    assert (calls_of(turn), turn.text, turn.finish) == ([("f", {"count": 1})], "", "calls")
+    assert (calls_of(turn), turn.text, turn.finish) == (
+        [("f", {"count": 1})],
+        "",
+        "calls",
+    )
 
 
 def test_arguments_that_are_json_are_kept_verbatim():
     arguments = '{ "text":"a\\u00e9\\n" , "count" : 1.50 }'
     assert (
-        read("hermes", f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>').calls[0].arguments
+        read(
+            "hermes",
+            f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>',
+        )
+        .calls[0]
+        .arguments
         == arguments
     )
-    assert read("mistral", f"[TOOL_CALLS]f[ARGS]{arguments}").calls[0].arguments == arguments
+    assert (
+        read("mistral", f"[TOOL_CALLS]f[ARGS]{arguments}").calls[0].arguments
+        == arguments
+    )
 
 
 def test_arguments_are_given_while_they_arrive_and_text_at_once():
     reader = texts.make_reader(SYNTAXES["hermes"])
     assert reader.feed("Let me see <tool") == [TextDelta("Let me see ")]
-    assert reader.feed('_call>{"name": "f", "arguments": {"text": "a') == [ArgumentsDelta(0, "f", '{"text": "a')]
-    assert reader.feed('b"}}</tool_call> Done') == [ArgumentsDelta(0, "f", 'b"}'), TextDelta(" Done")]
+    assert reader.feed('_call>{"name": "f", "arguments": {"text": "a') == [
+        ArgumentsDelta(0, "f", '{"text": "a')
+    ]
+    assert reader.feed('b"}}</tool_call> Done') == [
+        ArgumentsDelta(0, "f", 'b"}'),
+        TextDelta(" Done"),
+    ]
     assert reader.close() == Turn(
-        "Let me see  Done", calls=(ToolCall("call_0", "f", '{"text": "ab"}'),), finish="calls"
+        "Let me see  Done",
+        calls=(ToolCall("call_0", "f", '{"text": "ab"}'),),
+        finish="calls",
     )
 
 
 def test_ids_are_kept_where_a_family_writes_them_and_made_where_not():
     assert [
-        call.id for call in read("mistral", "[TOOL_CALLS]f[CALL_ID]abc123456[ARGS]{}[TOOL_CALLS]f[ARGS]{}").calls
+        call.id
+        for call in read(
+            "mistral", "[TOOL_CALLS]f[CALL_ID]abc123456[ARGS]{}[TOOL_CALLS]f[ARGS]{}"
+        ).calls
     ] == [
         "abc123456",
         "call_1",
@@ -141,10 +221,16 @@ def test_ids_are_kept_where_a_family_writes_them_and_made_where_not():
         ("mistral", "[TOOL_CALLS] is a token."),
         ("mistral", '[TOOL_CALLS]f[ARGS]"count"'),
         ("qwen3-coder", f"<function={'a long name ' * 30}>"),
-        ("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=count>\n1\n</function>\n</tool_call>"),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=f>\n<parameter=count>\n1\n</function>\n</tool_call>",
+        ),
         ("generic-json", '{"answer": [{"a": 1}]} and {}'),
         ("generic-json", '{"name": "f", "name": "g", "arguments": {}} and more'),
-        ("generic-json", 'So [{"name": "f", "name": "g"}, {"name": "f", "arguments": {}}] it is.'),
+        (
+            "generic-json",
+            'So [{"name": "f", "name": "g"}, {"name": "f", "arguments": {}}] it is.',
+        ),
         ("xlam", '{"name": "f", "name": "g", "arguments": {}} and more'),
         ("llama3-pythonic", "See\n[1]\nand\n[f]\nfor more."),
         ("llama3-pythonic", "I said\n[unknown(count=1)]\nto them."),
@@ -158,7 +244,9 @@ def test_text_that_is_no_call_stays_text_with_its_marks(name, text):
     assert (turn.text, turn.calls) == (text, ())
 
 
-@pytest.mark.parametrize(("name", "end"), [("llama3-pythonic", "<|eot_id|>"), ("llama4", "<|eot|>")])
+@pytest.mark.parametrize(
+    ("name", "end"), [("llama3-pythonic", "<|eot_id|>"), ("llama4", "<|eot|>")]
+)
 @pytest.mark.parametrize("tail", ["", "\n", "\n\nDone."])
 def test_a_list_of_calls_on_lines_of_its_own_is_read_between_texts(name, end, tail):
     turn = read(name, f"I'll look.\n\n[f(count=1), f(count=2)]{tail}{end}")
@@ -169,12 +257,37 @@ def test_a_list_of_calls_on_lines_of_its_own_is_read_between_texts(name, end, ta
 @pytest.mark.parametrize(
     ("text", "said", "thought", "calls"),
     [
-        ("<|channel|>commentary to=assistant<|channel|>final<|message|>Hi<|return|>", "Hi", "", []),
+        (
+            "<|channel|>commentary to=assistant<|channel|>final<|message|>Hi<|return|>",
+            "Hi",
+            "",
+            [],
+        ),
         ("<|channel|>final<|channel|>analysis<|message|>Hm<|end|>", "", "Hm", []),
-        ("<|channel|>analysis<|message|>Hm<|channel|>final<|message|>Hi", "Hi", "Hm", []),
-        ("<|channel|>analysis to=python code<|message|>print(1)<|call|>", "", "", [("python", "print(1)")]),
-        ('<|channel|>analysis to=container.exec<|message|>{"a": 1}<|call|>', "", "", [("container.exec", '{"a": 1}')]),
-        ("<|channel|>final<|message|>Hi<|end|><|start|>assistant<|channel|>comm", "Hi", "", []),
+        (
+            "<|channel|>analysis<|message|>Hm<|channel|>final<|message|>Hi",
+            "Hi",
+            "Hm",
+            [],
+        ),
+        (
+            "<|channel|>analysis to=python code<|message|>print(1)<|call|>",
+            "",
+            "",
+            [("python", "print(1)")],
+        ),
+        (
+            '<|channel|>analysis to=container.exec<|message|>{"a": 1}<|call|>',
+            "",
+            "",
+            [("container.exec", '{"a": 1}')],
+        ),
+        (
+            "<|channel|>final<|message|>Hi<|end|><|start|>assistant<|channel|>comm",
+            "Hi",
+            "",
+            [],
+        ),
     ],
 )
 def test_no_token_of_harmony_is_shown_to_a_person(text, said, thought, calls):
@@ -184,9 +297,14 @@ def test_no_token_of_harmony_is_shown_to_a_person(text, said, thought, calls):
 
 
 def test_code_for_a_tool_of_the_provider_s_own_never_runs_as_arguments():
-    [call] = read("harmony", "<|channel|>analysis to=python code<|message|>print(1)<|call|>").calls
+    [call] = read(
+        "harmony", "<|channel|>analysis to=python code<|message|>print(1)<|call|>"
+    ).calls
     assert isinstance(jsontext.parse(call.arguments), Failure)
-    assert read("harmony", "<|channel|>analysis to=python code<|message|>print(").finish == "error"
+    assert (
+        read("harmony", "<|channel|>analysis to=python code<|message|>print(").finish
+        == "error"
+    )
 
 
 def test_a_mark_of_gemma_that_closes_nothing_is_dropped():
@@ -207,29 +325,45 @@ FENCED = {
 
 
 @pytest.mark.parametrize("name", FENCED)
-@pytest.mark.parametrize("behind", ["\n```\nShall I?", "\n// and so on\n```", "\n```\n```"])
+@pytest.mark.parametrize(
+    "behind", ["\n```\nShall I?", "\n// and so on\n```", "\n```\n```"]
+)
 def test_a_call_in_a_code_fence_is_text_where_the_answer_goes_on(name, behind):
     text = f"A call looks like this:\n```\n{FENCED[name]}{behind}"
     turn, deltas = feed(name, list(text))
     assert (turn.text, turn.calls, turn.finish) == (text, (), "stop")
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == text
+    assert (
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == text
+    )
 
 
 @pytest.mark.parametrize("name", FENCED)
 @pytest.mark.parametrize(
     ("before", "behind"),
-    [("```json\n", "\n```\n"), ("So:\n```\n", ""), ("```\nold\n```\n", "\nDone."), ("a ``` b ", "x")],
+    [
+        ("```json\n", "\n```\n"),
+        ("So:\n```\n", ""),
+        ("```\nold\n```\n", "\nDone."),
+        ("a ``` b ", "x"),
+    ],
 )
-def test_a_call_in_a_code_fence_at_the_end_or_behind_one_is_a_call(name, before, behind):
+def test_a_call_in_a_code_fence_at_the_end_or_behind_one_is_a_call(
+    name, before, behind
+):
     if name == "llama3-pythonic" and behind == "x":
         before = "a ``` b\n"
-    assert calls_of(feed(name, list(before + FENCED[name] + behind))[0]) == [("f", {"count": 1})]
+    assert calls_of(feed(name, list(before + FENCED[name] + behind))[0]) == [
+        ("f", {"count": 1})
+    ]
 
 
 def test_only_the_call_behind_the_fence_runs_where_another_is_shown_in_it():
     shown = FENCED["hermes"].replace("1", "9")
     turn = read("hermes", f"```\n{shown}\n```\n{FENCED['hermes']}")
-    assert (calls_of(turn), turn.text) == ([("f", {"count": 1})], f"```\n{shown}\n```\n")
+    assert (calls_of(turn), turn.text) == (
+        [("f", {"count": 1})],
+        f"```\n{shown}\n```\n",
+    )
 
 
 def test_white_space_between_calls_is_no_text():
@@ -241,30 +375,50 @@ def test_white_space_between_calls_is_no_text():
 
 
 def test_reasoning_is_told_apart_and_holds_no_call():
-    turn = read("hermes", '<think>\nI try <tool_call>{"name": "f", "arguments": {}}</tool_call>\n</think>\n\nHello')
+    turn = read(
+        "hermes",
+        '<think>\nI try <tool_call>{"name": "f", "arguments": {}}</tool_call>\n</think>\n\nHello',
+    )
     assert (turn.reasoning, turn.text, turn.calls) == (
         'I try <tool_call>{"name": "f", "arguments": {}}</tool_call>', "Hello", (),
     )  # fmt: skip
 
 
 def test_reasoning_stays_in_the_text_on_request_and_an_empty_one_is_left_out():
-    assert read("hermes", "<think>\nSo.\n</think>\n\nHi", reasoning=False).text == "<think>\nSo.\n</think>\n\nHi"
-    assert read("hermes", "<think>\n\n</think>\n\nHi", reasoning=False).text.strip() == "Hi"
+    assert (
+        read("hermes", "<think>\nSo.\n</think>\n\nHi", reasoning=False).text
+        == "<think>\nSo.\n</think>\n\nHi"
+    )
+    assert (
+        read("hermes", "<think>\n\n</think>\n\nHi", reasoning=False).text.strip()
+        == "Hi"
+    )
 
 
 def test_a_message_of_reasoning_that_stays_in_the_text_keeps_its_header_and_the_next_loses_it():
     text = "<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Hi"
-    assert read("harmony", text, reasoning=False).text == "<|channel|>analysis<|message|>So.Hi"
+    assert (
+        read("harmony", text, reasoning=False).text
+        == "<|channel|>analysis<|message|>So.Hi"
+    )
 
 
 def test_what_the_prompt_opened_is_the_beginning_of_the_answer():
-    assert read("hermes", "So.\n</think>\n\nHi", opened="<think>\n") == Turn("Hi", "So.")
-    turn = read("hermes", '"count": 1}}', opened='<tool_call>\n{"name": "f", "arguments": {')
+    assert read("hermes", "So.\n</think>\n\nHi", opened="<think>\n") == Turn(
+        "Hi", "So."
+    )
+    turn = read(
+        "hermes", '"count": 1}}', opened='<tool_call>\n{"name": "f", "arguments": {'
+    )
     assert calls_of(turn) == [("f", {"count": 1})]
 
 
 def test_some_models_go_from_reasoning_to_a_call_without_closing_it():
-    turn = read("qwen3-coder", "I look.\n<tool_call>\n<function=f>\n</function>\n</tool_call>", opened="<think>\n")
+    turn = read(
+        "qwen3-coder",
+        "I look.\n<tool_call>\n<function=f>\n</function>\n</tool_call>",
+        opened="<think>\n",
+    )
     assert (turn.reasoning, calls_of(turn)) == ("I look.", [("f", {})])
 
 
@@ -316,9 +470,9 @@ def test_a_value_ends_at_its_mark_only_where_a_parameter_or_the_end_follows():
     ],
 )
 def test_python_literals_are_read_without_evaluating(literal, value):
-    assert calls_of(read("lfm2", f"<|tool_call_start|>[f(text={literal})]<|tool_call_end|>")) == [
-        ("f", {"text": value})
-    ]
+    assert calls_of(
+        read("lfm2", f"<|tool_call_start|>[f(text={literal})]<|tool_call_end|>")
+    ) == [("f", {"text": value})]
 
 
 @pytest.mark.parametrize(
@@ -337,12 +491,15 @@ def test_python_literals_are_read_without_evaluating(literal, value):
     ],
 )
 def test_what_is_no_literal_makes_no_call(literal):
-    assert not read("lfm2", f"<|tool_call_start|>[f(text={literal})]<|tool_call_end|>").calls
+    assert not read(
+        "lfm2", f"<|tool_call_start|>[f(text={literal})]<|tool_call_end|>"
+    ).calls
 
 
 def test_a_name_that_stands_twice_is_left_to_admission():
     [call] = read(
-        "qwen3-coder", "<function=f><parameter=text>a</parameter><parameter=text>b</parameter></function>"
+        "qwen3-coder",
+        "<function=f><parameter=text>a</parameter><parameter=text>b</parameter></function>",
     ).calls
     assert call.arguments == '{"text": "a", "text": "b"}'
     assert isinstance(jsontext.parse(call.arguments), jsontext.Failure)
@@ -353,7 +510,13 @@ def test_elements_within_a_value_become_objects_and_lists_where_the_schema_says_
     tool = Described(
         "f",
         "",
-        {"type": "object", "properties": {"tags": {"type": "array", "items": item}, "text": {"type": "string"}}},
+        {
+            "type": "object",
+            "properties": {
+                "tags": {"type": "array", "items": item},
+                "text": {"type": "string"},
+            },
+        },
     )
     sep = "]<]minimax[>["
     text = (
@@ -385,8 +548,12 @@ def test_an_element_that_is_closed_and_was_not_open_does_not_swallow_the_next_ca
         ("get_wether", "get_wether"),
     ],
 )
-def test_tokens_and_the_known_prefix_are_taken_off_a_name_and_nothing_else(written, name):
-    [call] = read("hermes", f'<tool_call>{{"name": "{written}", "arguments": {{}}}}</tool_call>').calls
+def test_tokens_and_the_known_prefix_are_taken_off_a_name_and_nothing_else(
+    written, name
+):
+    [call] = read(
+        "hermes", f'<tool_call>{{"name": "{written}", "arguments": {{}}}}</tool_call>'
+    ).calls
     assert call.name == name
 
 
@@ -407,12 +574,17 @@ def test_tokens_and_the_known_prefix_are_taken_off_a_name_and_nothing_else(writt
         ("llama3", '{"name": "f", "parameters": {"text": "a'),
     ],
 )
-def test_a_call_that_breaks_off_never_runs_whatever_the_server_says(name, text, said: Finish | None):
+def test_a_call_that_breaks_off_never_runs_whatever_the_server_says(
+    name, text, said: Finish | None
+):
     reader = texts.make_reader(SYNTAXES[name], TOOLS)
     reader.feed(text)
     turn = reader.close(said)
     assert turn.finish == (said if said in ("length", "refused") else "error")
-    assert all(isinstance(jsontext.parse(call.arguments, turn.finish), jsontext.Failure) for call in turn.calls)
+    assert all(
+        isinstance(jsontext.parse(call.arguments, turn.finish), jsontext.Failure)
+        for call in turn.calls
+    )
 
 
 def test_the_beginning_of_a_call_is_kept_as_far_as_the_model_came():
@@ -421,24 +593,46 @@ def test_the_beginning_of_a_call_is_kept_as_far_as_the_model_came():
 
 
 def test_the_rest_of_a_broken_object_goes_to_its_arguments_for_admission_to_judge():
-    turn = read("hermes", '<tool_call>{"name": "f", "arguments": {"count": 1} oops}</tool_call> Hi')
-    assert (turn.calls[0].arguments, turn.text, turn.finish) == ('{"count": 1} oops}', " Hi", "calls")
-    assert isinstance(jsontext.parse(turn.calls[0].arguments, lossy=False), jsontext.Failure)
+    turn = read(
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"count": 1} oops}</tool_call> Hi',
+    )
+    assert (turn.calls[0].arguments, turn.text, turn.finish) == (
+        '{"count": 1} oops}',
+        " Hi",
+        "calls",
+    )
+    assert isinstance(
+        jsontext.parse(turn.calls[0].arguments, lossy=False), jsontext.Failure
+    )
 
 
-@pytest.mark.parametrize("more", ['"arguments": {"count": 2}', '"parameters": {"count": 2}', '"name": "get_weather"'])
+@pytest.mark.parametrize(
+    "more",
+    [
+        '"arguments": {"count": 2}',
+        '"parameters": {"count": 2}',
+        '"name": "get_weather"',
+    ],
+)
 def test_an_object_that_says_two_things_is_no_call_that_a_write_would_run(more):
-    told, held = f'{{"name": "f", "arguments": {{"count": 1}}, {more}}}', f'{{"arguments": {{}}, {more}, "name": "f"}}'
+    told, held = (
+        f'{{"name": "f", "arguments": {{"count": 1}}, {more}}}',
+        f'{{"arguments": {{}}, {more}, "name": "f"}}',
+    )
     for text in (told, held):
         turn = read("hermes", f"<tool_call>{text}</tool_call>")
-        parsed = [jsontext.parse(call.arguments, turn.finish, lossy=False) for call in turn.calls]
+        parsed = [
+            jsontext.parse(call.arguments, turn.finish, lossy=False)
+            for call in turn.calls
+        ]
         assert all(isinstance(each, jsontext.Failure) for each in parsed)
 
 
 def test_a_bracket_too_many_does_not_leak_into_the_text():
-    assert read("hermes", '<tool_call>{"name": "f", "arguments": {}}}\n</tool_call>') == Turn(
-        calls=(ToolCall("call_0", "f", "{}"),), finish="calls"
-    )
+    assert read(
+        "hermes", '<tool_call>{"name": "f", "arguments": {}}}\n</tool_call>'
+    ) == Turn(calls=(ToolCall("call_0", "f", "{}"),), finish="calls")
 
 
 # ---------------------------------------------------------------------- laws over all families
@@ -447,10 +641,24 @@ def test_a_bracket_too_many_does_not_leak_into_the_text():
 def soup(syntax: Syntax) -> st.SearchStrategy[str]:
     """Text made of what a family's marks are made of, whole and cut."""
     channels = syntax.channels
-    marks = [mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts, *shape.bare)]
-    marks += [*syntax.tokens, *(each if isinstance(each, str) else each[0] for each in syntax.silent)]
+    marks = [
+        mark
+        for shape in syntax.formats
+        for mark in (*shape.tokens, *shape.starts, *shape.bare)
+    ]
+    marks += [
+        *syntax.tokens,
+        *(each if isinstance(each, str) else each[0] for each in syntax.silent),
+    ]
     marks += (
-        [channels.starts, channels.body, channels.recipient + "f", channels.channel + "analysis"] if channels else []
+        [
+            channels.starts,
+            channels.body,
+            channels.recipient + "f",
+            channels.channel + "analysis",
+        ]
+        if channels
+        else []
     )
     bits = [
         '{"name": "f", ',
@@ -470,7 +678,9 @@ def soup(syntax: Syntax) -> st.SearchStrategy[str]:
         "\\",
         "'",
     ]
-    pieces = st.sampled_from([*(mark for mark in marks if mark), *bits, " ", "\n", "中", "```", "1"])
+    pieces = st.sampled_from(
+        [*(mark for mark in marks if mark), *bits, " ", "\n", "中", "```", "1"]
+    )
     cut = st.tuples(pieces, st.integers(1, 40)).map(lambda pair: pair[0][: pair[1]])
     return st.lists(pieces | cut, max_size=14).map("".join)
 
@@ -494,17 +704,37 @@ def test_any_text_gives_the_same_turn_however_it_is_cut_and_nothing_is_taken_bac
     whole = read(name, text, reasoning=reasoning)
     turn, deltas = feed(name, pieces, reasoning=reasoning)
     assert turn == whole
-    assert turn.text.startswith("".join(delta.text for delta in deltas if isinstance(delta, TextDelta)))
-    assert turn.reasoning.startswith("".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)))
+    assert turn.text.startswith(
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    )
+    assert turn.reasoning.startswith(
+        "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    )
     for index, call in enumerate(turn.calls):
-        told = [delta for delta in deltas if isinstance(delta, ArgumentsDelta) and delta.index == index]
-        assert {delta.name for delta in told} <= {call.name}  # none, where only the end told of the call
+        told = [
+            delta
+            for delta in deltas
+            if isinstance(delta, ArgumentsDelta) and delta.index == index
+        ]
+        # none, where only the end told of the call
+        assert {delta.name for delta in told} <= {call.name}
         assert call.arguments.startswith("".join(delta.text for delta in told))
 
 
 WORDS = st.text(st.sampled_from("abc 中文é\"'\\\n\t{}[]()<>/=:,.;`|1"), max_size=24)
 TAGS = st.sampled_from(
-    ["<b>", "</tool_call>", "<|im_end|>", "</parameter>", "[/INST]", "<think>", "]", "}}", "')", '"}']
+    [
+        "<b>",
+        "</tool_call>",
+        "<|im_end|>",
+        "</parameter>",
+        "[/INST]",
+        "<think>",
+        "]",
+        "}}",
+        "')",
+        '"}',
+    ]
 )
 
 
@@ -514,8 +744,19 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
     name = draw(st.sampled_from(CALLING))
     syntax = SYNTAXES[name]
     strings = st.tuples(WORDS, st.just("") | TAGS, WORDS).map("".join)
-    shapes = [*syntax.formats, *([syntax.channels.inside] if syntax.channels and syntax.channels.inside else [])]
-    if any(isinstance(shape, ParameterCalls) or (isinstance(shape, LiteralCalls) and shape.lead) for shape in shapes):
+    shapes = [
+        *syntax.formats,
+        *(
+            [syntax.channels.inside]
+            if syntax.channels and syntax.channels.inside
+            else []
+        ),
+    ]
+    if any(
+        isinstance(shape, ParameterCalls)
+        or (isinstance(shape, LiteralCalls) and shape.lead)
+        for shape in shapes
+    ):
         strings = strings.filter(lambda text: not has_marks(text, syntax))
     of_type: Mapping[str, st.SearchStrategy[object]] = {
         "string": strings,
@@ -523,21 +764,42 @@ def turns(draw: st.DrawFn) -> tuple[str, Turn]:
         "number": st.floats(allow_nan=False, allow_infinity=False),
         "boolean": st.booleans(),
         "array": st.lists(strings | st.integers() | st.none(), max_size=3),
-        "object": st.dictionaries(st.sampled_from(["a", "b c", "名"]), strings | st.booleans(), max_size=2),
+        "object": st.dictionaries(
+            st.sampled_from(["a", "b c", "名"]), strings | st.booleans(), max_size=2
+        ),
     }
-    arguments = st.fixed_dictionaries({}, optional={key: of_type[type] for key, type in VALUES.items()})
-    chosen = draw(st.lists(st.tuples(st.sampled_from([tool.name for tool in TOOLS]), arguments), max_size=3))
+    arguments = st.fixed_dictionaries(
+        {}, optional={key: of_type[type] for key, type in VALUES.items()}
+    )
+    chosen = draw(
+        st.lists(
+            st.tuples(st.sampled_from([tool.name for tool in TOOLS]), arguments),
+            max_size=3,
+        )
+    )
     calls = [
-        ToolCall(f"call_{n}", name, json.dumps(value, ensure_ascii=False)) for n, (name, value) in enumerate(chosen)
+        ToolCall(f"call_{n}", name, json.dumps(value, ensure_ascii=False))
+        for n, (name, value) in enumerate(chosen)
     ]
     text, reasoning = draw(WORDS).strip(" \t\n"), draw(WORDS).strip(" \t\n")
     assume(not has_marks(text, syntax) and not has_marks(reasoning, syntax))
-    assume(not any(text.startswith(tuple(shape.bare)) for shape in syntax.formats if shape.bare))
-    return name, Turn(text, reasoning if syntax.reasoning or syntax.channels else "", calls)
+    assume(
+        not any(
+            text.startswith(tuple(shape.bare)) for shape in syntax.formats if shape.bare
+        )
+    )
+    return name, Turn(
+        text, reasoning if syntax.reasoning or syntax.channels else "", calls
+    )
 
 
 def has_marks(text: str, syntax: Syntax) -> bool:
-    marks = {mark for shape in syntax.formats for mark in (*shape.tokens, *shape.starts) if mark}
+    marks = {
+        mark
+        for shape in syntax.formats
+        for mark in (*shape.tokens, *shape.starts)
+        if mark
+    }
     marks |= {"[", "{"} if any(shape.loose for shape in syntax.formats) else set()
     marks |= {"</", *syntax.tokens, *syntax.ends}
     return any(mark in text for mark in marks if mark not in (")", "("))
@@ -563,7 +825,9 @@ def test_a_family_without_a_form_for_calls_says_so():
 
 
 def test_broken_arguments_of_a_history_are_written_as_an_object():
-    written = texts.write_answer(SYNTAXES["hermes"], Turn(calls=[ToolCall("a", "f", '{"text": ')]))
+    written = texts.write_answer(
+        SYNTAXES["hermes"], Turn(calls=[ToolCall("a", "f", '{"text": ')])
+    )
     assert calls_of(read("hermes", written)) == [("f", {"INVALID_JSON": '{"text": '})]
 
 
@@ -572,7 +836,10 @@ def test_a_family_names_the_control_tokens_that_it_reads(name):
     tokens = SYNTAXES[name].tokens
     assert len(set(tokens)) == len(tokens)
     assert all("\n" not in token and token == token.strip() for token in tokens)
-    assert {end for end in SYNTAXES[name].ends if end.startswith("<")} <= {*tokens, *SYNTAXES[name].ends}
+    assert {end for end in SYNTAXES[name].ends if end.startswith("<")} <= {
+        *tokens,
+        *SYNTAXES[name].ends,
+    }
 
 
 # ---------------------------------------------------------------------- work
@@ -581,10 +848,29 @@ def test_a_family_names_the_control_tokens_that_it_reads(name):
 def adversarial(syntax: Syntax) -> list[str]:
     """Beginnings that a careless reader would go back over again and again."""
     marks = {mark for shape in syntax.formats for mark in shape.starts}
-    marks |= {syntax.channels.starts, syntax.channels.body} if syntax.channels else set()
-    seeds = [*marks, *(mark + '{"name": "x"' for mark in marks), *(mark[:-1] for mark in marks)]
+    marks |= (
+        {syntax.channels.starts, syntax.channels.body} if syntax.channels else set()
+    )
+    seeds = [
+        *marks,
+        *(mark + '{"name": "x"' for mark in marks),
+        *(mark[:-1] for mark in marks),
+    ]
     return [
-        seed for seed in [*seeds, "{", "[", '{"', "[{", "[f(", "f('", "<", "\n", '{"name": "f", "arguments": {'] if seed
+        seed
+        for seed in [
+            *seeds,
+            "{",
+            "[",
+            '{"',
+            "[{",
+            "[f(",
+            "f('",
+            "<",
+            "\n",
+            '{"name": "f", "arguments": {',
+        ]
+        if seed
     ]
 
 

@@ -39,13 +39,24 @@ from handrail.models.providers import PROVIDERS
 from handrail.parsing import jsontext
 from handrail.ports import Described
 from handrail.testing import ScriptedServer, call
-from tests.dialects.contract import TOOLS, DialectContract, in_pieces, read, shared, turns
+from tests.dialects.contract import (
+    TOOLS,
+    DialectContract,
+    in_pieces,
+    read,
+    shared,
+    turns,
+)
 from tests.support.drivers import BOUND_S
 
 SDK_REQUEST = TypeAdapter(message_create_params.MessageCreateParams)
 SDK_EVENT = TypeAdapter(RawMessageStreamEvent)
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
 STRICT = {**SCHEMA, "additionalProperties": False}
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 PNG = Media("image/png", b"\x89PNG")
@@ -60,10 +71,14 @@ class TestAnthropic(DialectContract):
 
 def test_it_is_found_by_name():
     assert dialect("anthropic") is DIALECT
-    assert all(isinstance(DIALECT, side) for side in (Dialect, WireDialect, ServerDialect))
+    assert all(
+        isinstance(DIALECT, side) for side in (Dialect, WireDialect, ServerDialect)
+    )
 
 
-@pytest.mark.parametrize("address", ["http://h", "http://h/", "http://h/v1", "http://h/v1/"])
+@pytest.mark.parametrize(
+    "address", ["http://h", "http://h/", "http://h/v1", "http://h/v1/"]
+)
 def test_an_address_may_be_given_with_its_version_or_without(address):
     model = PROVIDERS["anthropic"](f"claude@{address}", api_key="k")
     assert model.url(streamed=True) == "http://h/v1/messages"
@@ -89,9 +104,16 @@ def sent(*messages) -> list[dict]:
 
 def test_a_request_is_spelled_as_anthropic_spells_it():
     options = Options(
-        "claude", tool_choice="user_info.get", parallel=False, max_tokens=50, temperature=0.2, stream=True
+        "claude",
+        tool_choice="user_info.get",
+        parallel=False,
+        max_tokens=50,
+        temperature=0.2,
+        stream=True,
     )
-    body = DIALECT.encode_request(CONVERSATION, TOOLS[1:2], replace(options, extra={"metadata": {"user_id": "7"}}))
+    body = DIALECT.encode_request(
+        CONVERSATION, TOOLS[1:2], replace(options, extra={"metadata": {"user_id": "7"}})
+    )
     assert body == {
         "model": "claude",
         "max_tokens": 50,
@@ -135,12 +157,19 @@ def test_the_official_sdk_accepts_our_requests(options):
     validated = SDK_REQUEST.validate_python(body)
     # Lists are checked when they are walked.
     spoken = [*validated["messages"]]
-    blocks = [block for message in spoken if not isinstance(message["content"], str) for block in message["content"]]
+    blocks = [
+        block
+        for message in spoken
+        if not isinstance(message["content"], str)
+        for block in message["content"]
+    ]
     assert (len(spoken), len(blocks)) == (5, 6)
     assert len([*validated["tools"]]) == len(TOOLS) + len(options.provider_tools)
     forms = get_args(message_create_params.MessageCreateParams)
     # The API's version of October 2026, which the SDK speaks, takes no temperature; the one that we speak does.
-    assert set(body) - {"temperature"} <= set().union(*(f.__required_keys__ | f.__optional_keys__ for f in forms))
+    assert set(body) - {"temperature"} <= set().union(
+        *(f.__required_keys__ | f.__optional_keys__ for f in forms)
+    )
 
 
 def test_a_conversation_is_written_as_the_official_sdk_writes_it():
@@ -148,35 +177,74 @@ def test_a_conversation_is_written_as_the_official_sdk_writes_it():
     blocks = [
         {"type": "thinking", "thinking": "Both at once.", "signature": "c2ln"},
         {"type": "text", "text": "I look."},
-        {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "北京"}},
+        {
+            "type": "tool_use",
+            "id": "toolu_1",
+            "name": "get_weather",
+            "input": {"city": "北京"},
+        },
         {"type": "tool_use", "id": "toolu_2", "name": "refund", "input": {}},
     ]
     bodies = []
 
     def serve(request: httpx2.Request) -> httpx2.Response:
         bodies.append(json.loads(request.content))
-        return httpx2.Response(200, json=message(*blocks, stop="tool_use", id="m", model="m"))
+        return httpx2.Response(
+            200, json=message(*blocks, stop="tool_use", id="m", model="m")
+        )
 
     http = httpx2.Client(transport=httpx2.MockTransport(serve))
-    client = anthropic.Anthropic(api_key="none", base_url="http://server.test", http_client=http)
-    tools = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in TOOLS[::4]]
+    client = anthropic.Anthropic(
+        api_key="none", base_url="http://server.test", http_client=http
+    )
+    tools = [
+        {"name": t.name, "description": t.description, "input_schema": t.parameters}
+        for t in TOOLS[::4]
+    ]
     asked = [{"role": "user", "content": "Weather?"}]
-    how = {"model": "m", "max_tokens": 50, "system": "Be brief.", "tools": tools, "tool_choice": {"type": "any"}}
+    how = {
+        "model": "m",
+        "max_tokens": 50,
+        "system": "Be brief.",
+        "tools": tools,
+        "tool_choice": {"type": "any"},
+    }
     answer = client.messages.create(messages=asked, **how)
     results = [
-        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "21 °C", "is_error": False},
-        {"type": "tool_result", "tool_use_id": "toolu_2", "content": '{"success":false}', "is_error": True},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_1",
+            "content": "21 °C",
+            "is_error": False,
+        },
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_2",
+            "content": '{"success":false}',
+            "is_error": True,
+        },
     ]
-    asked += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
+    asked += [
+        {"role": "assistant", "content": answer.content},
+        {"role": "user", "content": results},
+    ]
     client.messages.create(messages=asked, **how)
 
     turn = DIALECT.decode(message(*blocks, stop="tool_use"), TOOLS[::4])
     told = [
         *(SystemMessage("Be brief."), UserMessage("Weather?"), AssistantMessage(turn)),
-        ToolMessage(ToolResult("toolu_2", failure=Failure("GONE", "It is gone."), text='{"success":false}')),
+        ToolMessage(
+            ToolResult(
+                "toolu_2",
+                failure=Failure("GONE", "It is gone."),
+                text='{"success":false}',
+            )
+        ),
         ToolMessage(ToolResult("toolu_1", value="21 °C", text="21 °C")),
     ]
-    ours = DIALECT.encode_request(told, TOOLS[::4], Options("m", tool_choice="required", max_tokens=50))
+    ours = DIALECT.encode_request(
+        told, TOOLS[::4], Options("m", tool_choice="required", max_tokens=50)
+    )
     assert ours == bodies[1]
 
 
@@ -193,10 +261,14 @@ def test_a_choice_of_tools_is_told_in_anthropics_words(options, choice):
     body = DIALECT.encode_request("Hello", TOOLS, options)
     assert body["tool_choice"] == choice
     heard = DIALECT.decode_request(body)[2]
-    assert heard.parallel == (None if options.tool_choice == "none" else options.parallel)
+    assert heard.parallel == (
+        None if options.tool_choice == "none" else options.parallel
+    )
 
 
-@pytest.mark.parametrize(("tools", "choice"), [([], "required"), ([], "get_weather"), (TOOLS, "get_whether")])
+@pytest.mark.parametrize(
+    ("tools", "choice"), [([], "required"), ([], "get_weather"), (TOOLS, "get_whether")]
+)
 def test_a_demand_that_no_tool_can_meet_is_refused_before_it_is_sent(tools, choice):
     with pytest.raises(ConfigError, match=choice):
         DIALECT.encode_request("Hello", tools, Options(tool_choice=choice))
@@ -223,17 +295,30 @@ def test_tools_of_the_provider_stand_beside_ours_and_come_back_apart():
     body = DIALECT.encode_request("Hello", TOOLS[:1], Options(provider_tools=[SEARCH]))
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "web_search"]
     _, tools, options = DIALECT.decode_request(body)
-    assert ([tool.name for tool in tools], options.provider_tools) == (["get_weather"], (SEARCH,))
-    assert DIALECT.encode_request("Hello", None, Options(provider_tools=[SEARCH]))["tools"] == [SEARCH]
+    assert ([tool.name for tool in tools], options.provider_tools) == (
+        ["get_weather"],
+        (SEARCH,),
+    )
+    assert DIALECT.encode_request("Hello", None, Options(provider_tools=[SEARCH]))[
+        "tools"
+    ] == [SEARCH]
 
 
 def test_the_form_of_an_answer_stands_beside_the_users_own_effort():
     body = DIALECT.encode_request(
-        "Hi", None, Options(output=Output(SCHEMA), extra={"output_config": {"effort": "low"}})
+        "Hi",
+        None,
+        Options(output=Output(SCHEMA), extra={"output_config": {"effort": "low"}}),
     )
-    assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": STRICT}}
+    assert body["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": STRICT},
+    }
     heard = DIALECT.decode_request(body)[2]
-    assert (heard.output, heard.extra) == (Output(STRICT), {"output_config": {"effort": "low"}})
+    assert (heard.output, heard.extra) == (
+        Output(STRICT),
+        {"output_config": {"effort": "low"}},
+    )
 
 
 def test_a_form_beyond_the_providers_subset_is_left_to_the_provider_to_refuse():
@@ -259,43 +344,75 @@ def shown_results(message: dict) -> list[str]:
 
 
 def test_results_come_first_in_one_message_in_the_order_of_the_calls():
-    calling = AssistantMessage(Turn(calls=[ToolCall(id, "f") for id in ("a", "b", "c")], finish="calls"))
-    told = sent(calling, result("c"), UserMessage("Go on."), result("a"), result("b"), UserMessage("Now."))
+    calling = AssistantMessage(
+        Turn(calls=[ToolCall(id, "f") for id in ("a", "b", "c")], finish="calls")
+    )
+    told = sent(
+        calling,
+        result("c"),
+        UserMessage("Go on."),
+        result("a"),
+        result("b"),
+        UserMessage("Now."),
+    )
     assert [message["role"] for message in told] == ["assistant", "user"]
     assert shown_results(told[1]) == ["a", "b", "c", "Go on.", "Now."]
 
 
 def test_a_call_without_a_result_gets_one_for_the_api_refuses_it_otherwise():
-    told = sent(AssistantMessage(Turn(calls=[ToolCall("a", "f")])), UserMessage("Go on."))
+    told = sent(
+        AssistantMessage(Turn(calls=[ToolCall("a", "f")])), UserMessage("Go on.")
+    )
     assert shown_results(told[1]) == ["a", "Go on."]
 
 
 def test_roles_alternate_whatever_the_conversation_does():
     said = AssistantMessage(Turn("a"))
-    told = sent(UserMessage("1"), UserMessage("2"), said, SystemMessage("s"), said, UserMessage("3"))
+    told = sent(
+        UserMessage("1"),
+        UserMessage("2"),
+        said,
+        SystemMessage("s"),
+        said,
+        UserMessage("3"),
+    )
     assert [message["role"] for message in told] == ["user", "assistant", "user"]
     assert [block["text"] for block in told[0]["content"]] == ["1", "2"]
 
 
 def test_what_the_engineer_says_stands_at_the_head():
-    body = DIALECT.encode_request([SystemMessage("Be brief."), UserMessage("Hi"), SystemMessage("Be kind.")])
+    body = DIALECT.encode_request(
+        [SystemMessage("Be brief."), UserMessage("Hi"), SystemMessage("Be kind.")]
+    )
     assert (body["system"], len(body["messages"])) == ("Be brief.\n\nBe kind.", 1)
 
 
-@pytest.mark.parametrize("turn", [Turn(""), Turn(" \n"), DIALECT.decode_message({"role": "assistant", "content": []})])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Turn(""),
+        Turn(" \n"),
+        DIALECT.decode_message({"role": "assistant", "content": []}),
+    ],
+)
 def test_a_turn_that_said_nothing_is_left_out(turn):
     told = sent(UserMessage("1"), AssistantMessage(turn), UserMessage("2"))
     assert [shown_results(message) for message in told] == [["1", "2"]]
 
 
 def test_blank_text_beside_calls_stays_out_of_the_request():
-    blank = message({"type": "text", "text": "\n\n"}, {"type": "tool_use", "id": "a", "name": "f", "input": {}})
+    blank = message(
+        {"type": "text", "text": "\n\n"},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+    )
     told = said(DIALECT.decode(blank))
     assert [block["type"] for block in told] == ["tool_use"]
 
 
 def test_a_failure_is_flagged_as_one():
-    told = DIALECT.encode_results([ToolCall("a", "f")], [ToolResult("a", failure=Failure("GONE", "It is gone."))])
+    told = DIALECT.encode_results(
+        [ToolCall("a", "f")], [ToolResult("a", failure=Failure("GONE", "It is gone."))]
+    )
     (block,) = told[0]["content"]
     assert block["is_error"] and json.loads(block["content"])["error_code"] == "GONE"
     (heard,) = DIALECT.decode_request({"messages": told})[0]
@@ -304,10 +421,22 @@ def test_a_failure_is_flagged_as_one():
 
 
 def test_blocks_that_only_anthropic_knows_come_back_as_a_result_as_they_came():
-    found = [{"type": "text", "text": "Found:"}, {"type": "tool_reference", "tool_name": "refund"}]
-    block = {"type": "tool_result", "tool_use_id": "a", "content": found, "is_error": False}
-    (heard,) = DIALECT.decode_request({"messages": [{"role": "user", "content": [block]}]})[0]
-    assert sent(AssistantMessage(Turn(calls=[ToolCall("a", "f")])), heard)[1]["content"] == [block]
+    found = [
+        {"type": "text", "text": "Found:"},
+        {"type": "tool_reference", "tool_name": "refund"},
+    ]
+    block = {
+        "type": "tool_result",
+        "tool_use_id": "a",
+        "content": found,
+        "is_error": False,
+    }
+    (heard,) = DIALECT.decode_request(
+        {"messages": [{"role": "user", "content": [block]}]}
+    )[0]
+    assert sent(AssistantMessage(Turn(calls=[ToolCall("a", "f")])), heard)[1][
+        "content"
+    ] == [block]
 
 
 def test_no_calls_have_no_results():
@@ -329,16 +458,30 @@ SIGNED = [
 
 
 def test_what_claude_said_goes_back_byte_for_byte():
-    for turn in (DIALECT.decode(message(*SIGNED, stop="tool_use")), read(DIALECT.stream(), streamed(*SIGNED))[1]):
+    for turn in (
+        DIALECT.decode(message(*SIGNED, stop="tool_use")),
+        read(DIALECT.stream(), streamed(*SIGNED))[1],
+    ):
         told = said(turn)
         assert json.dumps(told, sort_keys=True) == json.dumps(SIGNED, sort_keys=True)
         assert list(told[-1]["input"]) == ["b", "a"]
-        assert [block["type"] for block in turn.server_side] == ["server_tool_use", "web_search_tool_result"]
+        assert [block["type"] for block in turn.server_side] == [
+            "server_tool_use",
+            "web_search_tool_result",
+        ]
 
 
-@pytest.mark.parametrize(("calls", "kinds"), [([], ["text"]), ([CALL], ["text", "tool_use"])])
+@pytest.mark.parametrize(
+    ("calls", "kinds"), [([], ["text"]), ([CALL], ["text", "tool_use"])]
+)
 def test_what_another_model_said_goes_as_text_and_calls(calls, kinds):
-    foreign = {"role": "assistant", "content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Hi"}]}
+    foreign = {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": []},
+            {"type": "text", "text": "Hi"},
+        ],
+    }
     told = said(Turn("Hi", "secret thoughts", calls, raw=foreign))
     assert [block["type"] for block in told] == kinds
 
@@ -347,20 +490,27 @@ def test_calls_that_were_changed_since_go_back_changed():
     turn = DIALECT.decode(message(*SIGNED, stop="tool_use"))
     told = said(replace(turn, calls=[ToolCall("toolu_1", "f", '{"a": 3}')]))
     assert (told[0], told[-1]["input"]) == (SIGNED[0], {"a": 3})
-    told = said(replace(turn, calls=[ToolCall("toolu_1", "f"), ToolCall("toolu_1_2", "f")]))
+    told = said(
+        replace(turn, calls=[ToolCall("toolu_1", "f"), ToolCall("toolu_1_2", "f")])
+    )
     assert [block["type"] for block in told] == ["text", "tool_use", "tool_use"]
 
 
 def test_thinking_that_was_cut_has_no_signature_and_stays_out():
     cut = message(
-        {"type": "thinking", "thinking": "Hm", "signature": ""}, {"type": "text", "text": "x"}, stop="max_tokens"
+        {"type": "thinking", "thinking": "Hm", "signature": ""},
+        {"type": "text", "text": "x"},
+        stop="max_tokens",
     )
     told = said(DIALECT.decode(cut))
     assert [block["type"] for block in told] == ["text"]
 
 
 def test_ids_of_other_providers_are_spelled_so_that_call_and_result_still_meet():
-    told = sent(AssistantMessage(Turn(calls=[ToolCall("functions.get:0", "f")])), result("functions.get:0"))
+    told = sent(
+        AssistantMessage(Turn(calls=[ToolCall("functions.get:0", "f")])),
+        result("functions.get:0"),
+    )
     (calling,), (answering,) = (each["content"] for each in told)
     assert calling["id"] == answering["tool_use_id"] == "functions_get_0"
 
@@ -423,25 +573,47 @@ def test_what_cannot_be_shown_is_told_to_the_person(part, words):
 
 
 def test_what_a_tool_shows_stands_in_its_result_and_what_cannot_be_shown_is_named():
-    shown = ToolResult("a", text="two things", media=[PNG, Media("audio/wav", b"RIFF", name="a.wav")])
-    ((block,),) = (message["content"] for message in DIALECT.encode_results([ToolCall("a", "f")], [shown]))
+    shown = ToolResult(
+        "a", text="two things", media=[PNG, Media("audio/wav", b"RIFF", name="a.wav")]
+    )
+    ((block,),) = (
+        message["content"]
+        for message in DIALECT.encode_results([ToolCall("a", "f")], [shown])
+    )
     assert block["content"] == [
         {"type": "text", "text": "two things"},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG_BASE64}},
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": PNG_BASE64},
+        },
         {"type": "text", "text": "not shown: [audio/wav a.wav, 4 bytes]"},
     ]
-    (heard,) = DIALECT.decode_request({"messages": [{"role": "user", "content": [block]}]})[0]
-    assert (heard.result.media, heard.result.text) == ((PNG,), "two thingsnot shown: [audio/wav a.wav, 4 bytes]")
+    (heard,) = DIALECT.decode_request(
+        {"messages": [{"role": "user", "content": [block]}]}
+    )[0]
+    assert (heard.result.media, heard.result.text) == (
+        (PNG,),
+        "two thingsnot shown: [audio/wav a.wav, 4 bytes]",
+    )
 
 
 def test_what_a_client_shows_is_heard_as_the_chat_form_spells_it():
     blocks = [
-        sent(UserMessage("", [part]))[0]["content"][0] for part in (PNG, Media("application/pdf", b"%PDF", name="a"))
+        sent(UserMessage("", [part]))[0]["content"][0]
+        for part in (PNG, Media("application/pdf", b"%PDF", name="a"))
     ]
-    (heard,) = DIALECT.decode_request({"messages": [{"role": "user", "content": [*blocks, {"type": "x"}]}]})[0]
+    (heard,) = DIALECT.decode_request(
+        {"messages": [{"role": "user", "content": [*blocks, {"type": "x"}]}]}
+    )[0]
     assert heard.parts == (
         {"type": "image_url", "image_url": {"url": PNG.link}},
-        {"type": "file", "file": {"filename": "a", "file_data": f"data:application/pdf;base64,{PDF}"}},
+        {
+            "type": "file",
+            "file": {
+                "filename": "a",
+                "file_data": f"data:application/pdf;base64,{PDF}",
+            },
+        },
         {"type": "x"},
     )
     assert sent(heard)[0]["content"] == [*blocks, {"type": "x"}]
@@ -468,7 +640,8 @@ def use(input: object, id: str = "c", name: str = "f") -> dict:
 @pytest.mark.parametrize(("word", "finish"), [
     ("end_turn", "stop"), ("stop_sequence", "stop"), ("tool_use", "calls"), ("max_tokens", "length"),
     ("model_context_window_exceeded", "length"), ("refusal", "refused"),
-    ("pause_turn", "length"),                     # unfinished: what the provider ran itself is to go on
+    # unfinished: what the provider ran itself is to go on
+    ("pause_turn", "length"),
     (None, "error"), ("", "error"), ("yet_to_come", "error"), (7, "error"), (["end_turn"], "error"),
 ])  # fmt: skip
 def test_only_a_stated_end_is_an_end(word, finish):
@@ -479,14 +652,22 @@ def test_only_a_stated_end_is_an_end(word, finish):
     ({"a": "天"}, '{"a": "天"}'), ({}, "{}"), (None, ""), ('{"a": 1}', '{"a": 1}'), ('{"a"', '{"a"'), ([1], "[1]"),
 ])  # fmt: skip
 def test_arguments_are_told_as_text(input, arguments):
-    assert DIALECT.decode(message(use(input), stop="tool_use")).calls[0].arguments == arguments
+    assert (
+        DIALECT.decode(message(use(input), stop="tool_use")).calls[0].arguments
+        == arguments
+    )
 
 
 def test_calls_without_an_id_get_one_and_go_back_with_it_beside_the_rest():
-    turn = DIALECT.decode(message(SIGNED[0], use({}, ""), use({}, "call_0"), stop="tool_use"))
+    turn = DIALECT.decode(
+        message(SIGNED[0], use({}, ""), use({}, "call_0"), stop="tool_use")
+    )
     assert [call.id for call in turn.calls] == ["call_0_2", "call_0"]
     told = said(turn)
-    assert (told[0], [block["id"] for block in told[1:]]) == (SIGNED[0], ["call_0_2", "call_0"])
+    assert (told[0], [block["id"] for block in told[1:]]) == (
+        SIGNED[0],
+        ["call_0_2", "call_0"],
+    )
 
 
 def held(id: str | None, expires_at: str = "2026-11-22T12:00:00Z") -> AssistantMessage:
@@ -499,24 +680,42 @@ def held(id: str | None, expires_at: str = "2026-11-22T12:00:00Z") -> AssistantM
     ([held("a")], "a"), ([held("a"), held("b")], "b"), ([held("a"), held(None)], "a"), ([held(None)], None),
     ([held("a", "2026-11-22T11:59:59Z")], None), ([held("a", "2026-11-22T12:59:59+02:00")], None),
     ([held("a", "2026-11-22T12:00:01.123456+00:00")], "a"),
-    ([held("b"), held("a", "2026-11-22T11:00:00")], None),     # the newer one is over, so the older one is too
+    # the newer one is over, so the older one is too
+    ([held("b"), held("a", "2026-11-22T11:00:00")], None),
     ([held("a", "one day")], "a"),                             # not known to be over
-    ([AssistantMessage(Turn("x", raw={"container": {"id": "a"}}))], None),  # another provider's
+    # another provider's
+    ([AssistantMessage(Turn("x", raw={"container": {"id": "a"}}))], None),
 ])  # fmt: skip
 def test_the_newest_container_goes_back_unless_it_has_expired(answers, id):
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() - 0.5
     dialect = Anthropic(clock=lambda: noon)
-    assert dialect.encode_request([UserMessage("?"), *answers, UserMessage("And?")]).get("container") == id
+    assert (
+        dialect.encode_request([UserMessage("?"), *answers, UserMessage("And?")]).get(
+            "container"
+        )
+        == id
+    )
     named = Options(extra={"container": "mine"})
-    assert dialect.encode_request([UserMessage("?"), *answers], None, named)["container"] == "mine"
+    assert (
+        dialect.encode_request([UserMessage("?"), *answers], None, named)["container"]
+        == "mine"
+    )
 
 
 @pytest.mark.parametrize("place", ["message_start", "message_delta"])
 def test_a_stream_tells_of_its_container_at_its_beginning_or_near_its_end(place):
     told = {"container": {"id": "a", "expires_at": "2027-01-01T00:00:00Z"}}
-    begun = {"type": "message_start", "message": message() | (told if place == "message_start" else {})}
-    ended = {"stop_reason": "end_turn"} | (told if place == "message_delta" else {"container": None})
-    turn = read(DIALECT.stream(), sse(begun, {"type": "message_delta", "delta": ended}, {"type": "message_stop"}))[1]
+    begun = {
+        "type": "message_start",
+        "message": message() | (told if place == "message_start" else {}),
+    }
+    ended = {"stop_reason": "end_turn"} | (
+        told if place == "message_delta" else {"container": None}
+    )
+    turn = read(
+        DIALECT.stream(),
+        sse(begun, {"type": "message_delta", "delta": ended}, {"type": "message_stop"}),
+    )[1]
     assert turn.raw["container"] == told["container"]
 
 
@@ -533,7 +732,11 @@ def test_usage_is_read_where_it_is_told(usage, expected):
 
 
 def test_the_reason_of_a_refusal_is_told():
-    details = {"type": "refusal", "category": "cyber", "explanation": "Refused due to policy."}
+    details = {
+        "type": "refusal",
+        "category": "cyber",
+        "explanation": "Refused due to policy.",
+    }
     turn = DIALECT.decode(message(stop="refusal", stop_details=details))
     assert (turn.finish, turn.refusal) == ("refused", "Refused due to policy.")
     assert DIALECT.decode(DIALECT.encode_turn(turn, Envelope("m", "x", 1))) == turn
@@ -551,16 +754,27 @@ def test_garbage_is_never_a_type_error(body):
 
 
 def test_names_are_told_back_when_the_tools_are_known():
-    body = message(use({}, "a", "user_info_get"), use({}, "b", "invented"), stop="tool_use")
+    body = message(
+        use({}, "a", "user_info_get"), use({}, "b", "invented"), stop="tool_use"
+    )
     tools = [Described("user_info.get", "", SCHEMA)]
-    assert [each.name for each in DIALECT.decode(body, tools).calls] == ["user_info.get", "invented"]
-    assert [each.name for each in DIALECT.decode(body).calls] == ["user_info_get", "invented"]
+    assert [each.name for each in DIALECT.decode(body, tools).calls] == [
+        "user_info.get",
+        "invented",
+    ]
+    assert [each.name for each in DIALECT.decode(body).calls] == [
+        "user_info_get",
+        "invented",
+    ]
 
 
 def test_a_bare_message_counts_as_finished():
     assert DIALECT.decode_message({"role": "assistant", "content": "Hi"}) == Turn("Hi")
     assert DIALECT.decode_message({"content": [use({})]}).finish == "calls"
-    assert DIALECT.decode_message(message(text("Hi"), stop="max_tokens")).finish == "length"
+    assert (
+        DIALECT.decode_message(message(text("Hi"), stop="max_tokens")).finish
+        == "length"
+    )
 
 
 @pytest.mark.parametrize(("foreign", "words"), [
@@ -571,8 +785,13 @@ def test_a_bare_message_counts_as_finished():
     ({"role": "model", "parts": []}, "role is 'model'"), ({"role": "user", "content": "Hi"}, "role is 'user'"),
     ({}, "content is missing"), ([], "of type list"),
 ])  # fmt: skip
-def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(foreign, words):
-    with pytest.raises(ConfigError, match=f"no message of Anthropic's .*{words}.*dialects are openai-chat"):
+def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(
+    foreign, words
+):
+    with pytest.raises(
+        ConfigError,
+        match=f"no message of Anthropic's .*{words}.*dialects are openai-chat",
+    ):
         DIALECT.decode_message(foreign)
 
 
@@ -590,7 +809,13 @@ def test_an_error_body_is_classified(body, code, retryable):
 
 def test_what_a_provider_sends_is_kept_as_far_as_a_request_can_carry_it():
     deep = json.loads("[" * 400 + "]" * 400)
-    odd = {"type": "text", "text": "a\ud800", "citations": deep, "score": float("nan"), "kept": 1}
+    odd = {
+        "type": "text",
+        "text": "a\ud800",
+        "citations": deep,
+        "score": float("nan"),
+        "kept": 1,
+    }
     turn = DIALECT.decode(json.dumps(message(odd)))
     assert said(turn) == [{"type": "text", "text": "a?", "kept": 1}]
 
@@ -600,7 +825,10 @@ def test_what_a_provider_sends_is_kept_as_far_as_a_request_can_carry_it():
 
 def sse(*events: object) -> list[str]:
     return [
-        each if isinstance(each, str) else f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events
+        each
+        if isinstance(each, str)
+        else f"event: {each['type']}\ndata: {json.dumps(each)}\n\n"
+        for each in events
     ]
 
 
@@ -609,7 +837,11 @@ def start(block: dict, index: int = 0) -> dict:
 
 
 def delta(kind: str, index: int = 0, **fields) -> dict:
-    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+    return {
+        "type": "content_block_delta",
+        "index": index,
+        "delta": {"type": kind, **fields},
+    }
 
 
 def stop(index: int = 0) -> dict:
@@ -621,7 +853,10 @@ PING = {"type": "ping"}
 
 
 def end(word: str | None = "end_turn", **rest) -> list[dict]:
-    return [{"type": "message_delta", "delta": {"stop_reason": word}, **rest}, {"type": "message_stop"}]
+    return [
+        {"type": "message_delta", "delta": {"stop_reason": word}, **rest},
+        {"type": "message_stop"},
+    ]
 
 
 def streamed(*blocks: dict) -> list[str]:
@@ -630,16 +865,29 @@ def streamed(*blocks: dict) -> list[str]:
     for index, block in enumerate(blocks):
         match block["type"]:
             case "text":
-                told = [delta("text_delta", index, text=piece) for piece in block["text"]]
-                told += [delta("citations_delta", index, citation=each) for each in block.get("citations", ())]
+                told = [
+                    delta("text_delta", index, text=piece) for piece in block["text"]
+                ]
+                told += [
+                    delta("citations_delta", index, citation=each)
+                    for each in block.get("citations", ())
+                ]
                 begun = {"type": "text", "text": ""}
             case "thinking":
-                told = [delta("thinking_delta", index, thinking=piece) for piece in block["thinking"]]
-                told.append(delta("signature_delta", index, signature=block["signature"]))
+                told = [
+                    delta("thinking_delta", index, thinking=piece)
+                    for piece in block["thinking"]
+                ]
+                told.append(
+                    delta("signature_delta", index, signature=block["signature"])
+                )
                 begun = {"type": "thinking", "thinking": "", "signature": ""}
             case "tool_use" | "server_tool_use":
                 pieces = ["", *json.dumps(block["input"])]
-                told = [delta("input_json_delta", index, partial_json=piece) for piece in pieces]
+                told = [
+                    delta("input_json_delta", index, partial_json=piece)
+                    for piece in pieces
+                ]
                 begun = {**block, "input": {}}
             case _:
                 told, begun = [], block
@@ -649,9 +897,12 @@ def streamed(*blocks: dict) -> list[str]:
 
 @pytest.mark.parametrize(("events", "arguments"), [
     ([start(use({})), delta("input_json_delta", partial_json=""), stop()], "{}"),
-    ([start(use({})), stop()], "{}"),                                                # a tool without parameters
-    ([start(use({"a": 1})), stop()], '{"a": 1}'),                                    # whole, in the first event
-    ([start(use({"a": 1}))], '{"a": 1}'),                                            # and no end of the block
+    # a tool without parameters
+    ([start(use({})), stop()], "{}"),
+    # whole, in the first event
+    ([start(use({"a": 1})), stop()], '{"a": 1}'),
+    # and no end of the block
+    ([start(use({"a": 1}))], '{"a": 1}'),
     ([start(use({})), delta("input_json_delta", partial_json='{"b"'), delta("input_json_delta", partial_json=": 2}"),
       stop()], '{"b": 2}'),
     ([start(use({})), start(text(""), 1), delta("input_json_delta", partial_json="{}"), stop(1), stop()], "{}"),
@@ -659,11 +910,17 @@ def streamed(*blocks: dict) -> list[str]:
 def test_arguments_arrive_in_pieces_or_whole(events, arguments):
     deltas, turn = read(DIALECT.stream(), sse(BEGIN, *events, *end("tool_use")))
     assert (list(turn.calls), turn.finish) == ([ToolCall("c", "f", arguments)], "calls")
-    assert "".join(each.text for each in deltas if isinstance(each, ArgumentsDelta)) == arguments
+    assert (
+        "".join(each.text for each in deltas if isinstance(each, ArgumentsDelta))
+        == arguments
+    )
 
 
 def test_a_message_may_begin_with_its_calls_and_its_end():
-    whole = {"type": "message_start", "message": message(use({"a": 1}), stop="tool_use")}
+    whole = {
+        "type": "message_start",
+        "message": message(use({"a": 1}), stop="tool_use"),
+    }
     deltas, turn = read(DIALECT.stream(), sse(whole, whole, {"type": "message_stop"}))
     assert (turn.calls, turn.finish) == ((ToolCall("c", "f", '{"a": 1}'),), "calls")
     assert deltas == [ArgumentsDelta(0, "f", '{"a": 1}')]
@@ -672,15 +929,23 @@ def test_a_message_may_begin_with_its_calls_and_its_end():
 @pytest.mark.parametrize("order", [[0, 0, 1], [0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
 def test_events_that_come_twice_never_make_another_call(order):
     events = [start(use({})), stop()]
-    _, turn = read(DIALECT.stream(), sse(BEGIN, *(events[n] for n in order), *end("tool_use")))
+    _, turn = read(
+        DIALECT.stream(), sse(BEGIN, *(events[n] for n in order), *end("tool_use"))
+    )
     assert turn.calls == (ToolCall("c", "f"),)
 
 
 def test_an_index_that_is_used_again_begins_another_block():
     body = sse(
-        BEGIN, start(use({"a": 1}, "x")), start(use({}, "y")), delta("input_json_delta", partial_json="{}"), *end()
+        BEGIN,
+        start(use({"a": 1}, "x")),
+        start(use({}, "y")),
+        delta("input_json_delta", partial_json="{}"),
+        *end(),
     )
-    assert [(each.id, each.arguments) for each in read(DIALECT.stream(), body)[1].calls] == [
+    assert [
+        (each.id, each.arguments) for each in read(DIALECT.stream(), body)[1].calls
+    ] == [
         ("x", '{"a": 1}'),
         ("y", "{}"),
     ]
@@ -688,7 +953,8 @@ def test_an_index_that_is_used_again_begins_another_block():
 
 @pytest.mark.parametrize(("ending", "finish"), [
     ([], "error"),                                       # the connection broke
-    (end("tool_use")[:1], "error"),                      # so it did after the end was told, but not sealed
+    # so it did after the end was told, but not sealed
+    (end("tool_use")[:1], "error"),
     ([{"type": "message_stop"}], "error"),               # sealed, but not told
     (end("max_tokens"), "length"), (end("tool_use"), "calls"), (end(None), "error"),
 ])  # fmt: skip
@@ -696,10 +962,15 @@ def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(ending, fin
     opened = [start(use({})), delta("input_json_delta", partial_json='{"path": "a')]
     _, turn = read(DIALECT.stream(), sse(BEGIN, *opened, *ending))
     assert turn.finish == finish
-    assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
+    assert isinstance(
+        jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure
+    )
 
 
-ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+ERROR = {
+    "type": "error",
+    "error": {"type": "overloaded_error", "message": "Overloaded"},
+}
 
 
 @pytest.mark.parametrize("pieces", [
@@ -710,12 +981,17 @@ def test_an_error_at_the_head_of_a_stream_is_raised(pieces):
     for cut in (pieces, [*"".join(pieces)]):
         deltas, error = read(DIALECT.stream(), cut)
         assert deltas == []
-        assert isinstance(error, ModelError) and (error.code, error.retryable) == ("overloaded_error", True)
+        assert isinstance(error, ModelError) and (error.code, error.retryable) == (
+            "overloaded_error",
+            True,
+        )
 
 
 def test_an_error_in_mid_stream_is_raised_after_what_was_said_before_it():
     hello = [delta("text_delta", text=piece) for piece in ("Hel", "lo")]
-    whole = "".join(sse(BEGIN, start(text("")), *hello, ERROR, delta("text_delta", text="!"))).encode()
+    whole = "".join(
+        sse(BEGIN, start(text("")), *hello, ERROR, delta("text_delta", text="!"))
+    ).encode()
     for pieces in ([whole], in_pieces(whole, range(len(whole)))):
         deltas, error = read(DIALECT.stream(), pieces)
         assert "".join(each.text for each in deltas) == "Hello"
@@ -725,7 +1001,10 @@ def test_an_error_in_mid_stream_is_raised_after_what_was_said_before_it():
 def test_usage_is_a_total_that_is_told_anew_and_stands_until_then():
     first = {"type": "message_start", "message": message(usage={"input_tokens": 9, "cache_read_input_tokens": 4,
                                                                   "output_tokens": 1}, stop=None)}  # fmt: skip
-    _, turn = read(DIALECT.stream(), sse(first, *end(usage={"output_tokens": 7, "input_tokens": None})))
+    _, turn = read(
+        DIALECT.stream(),
+        sse(first, *end(usage={"output_tokens": 7, "input_tokens": None})),
+    )
     assert turn.usage == Usage(13, 7, 4)
 
 
@@ -749,20 +1028,33 @@ def test_an_unreadable_event_is_an_error(broken):
 
 def test_a_block_may_begin_with_its_first_words():
     deltas, turn = read(
-        DIALECT.stream(), sse(BEGIN, start(text("He")), delta("text_delta", text="llo"), stop(), *end())
+        DIALECT.stream(),
+        sse(BEGIN, start(text("He")), delta("text_delta", text="llo"), stop(), *end()),
     )
     assert (deltas, turn.text) == ([TextDelta("He"), TextDelta("llo")], "Hello")
 
 
 def test_thinking_is_told_as_it_comes_and_what_the_provider_runs_is_no_call():
     deltas, turn = read(DIALECT.stream(), streamed(*SIGNED))
-    assert "".join(each.text for each in deltas if isinstance(each, ReasoningDelta)) == turn.reasoning == "Hm …"
-    assert "".join(each.text for each in deltas if isinstance(each, TextDelta)) == turn.text == "It is warm."
-    assert {(each.index, each.name) for each in deltas if isinstance(each, ArgumentsDelta)} == {(0, "f")}
+    assert (
+        "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
+        == turn.reasoning
+        == "Hm …"
+    )
+    assert (
+        "".join(each.text for each in deltas if isinstance(each, TextDelta))
+        == turn.text
+        == "It is warm."
+    )
+    assert {
+        (each.index, each.name) for each in deltas if isinstance(each, ArgumentsDelta)
+    } == {(0, "f")}
 
 
 def test_a_server_that_answers_whole_although_a_stream_was_asked_is_read():
-    assert read(DIALECT.stream(), [json.dumps(message(text("Hi")), indent=1)])[1] == Turn("Hi", usage=Usage(1, 1))
+    assert read(DIALECT.stream(), [json.dumps(message(text("Hi")), indent=1)])[
+        1
+    ] == Turn("Hi", usage=Usage(1, 1))
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -780,15 +1072,25 @@ def test_the_official_sdk_accepts_what_our_server_says(turn):
 
 
 def client_of(server: ScriptedServer) -> anthropic.Anthropic:
-    return anthropic.Anthropic(api_key="none", base_url=server.base_url.removesuffix("/v1"), max_retries=0)
+    return anthropic.Anthropic(
+        api_key="none", base_url=server.base_url.removesuffix("/v1"), max_retries=0
+    )
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_the_official_sdk_as_client_reads_our_server_as_we_do(is_streamed):
     tools = [{"name": "get_weather", "description": "W.", "input_schema": SCHEMA}]
-    calling = Turn("I look.", "Hm …", [call("get_weather", city="北京")], "calls", Usage(100, 20, 40, 5))
+    calling = Turn(
+        "I look.",
+        "Hm …",
+        [call("get_weather", city="北京")],
+        "calls",
+        Usage(100, 20, 40, 5),
+    )
     heard = []
-    with ScriptedServer([calling, lambda told: heard.extend(told) or "It failed."], wire="anthropic") as server:
+    with ScriptedServer(
+        [calling, lambda told: heard.extend(told) or "It failed."], wire="anthropic"
+    ) as server:
         client, asked = client_of(server), [{"role": "user", "content": "How warm?"}]
 
         def ask():
@@ -799,18 +1101,37 @@ def test_the_official_sdk_as_client_reads_our_server_as_we_do(is_streamed):
                 return stream.get_final_message()
 
         first = ask()
-        assert DIALECT.decode(first.model_dump(mode="json")) == replace(calling, calls=tuple(calling.calls))
-        failed = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "boom", "is_error": True}
-        asked += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [failed]}]
+        assert DIALECT.decode(first.model_dump(mode="json")) == replace(
+            calling, calls=tuple(calling.calls)
+        )
+        failed = {
+            "type": "tool_result",
+            "tool_use_id": first.content[-1].id,
+            "content": "boom",
+            "is_error": True,
+        }
+        asked += [
+            {"role": "assistant", "content": first.content},
+            {"role": "user", "content": [failed]},
+        ]
         assert ask().content[0].text == "It failed."
-    assert [type(each) for each in heard] == [UserMessage, AssistantMessage, ToolMessage]
+    assert [type(each) for each in heard] == [
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+    ]
     assert list(heard[1].turn.calls) == calling.calls
     assert (heard[2].result.failure.message, heard[2].result.text) == ("boom", "boom")
 
 
 def test_the_official_sdk_reads_our_errors():
-    with ScriptedServer(["x"], wire="anthropic") as server, pytest.raises(anthropic.BadRequestError) as caught:
-        client_of(server).messages.create(model="m", max_tokens=5, messages=[{"role": "robot", "content": "x"}])
+    with (
+        ScriptedServer(["x"], wire="anthropic") as server,
+        pytest.raises(anthropic.BadRequestError) as caught,
+    ):
+        client_of(server).messages.create(
+            model="m", max_tokens=5, messages=[{"role": "robot", "content": "x"}]
+        )
     assert caught.value.body["error"]["type"] == "invalid_request_error"
     assert "'robot'" in caught.value.body["error"]["message"]
 
@@ -826,7 +1147,9 @@ def test_a_turn_of_claude_is_served_with_all_its_blocks():
     turn = DIALECT.decode(message(*SIGNED, stop="tool_use"))
     for told in (
         DIALECT.decode(DIALECT.encode_turn(turn, Envelope("m", "x", 1))),
-        read(DIALECT.stream(), list(DIALECT.encode_stream(turn, Envelope("m", "x", 1))))[1],
+        read(
+            DIALECT.stream(), list(DIALECT.encode_stream(turn, Envelope("m", "x", 1)))
+        )[1],
     ):
         assert (told, told.raw) == (turn, turn.raw)
 
@@ -854,7 +1177,17 @@ def test_ten_turns_with_tools_run_through_the_runtime(is_streamed):
             raise hr.ToolError("no such city")
         return f"{city}: 21 °C"
 
-    cities = ["北京", "Paris", "Oslo", "Atlantis", "Rome", "Lima", "Bern", "Kyiv", "Cairo"]
+    cities = [
+        "北京",
+        "Paris",
+        "Oslo",
+        "Atlantis",
+        "Rome",
+        "Lima",
+        "Bern",
+        "Kyiv",
+        "Cairo",
+    ]
     turns = [Turn("", "Hm.", [call("get_weather", city=city), call("get_weather", city=f"{city} 2")], "calls")
              for city in cities]  # fmt: skip
     with ScriptedServer([*turns, "All warm."], wire="anthropic") as server:
@@ -862,7 +1195,9 @@ def test_ten_turns_with_tools_run_through_the_runtime(is_streamed):
         async def main():
             observers = [lambda event: None] if is_streamed else []
             async with hr.Runtime([get_weather], observers=observers) as runtime:
-                return await asyncio.wait_for(runtime.run("How warm?", model=server.model), BOUND_S)
+                return await asyncio.wait_for(
+                    runtime.run("How warm?", model=server.model), BOUND_S
+                )
 
         run = asyncio.run(main())
     assert (run.status, run.text) == ("done", "All warm.")

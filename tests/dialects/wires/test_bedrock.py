@@ -30,7 +30,15 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.ports import Described
-from tests.dialects.contract import RICH, TOOLS, DialectContract, calls_told, in_pieces, read, shared
+from tests.dialects.contract import (
+    RICH,
+    TOOLS,
+    DialectContract,
+    calls_told,
+    in_pieces,
+    read,
+    shared,
+)
 from tests.support import wires
 
 ASKED = [UserMessage("How warm is it?")]
@@ -48,7 +56,11 @@ class TestBedrock(DialectContract):
 
 
 def answer(*content: dict, stop: str | None = "end_turn") -> dict:
-    return {"output": {"message": {"role": "assistant", "content": [*content]}}, "stopReason": stop, "usage": {}}
+    return {
+        "output": {"message": {"role": "assistant", "content": [*content]}},
+        "stopReason": stop,
+        "usage": {},
+    }
 
 
 # -- what we ask -------------------------------------------------------------------------------------------------------
@@ -56,8 +68,16 @@ def answer(*content: dict, stop: str | None = "end_turn") -> dict:
 
 def test_a_request_is_spelled_as_the_service_describes_it():
     look = Described("look", "Looks.", {"properties": {"city": {"type": "string"}}})
-    options = Options(model="m", max_tokens=7, temperature=0.5, tool_choice="look", output=Output({"type": "object"}))
-    assert DIALECT.encode_request([SystemMessage("Be brief."), *ASKED, *ASKED], [look], options) == {
+    options = Options(
+        model="m",
+        max_tokens=7,
+        temperature=0.5,
+        tool_choice="look",
+        output=Output({"type": "object"}),
+    )
+    assert DIALECT.encode_request(
+        [SystemMessage("Be brief."), *ASKED, *ASKED], [look], options
+    ) == {
         "messages": [{"role": "user", "content": [{"text": "How warm is it?"}] * 2}],
         "system": [{"text": "Be brief."}],
         "inferenceConfig": {"maxTokens": 7, "temperature": 0.5},
@@ -67,7 +87,12 @@ def test_a_request_is_spelled_as_the_service_describes_it():
                     "toolSpec": {
                         "name": "look",
                         "description": "Looks.",
-                        "inputSchema": {"json": {"type": "object", "properties": {"city": {"type": "string"}}}},
+                        "inputSchema": {
+                            "json": {
+                                "type": "object",
+                                "properties": {"city": {"type": "string"}},
+                            }
+                        },
                     }
                 }
             ],
@@ -76,7 +101,9 @@ def test_a_request_is_spelled_as_the_service_describes_it():
         "outputConfig": {
             "textFormat": {
                 "type": "json_schema",
-                "structure": {"jsonSchema": {"schema": '{"type": "object"}', "name": "answer"}},
+                "structure": {
+                    "jsonSchema": {"schema": '{"type": "object"}', "name": "answer"}
+                },
             }
         },
     }
@@ -96,14 +123,19 @@ def test_the_path_names_the_model_and_whether_to_stream():
         assert DIALECT.parse_path(path) == {"model": arn, "stream": stream}
 
 
-CALLED = AssistantMessage(Turn(calls=[ToolCall("c1", "look", '{"a": 1}')], finish="calls"))
+CALLED = AssistantMessage(
+    Turn(calls=[ToolCall("c1", "look", '{"a": 1}')], finish="calls")
+)
 
 
 def test_tools_that_may_not_be_called_are_left_out_until_there_are_calls_to_explain():
     options = Options(tool_choice="none")
     assert "toolConfig" not in DIALECT.encode_request(ASKED, TOOLS, options)
     answered = [*ASKED, CALLED, ToolMessage(ToolResult("c1", "look", text="ok"))]
-    assert "toolChoice" not in DIALECT.encode_request(answered, TOOLS, options)["toolConfig"]
+    assert (
+        "toolChoice"
+        not in DIALECT.encode_request(answered, TOOLS, options)["toolConfig"]
+    )
 
 
 @pytest.mark.parametrize(("tools", "choice"), [([], "required"), (TOOLS, "find")])
@@ -116,8 +148,13 @@ def test_results_go_back_with_their_state_and_what_they_show():
     media = [Media("image/png", b"\x89PNG"), Media("application/pdf", url="s3://b/a.pdf", name="a_b.pdf"),
              Media("audio/wav", b"RIFF")]  # fmt: skip
     failure = Failure("TIMEOUT", "Too slow.", "Try again.", True)
-    results = [ToolResult("c1", text="ok", media=media), ToolResult("call|2", failure=failure)]
-    (message,) = DIALECT.encode_results([ToolCall("c1", "look"), ToolCall("call|2", "look")], results)
+    results = [
+        ToolResult("c1", text="ok", media=media),
+        ToolResult("call|2", failure=failure),
+    ]
+    (message,) = DIALECT.encode_results(
+        [ToolCall("c1", "look"), ToolCall("call|2", "look")], results
+    )
     good, bad = (block["toolResult"] for block in message["content"])
     assert good == {
         "toolUseId": "c1",
@@ -125,7 +162,13 @@ def test_results_go_back_with_their_state_and_what_they_show():
         "content": [
             {"text": "ok"},
             {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}},
-            {"document": {"format": "pdf", "name": "a-b-pdf", "source": {"s3Location": {"uri": "s3://b/a.pdf"}}}},
+            {
+                "document": {
+                    "format": "pdf",
+                    "name": "a-b-pdf",
+                    "source": {"s3Location": {"uri": "s3://b/a.pdf"}},
+                }
+            },
             {"text": "not shown: [audio/wav, 4 bytes]"},
         ],
     }
@@ -137,9 +180,14 @@ def test_a_person_can_show_only_what_bedrock_takes():
     (message,) = DIALECT.encode_request(
         [UserMessage("", [Media("image/webp", b"RIFF"), {"type": "text", "text": "?"}])]
     )["messages"]
-    assert message["content"] == [{"image": {"format": "webp", "source": {"bytes": "UklGRg=="}}}, {"text": "?"}]
+    assert message["content"] == [
+        {"image": {"format": "webp", "source": {"bytes": "UklGRg=="}}},
+        {"text": "?"},
+    ]
     with pytest.raises(ConfigError, match="example"):
-        DIALECT.encode_request([UserMessage("", [Media("image/png", url="https://example.com/a.png")])])
+        DIALECT.encode_request(
+            [UserMessage("", [Media("image/png", url="https://example.com/a.png")])]
+        )
 
 
 def test_what_a_bedrock_model_said_goes_back_as_it_came():
@@ -151,28 +199,53 @@ def test_what_a_bedrock_model_said_goes_back_as_it_came():
     ]
     turn = DIALECT.decode(answer(*content, stop="tool_use"))
     assert (turn.reasoning, turn.text, turn.finish) == ("Hm.", "I look.", "calls")
-    sent = DIALECT.encode_request([*ASKED, AssistantMessage(turn), ToolMessage(ToolResult("x", text="ok"))])
+    sent = DIALECT.encode_request(
+        [*ASKED, AssistantMessage(turn), ToolMessage(ToolResult("x", text="ok"))]
+    )
     assert sent["messages"][1] == {"role": "assistant", "content": content}
     deltas = [
         {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "Hm."}}},
         {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "s1"}}},
-        {"contentBlockIndex": 1, "delta": {"reasoningContent": {"redactedContent": "AAAA"}}},
+        {
+            "contentBlockIndex": 1,
+            "delta": {"reasoningContent": {"redactedContent": "AAAA"}},
+        },
         {"contentBlockIndex": 2, "delta": {"text": "I look."}},
     ]
-    _, streamed = read(DIALECT.stream(), [f"data: {json.dumps({'contentBlockDelta': each})}\n\n" for each in deltas])
+    _, streamed = read(
+        DIALECT.stream(),
+        [f"data: {json.dumps({'contentBlockDelta': each})}\n\n" for each in deltas],
+    )
     assert streamed.raw["content"] == content[:3]
 
 
 def test_calls_that_were_changed_since_go_back_as_they_are_now():
-    turn = DIALECT.decode(answer({"text": "I look."}, {"toolUse": {"toolUseId": "x", "name": "look", "input": {}}}))
-    split = replace(turn, calls=[ToolCall("x", "look"), ToolCall("x_2", "look", '{"a": 1}')])
+    turn = DIALECT.decode(
+        answer(
+            {"text": "I look."},
+            {"toolUse": {"toolUseId": "x", "name": "look", "input": {}}},
+        )
+    )
+    split = replace(
+        turn, calls=[ToolCall("x", "look"), ToolCall("x_2", "look", '{"a": 1}')]
+    )
     results = [ToolMessage(ToolResult(id, text="ok")) for id in ("x", "x_2")]
-    told = DIALECT.encode_request([*ASKED, AssistantMessage(split), *results])["messages"][1]["content"]
-    assert [block.get("toolUse", {}).get("input") for block in told] == [None, {}, {"a": 1}]
+    told = DIALECT.encode_request([*ASKED, AssistantMessage(split), *results])[
+        "messages"
+    ][1]["content"]
+    assert [block.get("toolUse", {}).get("input") for block in told] == [
+        None,
+        {},
+        {"a": 1},
+    ]
 
 
 def test_what_another_model_said_goes_back_as_text_and_calls():
-    foreign = Turn("Yes.", "secret", raw={"type": "message", "content": [{"type": "text", "text": "Yes."}]})
+    foreign = Turn(
+        "Yes.",
+        "secret",
+        raw={"type": "message", "content": [{"type": "text", "text": "Yes."}]},
+    )
     told = DIALECT.encode_request([*ASKED, AssistantMessage(foreign)])["messages"][1]
     assert told == {"role": "assistant", "content": [{"text": "Yes."}]}
 
@@ -186,8 +259,15 @@ def test_a_recorded_body_is_read(interaction):
     turn = DIALECT.decode(body)
     (block,) = body["output"]["message"]["content"]
     (call,) = turn.calls
-    assert block["toolUse"] == {"toolUseId": call.id, "name": call.name, "input": json.loads(call.arguments)}
-    assert (turn.finish, turn.usage.output_tokens) == ("calls", body["usage"]["outputTokens"])
+    assert block["toolUse"] == {
+        "toolUseId": call.id,
+        "name": call.name,
+        "input": json.loads(call.arguments),
+    }
+    assert (turn.finish, turn.usage.output_tokens) == (
+        "calls",
+        body["usage"]["outputTokens"],
+    )
     assert turn.raw == body["output"]["message"]
 
 
@@ -195,8 +275,14 @@ def test_a_recorded_body_is_read(interaction):
 def test_a_recorded_stream_is_read_cut_at_every_byte(interaction):
     whole = wires.stream_bytes(interaction["response"])
     deltas, turn = read(DIALECT.stream(), [whole])
-    assert "".join(delta.text for delta in deltas) == turn.calls[0].arguments == '{"location":"San Francisco"}'
-    assert [(call.id, call.name) for call in turn.calls] == [("toolu_01PQjhxo3eirCdKNvCJrKc8f", "get-weather")]
+    assert (
+        "".join(delta.text for delta in deltas)
+        == turn.calls[0].arguments
+        == '{"location":"San Francisco"}'
+    )
+    assert [(call.id, call.name) for call in turn.calls] == [
+        ("toolu_01PQjhxo3eirCdKNvCJrKc8f", "get-weather")
+    ]
     assert (turn.finish, turn.usage) == ("calls", Usage(843, 28))
     assert read(DIALECT.stream(), in_pieces(whole, range(len(whole)))) == (deltas, turn)
 
@@ -206,7 +292,11 @@ def framed(kind: str, told: object, header: bytes = b":event-type") -> bytes:
     name, payload = kind.encode(), json.dumps(told).encode()
     headers = b"".join(
         bytes([len(key)]) + key + b"\x07" + struct.pack(">H", len(value)) + value
-        for key, value in ((header, name), (b":content-type", b"application/json"), (b":message-type", b"event"))
+        for key, value in (
+            (header, name),
+            (b":content-type", b"application/json"),
+            (b":message-type", b"event"),
+        )
     )
     prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
     message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + payload
@@ -214,13 +304,18 @@ def framed(kind: str, told: object, header: bytes = b":event-type") -> bytes:
 
 
 def test_frames_of_amazon_are_read_whole_and_a_cut_one_has_no_good_end():
-    events = [json.loads(line[6:]) for line in "".join(stream_of(RICH)).split("\n") if line]
+    events = [
+        json.loads(line[6:]) for line in "".join(stream_of(RICH)).split("\n") if line
+    ]
     frames = [framed(kind, told) for event in events for kind, told in event.items()]
     rich = replace(RICH, usage=replace(RICH.usage, reasoning_tokens=0))
     assert DIALECT.decode(b"".join(frames), TOOLS) == rich
     for cut in range(1, len(frames[-1]) + len(frames[-2]) + 1):
         turn = DIALECT.decode(b"".join(frames)[:-cut], TOOLS)
-        assert (turn.text, turn.finish) == (RICH.text, "calls" if cut <= len(frames[-1]) else "error")
+        assert (turn.text, turn.finish) == (
+            RICH.text,
+            "calls" if cut <= len(frames[-1]) else "error",
+        )
 
 
 def stream_of(turn: Turn) -> list[str]:
@@ -234,7 +329,9 @@ def stream_of(turn: Turn) -> list[str]:
 def test_an_exception_in_a_stream_is_an_error(kind, retryable):
     told = {"message": "no luck"}
     with pytest.raises(ModelError, match="no luck") as framed_error:
-        DIALECT.decode(framed("messageStart", {}) + framed(kind, told, b":exception-type"))
+        DIALECT.decode(
+            framed("messageStart", {}) + framed(kind, told, b":exception-type")
+        )
     _, error = read(DIALECT.stream(), [f"data: {json.dumps({kind: told})}\n\n"])
     assert framed_error.value.retryable == error.retryable == retryable
 
@@ -255,15 +352,30 @@ def test_only_a_stated_end_is_an_end(word, finish):
 
 
 def test_a_call_without_arguments_is_told_when_its_block_ends():
-    start = {"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "x", "name": "refund"}}}
-    events = {"contentBlockStart": start}, {"contentBlockStop": {"contentBlockIndex": 1}}
-    deltas, turn = read(DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events])
+    start = {
+        "contentBlockIndex": 1,
+        "start": {"toolUse": {"toolUseId": "x", "name": "refund"}},
+    }
+    events = (
+        {"contentBlockStart": start},
+        {"contentBlockStop": {"contentBlockIndex": 1}},
+    )
+    deltas, turn = read(
+        DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events]
+    )
     assert deltas == [ArgumentsDelta(0, "refund", "{}")]
     assert turn.calls == (ToolCall("x", "refund", "{}"),)
 
 
 def test_tools_that_bedrock_ran_are_recorded_and_no_calls_of_ours():
-    ran = {"toolUse": {"toolUseId": "s", "name": "search", "input": {}, "type": "server_tool_use"}}
+    ran = {
+        "toolUse": {
+            "toolUseId": "s",
+            "name": "search",
+            "input": {},
+            "type": "server_tool_use",
+        }
+    }
     told = {"toolResult": {"toolUseId": "s", "content": []}}
     turn = DIALECT.decode(answer(ran, told, {"text": "Found."}))
     assert (turn.calls, turn.server_side, turn.text) == ((), (ran, told), "Found.")
@@ -277,7 +389,10 @@ def test_messages_of_others_are_refused():
 
 
 @shared
-@given(body=st.binary(max_size=300) | st.binary(max_size=300).map(lambda some: bytes([0]) + some))
+@given(
+    body=st.binary(max_size=300)
+    | st.binary(max_size=300).map(lambda some: bytes([0]) + some)
+)
 def test_any_bytes_give_a_turn_or_a_model_error(body):
     def by_stream() -> Turn:
         stream = DIALECT.stream()
@@ -295,15 +410,34 @@ def call_events(id, city):
     start = {"toolUse": {"toolUseId": id, "name": "get_weather"}}
     return [
         {"contentBlockStart": {"contentBlockIndex": 0, "start": start}},
-        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": json.dumps({"city": city})}}}},
+        {
+            "contentBlockDelta": {
+                "contentBlockIndex": 0,
+                "delta": {"toolUse": {"input": json.dumps({"city": city})}},
+            }
+        },
         {"contentBlockStop": {"contentBlockIndex": 0}},
     ]
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(repeated):
+def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(
+    repeated,
+):
     first, second = call_events("a", "Oslo"), call_events("b", "Rome")
-    events = [*first[:1], *(first if repeated else first[1:]), *second, {"messageStop": {"stopReason": "tool_use"}}]
-    deltas, turn = read(DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events])
-    assert [(call.id, call.arguments) for call in turn.calls] == [("a", '{"city": "Oslo"}'), ("b", '{"city": "Rome"}')]
-    assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}
+    events = [
+        *first[:1],
+        *(first if repeated else first[1:]),
+        *second,
+        {"messageStop": {"stopReason": "tool_use"}},
+    ]
+    deltas, turn = read(
+        DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events]
+    )
+    assert [(call.id, call.arguments) for call in turn.calls] == [
+        ("a", '{"city": "Oslo"}'),
+        ("b", '{"city": "Rome"}'),
+    ]
+    assert calls_told(deltas) == {
+        n: (call.name, call.arguments) for n, call in enumerate(turn.calls)
+    }

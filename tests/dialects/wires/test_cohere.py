@@ -43,11 +43,17 @@ class TestCohere(DialectContract):
 
 
 def answer(word: str | None = "COMPLETE", **message: object) -> dict:
-    return {"id": "a", "finish_reason": word, "message": {"role": "assistant", **message}}
+    return {
+        "id": "a",
+        "finish_reason": word,
+        "message": {"role": "assistant", **message},
+    }
 
 
 def streamed(*events: dict) -> tuple[list, Turn | ModelError]:
-    return read(DIALECT.stream(TOOLS), [f"data: {json.dumps(each)}\n\n" for each in events])
+    return read(
+        DIALECT.stream(TOOLS), [f"data: {json.dumps(each)}\n\n" for each in events]
+    )
 
 
 # -- what we ask -------------------------------------------------------------------------------------------------------
@@ -58,13 +64,18 @@ def streamed(*events: dict) -> tuple[list, Turn | ModelError]:
     (Options(strict=True), {"strict_tools": True}, 5),
     (Options(tool_choice="required"), {"tool_choice": "REQUIRED"}, 5),
     (Options(tool_choice="none"), {"tool_choice": "NONE"}, 5),
-    (Options(tool_choice="refund"), {"tool_choice": "REQUIRED"}, 1),  # there is no word for a name
+    # there is no word for a name
+    (Options(tool_choice="refund"), {"tool_choice": "REQUIRED"}, 1),
 ])  # fmt: skip
 def test_which_tool_is_to_be_called_is_said_as_far_as_it_can_be(options, told, count):
     body = DIALECT.encode_request(ASKED, TOOLS, options)
     tools = body.pop("tools")
     assert (body, len(tools)) == (
-        {"messages": [{"role": "user", "content": ASKED[0].text}], "stream": False, **told},
+        {
+            "messages": [{"role": "user", "content": ASKED[0].text}],
+            "stream": False,
+            **told,
+        },
         count,
     )
     if count == 1:
@@ -80,12 +91,19 @@ def test_a_tool_that_is_not_there_cannot_be_demanded(tools, choice):
 def test_an_answer_is_held_to_a_form():
     options = Options(output=Output({"type": "object"}), max_tokens=9, extra={"p": 0.5})
     body = DIALECT.encode_request(ASKED, (), options)
-    assert body["response_format"] == {"type": "json_object", "json_schema": {"type": "object"}}
+    assert body["response_format"] == {
+        "type": "json_object",
+        "json_schema": {"type": "object"},
+    }
     assert DIALECT.decode_request(body)[2] == options
 
 
 def test_pictures_and_texts_are_shown_and_other_files_are_refused():
-    parts = [{"type": "text", "text": "Look:"}, Media("image/png", b"\x89PNG"), Media("text/csv", b"a,b")]
+    parts = [
+        {"type": "text", "text": "Look:"},
+        Media("image/png", b"\x89PNG"),
+        Media("text/csv", b"a,b"),
+    ]
     (message,) = DIALECT.encode_request([UserMessage("Look:", parts)])["messages"]
     assert message["content"] == [
         {"type": "text", "text": "Look:"},
@@ -108,36 +126,67 @@ def test_a_picture_of_a_tool_follows_its_result_and_what_cannot_be_seen_is_named
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
         ]},
     ]  # fmt: skip
-    assert DIALECT.encode_request([*ASKED, AssistantMessage(turn), ToolMessage(result)])["messages"][2:] == told
+    assert (
+        DIALECT.encode_request([*ASKED, AssistantMessage(turn), ToolMessage(result)])[
+            "messages"
+        ][2:]
+        == told
+    )
 
 
 def test_what_the_model_said_goes_back_with_its_plan_its_thoughts_and_its_citations():
     message = {
         "role": "assistant",
-        "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "21 °C."}],
+        "content": [
+            {"type": "thinking", "thinking": "Hm."},
+            {"type": "text", "text": "21 °C."},
+        ],
         "tool_plan": "I will look.",
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "refund", "arguments": "{}"}}],
+        "tool_calls": [
+            {
+                "id": "c",
+                "type": "function",
+                "function": {"name": "refund", "arguments": "{}"},
+            }
+        ],
         "citations": [{"start": 0, "end": 2, "text": "21"}],
     }
     turn = DIALECT.decode({"message": message, "finish_reason": "TOOL_CALL"})
     assert (turn.text, turn.reasoning) == ("21 °C.", "Hm.I will look.")
     result = ToolMessage(ToolResult("c", text="ok"))
-    assert DIALECT.encode_request([*ASKED, AssistantMessage(turn), result])["messages"][1] == message
+    assert (
+        DIALECT.encode_request([*ASKED, AssistantMessage(turn), result])["messages"][1]
+        == message
+    )
 
 
 def test_what_another_model_said_goes_back_as_text_and_calls():
     thought = {"type": "thinking", "thinking": "secret", "signature": "s"}
-    foreign = Turn("Yes.", "secret", raw={"type": "message", "content": [thought, {"type": "text", "text": "Yes."}]})
-    assert DIALECT.encode_request([*ASKED, AssistantMessage(foreign)])["messages"][1] == {
+    foreign = Turn(
+        "Yes.",
+        "secret",
+        raw={"type": "message", "content": [thought, {"type": "text", "text": "Yes."}]},
+    )
+    assert DIALECT.encode_request([*ASKED, AssistantMessage(foreign)])["messages"][
+        1
+    ] == {
         "role": "assistant",
         "content": "Yes.",
     }
 
 
 def test_documents_in_a_tools_message_are_heard_as_text():
-    documents = [{"type": "document", "document": {"data": {"c": 21}}}, {"type": "text", "text": "warm"}]
+    documents = [
+        {"type": "document", "document": {"data": {"c": 21}}},
+        {"type": "text", "text": "warm"},
+    ]
     told = [
-        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "look", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "c", "function": {"name": "look", "arguments": "{}"}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "c", "content": documents},
     ]
     messages, _, _ = DIALECT.decode_request({"messages": told})
@@ -152,7 +201,10 @@ def test_documents_in_a_tools_message_are_heard_as_text():
     ("ERROR", "error"), ("TIMEOUT", "error"), ("YET_TO_COME", "error"), (None, "error"),
 ])  # fmt: skip
 def test_only_a_stated_end_is_an_end(word, finish):
-    assert DIALECT.decode(answer(word, content=[{"type": "text", "text": "So"}])).finish == finish
+    assert (
+        DIALECT.decode(answer(word, content=[{"type": "text", "text": "So"}])).finish
+        == finish
+    )
 
 
 def test_an_error_says_what_was_wrong():
@@ -165,7 +217,11 @@ def test_an_error_says_what_was_wrong():
 def test_null_for_arguments_means_that_there_are_none_streamed_too():
     function = {"name": "refund", "arguments": ""}
     pieces = [
-        {"type": "tool-call-delta", "index": 0, "delta": {"message": {"tool_calls": {"function": {"arguments": text}}}}}
+        {
+            "type": "tool-call-delta",
+            "index": 0,
+            "delta": {"message": {"tool_calls": {"function": {"arguments": text}}}},
+        }
         for text in ("nu", "ll")
     ]
     deltas, turn = streamed(
@@ -187,16 +243,43 @@ def test_a_stream_tells_thoughts_plan_and_text_as_they_come_and_keeps_citations(
     deltas, turn = streamed(
         {"type": "message-start", "delta": {"message": {"role": "assistant"}}},
         {"type": "tool-plan-delta", "delta": {"message": {"tool_plan": "Look."}}},
-        {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "thinking", "thinking": ""}}}},
-        {"type": "content-delta", "index": 0, "delta": {"message": {"content": {"thinking": "Hm."}}}},
-        {"type": "content-start", "index": 1, "delta": {"message": {"content": {"type": "text", "text": "a"}}}},
-        {"type": "citation-start", "index": 0, "delta": {"message": {"citations": citation}}},
+        {
+            "type": "content-start",
+            "index": 0,
+            "delta": {"message": {"content": {"type": "thinking", "thinking": ""}}},
+        },
+        {
+            "type": "content-delta",
+            "index": 0,
+            "delta": {"message": {"content": {"thinking": "Hm."}}},
+        },
+        {
+            "type": "content-start",
+            "index": 1,
+            "delta": {"message": {"content": {"type": "text", "text": "a"}}},
+        },
+        {
+            "type": "citation-start",
+            "index": 0,
+            "delta": {"message": {"citations": citation}},
+        },
         {"type": "citation-end", "index": 0},
         {"type": "debug", "prompt": "..."},
-        {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": {"tokens": {"input_tokens": 3}}}},
+        {
+            "type": "message-end",
+            "delta": {
+                "finish_reason": "COMPLETE",
+                "usage": {"tokens": {"input_tokens": 3}},
+            },
+        },
     )
     assert deltas == [ReasoningDelta("Look."), ReasoningDelta("Hm."), TextDelta("a")]
-    assert (turn.reasoning, turn.text, turn.finish, turn.usage) == ("Look.Hm.", "a", "stop", Usage(3))
+    assert (turn.reasoning, turn.text, turn.finish, turn.usage) == (
+        "Look.Hm.",
+        "a",
+        "stop",
+        Usage(3),
+    )
     assert turn.raw["citations"] == [citation]
 
 
@@ -232,10 +315,15 @@ async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
 
     script = [call("measure", level=n) for n in range(10)]
     with ScriptedServer([*script, "It is warm."], wire="cohere") as server:
-        async with hr.Runtime([measure], observers=[heard.append] if streamed else ()) as runtime:
+        async with hr.Runtime(
+            [measure], observers=[heard.append] if streamed else ()
+        ) as runtime:
             run = await runtime.run("How warm is it?", model=server.model)
     assert (run.status, run.text, seen) == ("done", "It is warm.", [*range(10)])
-    assert [message["role"] for message in server.requests[-1]["messages"]] == ["user", *["assistant", "tool"] * 10]
+    assert [message["role"] for message in server.requests[-1]["messages"]] == [
+        "user",
+        *["assistant", "tool"] * 10,
+    ]
     assert all(request["stream"] == streamed for request in server.requests)
 
 
@@ -256,10 +344,19 @@ def call_events(id, city):
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(repeated):
+def test_a_start_that_comes_twice_is_one_call_and_a_second_one_at_its_index_is_another(
+    repeated,
+):
     first, second = call_events("a", "Oslo"), call_events("b", "Rome")
     events = [*first[:1], *(first if repeated else first[1:]), *second]
     events.append({"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}})
-    deltas, turn = read(DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events])
-    assert [(call.id, call.arguments) for call in turn.calls] == [("a", '{"city": "Oslo"}'), ("b", '{"city": "Rome"}')]
-    assert calls_told(deltas) == {n: (call.name, call.arguments) for n, call in enumerate(turn.calls)}
+    deltas, turn = read(
+        DIALECT.stream(TOOLS), [f"data: {json.dumps(event)}\n\n" for event in events]
+    )
+    assert [(call.id, call.arguments) for call in turn.calls] == [
+        ("a", '{"city": "Oslo"}'),
+        ("b", '{"city": "Rome"}'),
+    ]
+    assert calls_told(deltas) == {
+        n: (call.name, call.arguments) for n, call in enumerate(turn.calls)
+    }

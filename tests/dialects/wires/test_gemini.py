@@ -46,7 +46,9 @@ class TestGemini(DialectContract):
 
 
 def tool(name: str = "look", **properties: object) -> Described:
-    return Described(name, f"Does {name}.", {"type": "object", "properties": properties})
+    return Described(
+        name, f"Does {name}.", {"type": "object", "properties": properties}
+    )
 
 
 def declared(*tools: Described) -> list[dict]:
@@ -58,7 +60,11 @@ def contents(*messages: object) -> list[dict]:
 
 
 def answer(*parts: dict, **candidate: object) -> dict:
-    told = {"content": {"role": "model", "parts": [*parts]}, "finishReason": "STOP", **candidate}
+    told = {
+        "content": {"role": "model", "parts": [*parts]},
+        "finishReason": "STOP",
+        **candidate,
+    }
     return {"candidates": [told], "responseId": "r-1"}
 
 
@@ -66,8 +72,14 @@ def answer(*parts: dict, **candidate: object) -> dict:
 
 
 def test_what_the_engineer_says_and_how_to_answer_stand_beside_the_conversation():
-    options = Options(max_tokens=7, temperature=0.5, extra={"safetySettings": [], "generationConfig": {"topK": 3}})
-    body = DIALECT.encode_request([SystemMessage("Be brief."), *ASKED, SystemMessage("Be kind.")], options=options)
+    options = Options(
+        max_tokens=7,
+        temperature=0.5,
+        extra={"safetySettings": [], "generationConfig": {"topK": 3}},
+    )
+    body = DIALECT.encode_request(
+        [SystemMessage("Be brief."), *ASKED, SystemMessage("Be kind.")], options=options
+    )
     assert body == {
         "contents": [{"role": "user", "parts": [{"text": "How warm is it?"}]}],
         "systemInstruction": {"parts": [{"text": "Be brief.\n\nBe kind."}]},
@@ -77,9 +89,15 @@ def test_what_the_engineer_says_and_how_to_answer_stand_beside_the_conversation(
 
 
 def test_an_answer_is_held_to_a_form_by_its_own_json_schema():
-    schema = {"type": "object", "properties": {"at": {"type": "array", "prefixItems": [{"type": "number"}]}}}
+    schema = {
+        "type": "object",
+        "properties": {"at": {"type": "array", "prefixItems": [{"type": "number"}]}},
+    }
     body = DIALECT.encode_request(ASKED, options=Options(output=Output(schema)))
-    assert body["generationConfig"] == {"responseMimeType": "application/json", "responseJsonSchema": schema}
+    assert body["generationConfig"] == {
+        "responseMimeType": "application/json",
+        "responseJsonSchema": schema,
+    }
 
 
 @pytest.mark.parametrize(("options", "told"), [
@@ -94,7 +112,9 @@ def test_which_tool_is_to_be_called_is_a_mode(options, told):
     assert body["toolConfig"] == {"functionCallingConfig": told}
 
 
-@pytest.mark.parametrize(("tools", "choice"), [([], "required"), ([tool("look")], "find")])
+@pytest.mark.parametrize(
+    ("tools", "choice"), [([], "required"), ([tool("look")], "find")]
+)
 def test_a_tool_that_is_not_there_cannot_be_demanded(tools, choice):
     with pytest.raises(ConfigError, match="tool_choice"):
         DIALECT.encode_request(ASKED, tools, Options(tool_choice=choice))
@@ -106,24 +126,38 @@ def test_tools_that_gemini_runs_itself_pass_through_beside_ours():
         extra={"toolConfig": {"includeServerSideToolInvocations": True}},
     )
     body = DIALECT.encode_request(ASKED, [tool()], options)
-    assert body["tools"] == [{"googleSearch": {}}, {"urlContext": {}}, *DIALECT.definitions([tool()])]
+    assert body["tools"] == [
+        {"googleSearch": {}},
+        {"urlContext": {}},
+        *DIALECT.definitions([tool()]),
+    ]
     assert body["toolConfig"] == {
         "functionCallingConfig": {"mode": "AUTO"},
         "includeServerSideToolInvocations": True,
     }
-    assert DIALECT.decode_request(body)[2].provider_tools == tuple(options.provider_tools)
+    assert DIALECT.decode_request(body)[2].provider_tools == tuple(
+        options.provider_tools
+    )
 
 
 def test_a_schema_goes_in_geminis_subset_where_that_loses_nothing():
     city = {"type": "string", "title": "City", "maxLength": 80}
     other = {"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}
     (told,) = declared(tool(city=city, other=other))
-    assert told["parameters"]["properties"]["city"] == {"type": "string", "maxLength": 80}
-    assert told["parameters"]["properties"]["other"] == {"type": "string", "enum": ["a", "b"], "nullable": True}
+    assert told["parameters"]["properties"]["city"] == {
+        "type": "string",
+        "maxLength": 80,
+    }
+    assert told["parameters"]["properties"]["other"] == {
+        "type": "string",
+        "enum": ["a", "b"],
+        "nullable": True,
+    }
 
 
 @pytest.mark.parametrize("properties", [
-    {"level": {"enum": [1, 2]}},                             # the subset spells enums as text
+    # the subset spells enums as text
+    {"level": {"enum": [1, 2]}},
     {"城市": {"type": "string"}},                              # and takes few names
     {"counts": {"type": "object", "additionalProperties": {"type": "integer"}}},
 ])  # fmt: skip
@@ -135,7 +169,16 @@ def test_a_schema_that_the_subset_would_change_goes_as_it_is(properties):
 
 def test_a_tool_without_parameters_has_no_schema_for_gemini_refuses_an_empty_object():
     assert declared(tool("stop")) == [{"name": "stop", "description": "Does stop."}]
-    closed = Described("stop", "", {"type": "object", "properties": {}, "additionalProperties": False, "title": "Stop"})
+    closed = Described(
+        "stop",
+        "",
+        {
+            "type": "object",
+            "properties": {},
+            "additionalProperties": False,
+            "title": "Stop",
+        },
+    )
     assert declared(closed) == [{"name": "stop", "description": ""}]
     either = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     assert declared(Described("stop", "", either))[0]["parametersJsonSchema"] == either
@@ -154,18 +197,24 @@ def test_names_are_spelled_by_geminis_rule(name, told):
 
 SIGNED = answer(
     {"text": "Two cities.", "thought": True},
-    {"functionCall": {"name": "look", "args": {"city": "北京"}}, "thoughtSignature": "sig/+A=="},
+    {
+        "functionCall": {"name": "look", "args": {"city": "北京"}},
+        "thoughtSignature": "sig/+A==",
+    },
     {"functionCall": {"name": "look", "args": {"city": "Oslo"}, "id": "x7"}},
 )
 
 
 def test_what_gemini_said_goes_back_as_it_came_with_each_signature_on_its_own_part():
     turn = DIALECT.decode(SIGNED)
-    results = [ToolMessage(ToolResult(each.id, "look", text="warm")) for each in turn.calls]
+    results = [
+        ToolMessage(ToolResult(each.id, "look", text="warm")) for each in turn.calls
+    ]
     sent = contents(*ASKED, AssistantMessage(turn), *results)
     assert sent[1] == SIGNED["candidates"][0]["content"]
     assert [part["functionResponse"] for part in sent[2]["parts"]] == [
-        {"name": "look", "response": {"output": "warm"}},  # the provider gave this call no id
+        # the provider gave this call no id
+        {"name": "look", "response": {"output": "warm"}},
         {"name": "look", "response": {"output": "warm"}, "id": "x7"},
     ]
 
@@ -173,19 +222,29 @@ def test_what_gemini_said_goes_back_as_it_came_with_each_signature_on_its_own_pa
 def test_signed_parts_stay_apart_in_a_stream_and_unsigned_texts_become_one():
     pieces = [{"text": "a"}, {"text": "b"}, {"text": "c", "thoughtSignature": "s1"}, {"text": "d"}, {"text": ""},
               {"text": "", "thoughtSignature": "s2"}]  # fmt: skip
-    _, turn = read(DIALECT.stream(), [f"data: {json.dumps(answer(piece))}\n\n" for piece in pieces])
+    _, turn = read(
+        DIALECT.stream(), [f"data: {json.dumps(answer(piece))}\n\n" for piece in pieces]
+    )
     assert turn.text == "abcd"
     assert turn.raw["parts"] == [{"text": "ab"}, pieces[2], {"text": "d"}, pieces[5]]
 
 
 def test_ids_that_we_made_differ_from_turn_to_turn():
     body = answer({"functionCall": {"name": "look", "args": {}}})
-    first, second = (DIALECT.decode({**body, "responseId": id}).calls[0].id for id in ("aB-_9", "other"))
+    first, second = (
+        DIALECT.decode({**body, "responseId": id}).calls[0].id
+        for id in ("aB-_9", "other")
+    )
     assert (first, second) == ("call_0_aB-_9", "call_0_other")
 
 
 def test_a_call_that_no_gemini_made_says_so_and_others_of_its_turn_need_not():
-    turn = Turn("", "thought of another model", [ToolCall("c1", "look", "{}"), ToolCall("c2", "look", "[1")], "calls")
+    turn = Turn(
+        "",
+        "thought of another model",
+        [ToolCall("c1", "look", "{}"), ToolCall("c2", "look", "[1")],
+        "calls",
+    )
     results = [ToolMessage(ToolResult(id, "look", text="ok")) for id in ("c1", "c2")]
     _, said, _ = contents(*ASKED, AssistantMessage(turn), *results)
     assert said["parts"] == [
@@ -199,7 +258,8 @@ def test_a_call_that_no_gemini_made_says_so_and_others_of_its_turn_need_not():
     (ToolResult("c", text="21 °C"), {"output": "21 °C"}),
     (ToolResult("c", text="[1, 2]"), {"output": "[1, 2]"}),
     (ToolResult("c", text='{"celsius": 21}'), {"celsius": 21}),
-    (ToolResult("c", text='{"error": null}'), {"output": {"error": None}}),  # a good result of that look
+    # a good result of that look
+    (ToolResult("c", text='{"error": null}'), {"output": {"error": None}}),
     (ToolResult("c", text="{broken"), {"output": "{broken"}),
     (ToolResult("c", failure=Failure("TIMEOUT", "Too slow.", "Try again.", True)),
      {"error": {"success": False, "error_code": "TIMEOUT", "error_message": "Too slow.", "suggestion": "Try again.",
@@ -207,11 +267,17 @@ def test_a_call_that_no_gemini_made_says_so_and_others_of_its_turn_need_not():
 ])  # fmt: skip
 def test_a_result_is_an_object_and_a_failure_stands_under_its_own_key(result, told):
     (content,) = DIALECT.encode_results([ToolCall("c", "look")], [result])
-    assert content == {"role": "user", "parts": [{"functionResponse": {"id": "c", "name": "look", "response": told}}]}
+    assert content == {
+        "role": "user",
+        "parts": [{"functionResponse": {"id": "c", "name": "look", "response": told}}],
+    }
 
 
 def test_media_stand_behind_the_result_that_shows_them_and_are_read_back():
-    pictures = Media("image/png", b"\x89PNG"), Media("application/pdf", url="https://example.com/a.pdf")
+    pictures = (
+        Media("image/png", b"\x89PNG"),
+        Media("application/pdf", url="https://example.com/a.pdf"),
+    )
     turn = Turn(calls=[ToolCall("c1", "draw"), ToolCall("c2", "draw")], finish="calls")
     shown = ToolMessage(ToolResult("c1", "draw", text="drawn", media=pictures))
     plain = ToolMessage(ToolResult("c2", "draw", text="none"))
@@ -219,9 +285,18 @@ def test_media_stand_behind_the_result_that_shows_them_and_are_read_back():
     parts = body["contents"][2]["parts"]
     assert parts[1:3] == [
         {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}},
-        {"fileData": {"mimeType": "application/pdf", "fileUri": "https://example.com/a.pdf"}},
+        {
+            "fileData": {
+                "mimeType": "application/pdf",
+                "fileUri": "https://example.com/a.pdf",
+            }
+        },
     ]
-    heard = [message.result.media for message in DIALECT.decode_request(body)[0] if isinstance(message, ToolMessage)]
+    heard = [
+        message.result.media
+        for message in DIALECT.decode_request(body)[0]
+        if isinstance(message, ToolMessage)
+    ]
     assert heard == [pictures, ()]
 
 
@@ -232,16 +307,30 @@ def test_parts_of_the_chat_form_are_translated_and_geminis_own_pass():
         {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lG"}},
         {"type": "image_url", "image_url": {"url": "https://example.com/cat.webp"}},
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
-        {"type": "file", "file": {"file_id": "https://generativelanguage.googleapis.com/v1beta/files/abc"}},
+        {
+            "type": "file",
+            "file": {
+                "file_id": "https://generativelanguage.googleapis.com/v1beta/files/abc"
+            },
+        },
         own,
     ]
     (content,) = contents(UserMessage("Look:", parts))
     assert content["parts"] == [
         {"text": "Look:"},
         {"inlineData": {"mimeType": "image/gif", "data": "R0lG"}},
-        {"fileData": {"mimeType": "image/webp", "fileUri": "https://example.com/cat.webp"}},
+        {
+            "fileData": {
+                "mimeType": "image/webp",
+                "fileUri": "https://example.com/cat.webp",
+            }
+        },
         {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
-        {"fileData": {"fileUri": "https://generativelanguage.googleapis.com/v1beta/files/abc"}},
+        {
+            "fileData": {
+                "fileUri": "https://generativelanguage.googleapis.com/v1beta/files/abc"
+            }
+        },
         own,
     ]
 
@@ -249,9 +338,19 @@ def test_parts_of_the_chat_form_are_translated_and_geminis_own_pass():
 # -- what we are answered ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
+@pytest.mark.parametrize(
+    "word", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"]
+)
 def test_what_gemini_could_not_read_itself_is_asked_for_again(word):
-    body = {"candidates": [{"content": {}, "finishReason": word, "finishMessage": "print(default_api.look("}]}
+    body = {
+        "candidates": [
+            {
+                "content": {},
+                "finishReason": word,
+                "finishMessage": "print(default_api.look(",
+            }
+        ]
+    }
     for told in (lambda: DIALECT.decode(body), lambda: _streamed(body)):
         with pytest.raises(ModelError, match=r"default_api\.look") as caught:
             told()
@@ -259,14 +358,21 @@ def test_what_gemini_could_not_read_itself_is_asked_for_again(word):
 
 
 def _streamed(*chunks: dict) -> Turn:
-    _, outcome = read(DIALECT.stream(), [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks])
+    _, outcome = read(
+        DIALECT.stream(), [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    )
     if isinstance(outcome, ModelError):
         raise outcome
     return outcome
 
 
 def test_a_call_of_a_tool_that_was_not_given_is_told_to_the_model_where_it_is_known():
-    turn = DIALECT.decode(answer({"functionCall": {"name": "gone", "args": {}}}, finishReason="UNEXPECTED_TOOL_CALL"))
+    turn = DIALECT.decode(
+        answer(
+            {"functionCall": {"name": "gone", "args": {}}},
+            finishReason="UNEXPECTED_TOOL_CALL",
+        )
+    )
     assert ([each.name for each in turn.calls], turn.finish) == (["gone"], "calls")
 
 
@@ -287,24 +393,43 @@ def test_only_a_stated_end_is_an_end(word, finish, refusal):
 
 def test_a_blocked_prompt_is_a_refusal():
     turn = DIALECT.decode({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
-    assert (turn.finish, turn.refusal, turn.text) == ("refused", "PROHIBITED_CONTENT", "")
+    assert (turn.finish, turn.refusal, turn.text) == (
+        "refused",
+        "PROHIBITED_CONTENT",
+        "",
+    )
 
 
 def test_usage_counts_what_tools_told_and_what_was_thought():
-    counts = {"promptTokenCount": 10, "toolUsePromptTokenCount": 5, "cachedContentTokenCount": 4}
+    counts = {
+        "promptTokenCount": 10,
+        "toolUsePromptTokenCount": 5,
+        "cachedContentTokenCount": 4,
+    }
     written = {"candidatesTokenCount": 7, "thoughtsTokenCount": 3}
     turn = _streamed(
-        {**answer({"text": "a"}, finishReason=None), "usageMetadata": {**counts, "trafficType": "ON_DEMAND"}},
+        {
+            **answer({"text": "a"}, finishReason=None),
+            "usageMetadata": {**counts, "trafficType": "ON_DEMAND"},
+        },
         {**answer({"text": "b"}), "usageMetadata": written},
     )
     assert turn.usage == hr.messages.Usage(15, 10, 4, 3)
 
 
 def piece(path: str, **said: object) -> dict:
-    return {"functionCall": {"partialArgs": [{"jsonPath": path, **said}], "willContinue": True}}
+    return {
+        "functionCall": {
+            "partialArgs": [{"jsonPath": path, **said}],
+            "willContinue": True,
+        }
+    }
 
 
-OPENED = {"functionCall": {"name": "book", "args": {"by": "me"}, "willContinue": True}, "thoughtSignature": "s"}
+OPENED = {
+    "functionCall": {"name": "book", "args": {"by": "me"}, "willContinue": True},
+    "thoughtSignature": "s",
+}
 
 
 def test_arguments_of_every_kind_are_put_together_where_their_paths_say():
@@ -320,13 +445,22 @@ def test_arguments_of_every_kind_are_put_together_where_their_paths_say():
         )
     )
     (booked,) = turn.calls
-    wanted = {"by": "me", "rooms": [{"beds": 2, "quiet": False}, {"sea.view": None}], "note": 'a "b\n北京'}
+    wanted = {
+        "by": "me",
+        "rooms": [{"beds": 2, "quiet": False}, {"sea.view": None}],
+        "note": 'a "b\n北京',
+    }
     assert json.loads(booked.arguments) == wanted
-    assert turn.raw["parts"] == [{"functionCall": {"name": "book", "args": wanted}, "thoughtSignature": "s"}]
+    assert turn.raw["parts"] == [
+        {"functionCall": {"name": "book", "args": wanted}, "thoughtSignature": "s"}
+    ]
 
 
 def test_half_a_character_in_an_argument_waits_for_the_other_and_is_refused_without_it():
-    first, other = (piece("$.note", stringValue=half, willContinue=True) for half in ("\ud83d", "\ude00"))
+    first, other = (
+        piece("$.note", stringValue=half, willContinue=True)
+        for half in ("\ud83d", "\ude00")
+    )
     whole, half = (
         DIALECT.decode(json.dumps(answer(OPENED, *pieces, {"functionCall": {}})))
         for pieces in ((first, other), (first,))
@@ -338,7 +472,9 @@ def test_half_a_character_in_an_argument_waits_for_the_other_and_is_refused_with
 
 @pytest.mark.parametrize("finish", ["STOP", "MAX_TOKENS", None])
 def test_a_call_whose_end_never_came_cannot_be_taken_for_whole(finish):
-    turn = DIALECT.decode(answer(OPENED, piece("$.note", stringValue="half"), finishReason=finish))
+    turn = DIALECT.decode(
+        answer(OPENED, piece("$.note", stringValue="half"), finishReason=finish)
+    )
     assert isinstance(hr.jsontext.parse(turn.calls[0].arguments, "stop"), Failure)
 
 
@@ -348,14 +484,25 @@ def test_a_call_whose_end_never_came_cannot_be_taken_for_whole(finish):
 ])  # fmt: skip
 def test_a_path_that_leads_nowhere_is_unreadable(paths):
     with pytest.raises(ModelError) as caught:
-        DIALECT.decode(answer(OPENED, *(piece(path, stringValue="x") for path in paths), {"functionCall": {}}))
+        DIALECT.decode(
+            answer(
+                OPENED,
+                *(piece(path, stringValue="x") for path in paths),
+                {"functionCall": {}},
+            )
+        )
     assert caught.value.code == "unreadable"
 
 
 def test_a_content_of_its_own_is_read_and_one_of_others_is_refused():
     turn = DIALECT.decode_message(SIGNED["candidates"][0]["content"])
     assert (len(turn.calls), turn.finish, turn.reasoning) == (2, "calls", "Two cities.")
-    for foreign in ({"role": "assistant", "content": "hi"}, {"role": "user", "parts": []}, {"content": []}, []):
+    for foreign in (
+        {"role": "assistant", "content": "hi"},
+        {"role": "user", "parts": []},
+        {"content": []},
+        [],
+    ):
         with pytest.raises(ConfigError, match="no content of Gemini's"):
             DIALECT.decode_message(foreign)
 
@@ -400,7 +547,10 @@ def test_the_work_grows_with_the_length_and_no_faster(parts):
 
 def client(server: ScriptedServer, version: str) -> genai.Client:
     address = server.base_url.removesuffix("/v1")
-    return genai.Client(api_key="none", http_options=types.HttpOptions(base_url=address, api_version=version))
+    return genai.Client(
+        api_key="none",
+        http_options=types.HttpOptions(base_url=address, api_version=version),
+    )
 
 
 def look(city: str) -> str:
@@ -410,30 +560,68 @@ def look(city: str) -> str:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta"])
 def test_the_official_client_reads_an_answer_whole_and_streamed(version):
-    with ScriptedServer([RICH], wire="gemini") as server, client(server, version) as google:
+    with (
+        ScriptedServer([RICH], wire="gemini") as server,
+        client(server, version) as google,
+    ):
         whole = google.models.generate_content(model="any", contents="How warm is it?")
-        streamed = [*google.models.generate_content_stream(model="any", contents="How warm is it?")]
+        streamed = [
+            *google.models.generate_content_stream(
+                model="any", contents="How warm is it?"
+            )
+        ]
     assert server.paths[0] == f"/{version}/models/any:generateContent"
-    spelled = [("call_a", "user_info.get"), ("call_b", "refund"), ("call_c", "tool_22cf3c76")]
+    spelled = [
+        ("call_a", "user_info.get"),
+        ("call_b", "refund"),
+        ("call_c", "tool_22cf3c76"),
+    ]
     assert [(each.id, each.name) for each in whole.function_calls] == spelled
-    assert [each.args for each in whole.function_calls] == [json.loads(each.arguments) for each in RICH.calls]
-    assert whole.candidates[0].finish_reason == streamed[-1].candidates[0].finish_reason == types.FinishReason.STOP
+    assert [each.args for each in whole.function_calls] == [
+        json.loads(each.arguments) for each in RICH.calls
+    ]
+    assert (
+        whole.candidates[0].finish_reason
+        == streamed[-1].candidates[0].finish_reason
+        == types.FinishReason.STOP
+    )
     parts = [part for chunk in streamed for part in chunk.candidates[0].content.parts]
     assert "".join(part.text or "" for part in parts if not part.thought) == RICH.text
     assert "".join(part.text or "" for part in parts if part.thought) == RICH.reasoning
-    assert [part.function_call.id for part in parts if part.function_call] == [each.id for each in RICH.calls]
-    assert whole.usage_metadata.total_token_count == streamed[-1].usage_metadata.total_token_count == 165
+    assert [part.function_call.id for part in parts if part.function_call] == [
+        each.id for each in RICH.calls
+    ]
+    assert (
+        whole.usage_metadata.total_token_count
+        == streamed[-1].usage_metadata.total_token_count
+        == 165
+    )
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta"])
 def test_the_official_client_runs_its_own_tools_with_our_server(version):
-    script = [call("look", city="北京"), lambda messages: f"I read: {messages[-1].result.text}"]
-    with ScriptedServer(script, wire="gemini") as server, client(server, version) as google:
-        config = types.GenerateContentConfig(tools=[look], system_instruction="Be brief.", max_output_tokens=50)
-        told = google.models.generate_content(model="any", contents="How warm?", config=config)
+    script = [
+        call("look", city="北京"),
+        lambda messages: f"I read: {messages[-1].result.text}",
+    ]
+    with (
+        ScriptedServer(script, wire="gemini") as server,
+        client(server, version) as google,
+    ):
+        config = types.GenerateContentConfig(
+            tools=[look], system_instruction="Be brief.", max_output_tokens=50
+        )
+        told = google.models.generate_content(
+            model="any", contents="How warm?", config=config
+        )
     assert told.text == 'I read: {"result": "21 °C in 北京"}'
     messages, tools, options = DIALECT.decode_request(server.requests[1])
-    assert [type(message) for message in messages] == [SystemMessage, UserMessage, AssistantMessage, ToolMessage]
+    assert [type(message) for message in messages] == [
+        SystemMessage,
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+    ]
     assert tools[0].parameters["properties"]["city"]["type"] == "string"
     assert options.max_tokens == 50
 
@@ -441,13 +629,21 @@ def test_the_official_client_runs_its_own_tools_with_our_server(version):
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", ["answer", "content"])
 async def test_the_calls_of_the_official_clients_objects_are_handled(form):
-    script = [[call("measure", city="北京"), ToolCall("x7", "measure", '{"city": null}')]]
-    with ScriptedServer(script, wire="gemini") as server, client(server, "v1beta") as google:
+    script = [
+        [call("measure", city="北京"), ToolCall("x7", "measure", '{"city": null}')]
+    ]
+    with (
+        ScriptedServer(script, wire="gemini") as server,
+        client(server, "v1beta") as google,
+    ):
         told = google.models.generate_content(model="any", contents="How warm is it?")
         content = told.candidates[0].content
         content.parts[0].thought_signature = b"\xff\xfe"
     turn = DIALECT.decode_message(told.model_dump())
-    assert [each.arguments for each in turn.calls] == ['{"city": "北京"}', '{"city": null}']
+    assert [each.arguments for each in turn.calls] == [
+        '{"city": "北京"}',
+        '{"city": null}',
+    ]
     assert turn.raw["parts"][0]["thoughtSignature"] == "//4="
 
     @hr.tool(effect="read")
@@ -456,30 +652,44 @@ async def test_the_calls_of_the_official_clients_objects_are_handled(form):
         return f"21 °C in {city}"
 
     async with hr.Runtime([measure]) as runtime:
-        (replies,) = await runtime.handle(told if form == "answer" else content, dialect="gemini")
+        (replies,) = await runtime.handle(
+            told if form == "answer" else content, dialect="gemini"
+        )
     read_again = types.Content.model_validate(replies)
     results = [part.function_response for part in read_again.parts]
-    assert [each.response for each in results] == [{"output": f"21 °C in {city}"} for city in ("北京", None)]
+    assert [each.response for each in results] == [
+        {"output": f"21 °C in {city}"} for city in ("北京", None)
+    ]
     assert [each.id for each in results] == [each.id for each in told.function_calls]
 
 
 def test_what_we_send_is_what_the_official_client_makes_of_the_same():
     turn = DIALECT.decode(SIGNED)
-    results = [ToolMessage(ToolResult(each.id, "look", text='{"celsius": 21}')) for each in turn.calls]
+    results = [
+        ToolMessage(ToolResult(each.id, "look", text='{"celsius": 21}'))
+        for each in turn.calls
+    ]
     told = [SystemMessage("Be brief."), *ASKED, AssistantMessage(turn), *results]
     level = tool("look", city={"type": "string", "enum": ["北京", "Oslo"]})
     options = Options(tool_choice="look", max_tokens=9, temperature=0, provider_tools=[{"googleSearch": {}}],
                       output=Output({"type": "object", "properties": {"n": {"enum": [1, 2]}}}))  # fmt: skip
-    ours = DIALECT.encode_request(told, [level, tool("level", n={"enum": [1, 2]})], options)
+    ours = DIALECT.encode_request(
+        told, [level, tool("level", n={"enum": [1, 2]})], options
+    )
     config = types.GenerateContentConfig.model_validate(
         {
             **ours["generationConfig"],
-            "systemInstruction": types.Content.model_validate(ours["systemInstruction"]),
+            "systemInstruction": types.Content.model_validate(
+                ours["systemInstruction"]
+            ),
             "tools": [types.Tool.model_validate(each) for each in ours["tools"]],
             "toolConfig": types.ToolConfig.model_validate(ours["toolConfig"]),
         }
     )
-    with ScriptedServer(["ok"], wire="gemini") as server, client(server, "v1beta") as google:
+    with (
+        ScriptedServer(["ok"], wire="gemini") as server,
+        client(server, "v1beta") as google,
+    ):
         spoken = [types.Content.model_validate(each) for each in ours["contents"]]
         google.models.generate_content(model="any", contents=spoken, config=config)
     (theirs,) = server.requests
@@ -490,7 +700,12 @@ def _in_one_spelling(value: object, key: str = "") -> object:
     """Return a body without what the client spells otherwise: bytes in the other alphabet of base64, types in capitals,
     and one field by its name in protocol buffers."""
     if isinstance(value, dict):
-        named = {"parametersJsonSchema" if name == "parameters_json_schema" else name: value[name] for name in value}
+        named = {
+            "parametersJsonSchema" if name == "parameters_json_schema" else name: value[
+                name
+            ]
+            for name in value
+        }
         return {name: _in_one_spelling(each, name) for name, each in named.items()}
     if isinstance(value, list):
         return [_in_one_spelling(each, key) for each in value]
@@ -513,12 +728,19 @@ async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
         """Measure something."""
         seen.append((city, level))
         if level == 5:
-            raise hr.ToolError("TOO_HIGH", "There is no such level.", suggestion="Ask for a lower one.")
+            raise hr.ToolError(
+                "TOO_HIGH", "There is no such level.", suggestion="Ask for a lower one."
+            )
         return {"city": city, "celsius": level}
 
-    script = [[call("measure", city="北京", level=n), call("measure", city="Oslo", level=n)] for n in range(10)]
+    script = [
+        [call("measure", city="北京", level=n), call("measure", city="Oslo", level=n)]
+        for n in range(10)
+    ]
     with ScriptedServer([*script, "It is warm."], wire="gemini") as server:
-        async with hr.Runtime([measure], observers=[seen_events.append] if streamed else ()) as runtime:
+        async with hr.Runtime(
+            [measure], observers=[seen_events.append] if streamed else ()
+        ) as runtime:
             run = await runtime.run("How warm is it?", model=server.model)
     assert (run.status, run.text) == ("done", "It is warm.")
     assert seen == [(city, n) for n in range(10) for city in ("北京", "Oslo")]
@@ -533,13 +755,22 @@ async def test_ten_turns_with_tools_go_through_the_runtime(streamed):
 @pytest.mark.anyio
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_model_whose_call_was_malformed_is_asked_again(streamed):
-    body = json.dumps({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "index": 0}], "usageMetadata": {}})
+    body = json.dumps(
+        {
+            "candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "index": 0}],
+            "usageMetadata": {},
+        }
+    )
     fault = (
-        Fault(200, f"data: {body}\n\n", headers={"content-type": "text/event-stream"}) if streamed else Fault(200, body)
+        Fault(200, f"data: {body}\n\n", headers={"content-type": "text/event-stream"})
+        if streamed
+        else Fault(200, body)
     )
     heard: list[object] = []
     with ScriptedServer(["It is warm."], wire="gemini", faults=[fault]) as server:
-        async with hr.Runtime([], observers=[heard.append] if streamed else ()) as runtime:
+        async with hr.Runtime(
+            [], observers=[heard.append] if streamed else ()
+        ) as runtime:
             run = await runtime.run("How warm is it?", model=server.model)
     assert (run.status, run.text, len(server.requests)) == ("done", "It is warm.", 2)
 
@@ -548,7 +779,10 @@ def test_a_key_is_looked_for_under_both_names():
     for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY"):
         model = PROVIDERS["gemini"]("gemini-3", environment={name: "k"})
         assert model._headers["x-goog-api-key"] == "k"
-        assert model.url(False) == "https://generativelanguage.googleapis.com/v1beta/models/gemini-3:generateContent"
+        assert (
+            model.url(False)
+            == "https://generativelanguage.googleapis.com/v1beta/models/gemini-3:generateContent"
+        )
         assert model.url(True).endswith("gemini-3:streamGenerateContent?alt=sse")
 
 

@@ -34,9 +34,15 @@ def hints(tool: hr.FunctionTool) -> mcp_types.ToolAnnotations:
 def test_a_tool_is_told_whole():
     tool = hr.FunctionTool(get_weather, effect="read")
     told = mcp_types.Tool.model_validate(listed(tool))
-    assert (told.name, told.title, told.description) == ("get_weather", "Get weather", "Get the weather of a city.")
+    assert (told.name, told.title, told.description) == (
+        "get_weather",
+        "Get weather",
+        "Get the weather of a city.",
+    )
     assert told.input_schema == tool.parameters
-    assert told.output_schema["properties"] == {"celsius": {"title": "Celsius", "type": "number"}}
+    assert told.output_schema["properties"] == {
+        "celsius": {"title": "Celsius", "type": "number"}
+    }
 
 
 @pytest.mark.parametrize(("declared", "is_read", "destroys", "repeats"), [
@@ -47,9 +53,15 @@ def test_a_tool_is_told_whole():
     ({"effect": "destructive", "key": "w:{city}"}, False, True, False),
     ({}, False, True, False),
 ])  # fmt: skip
-def test_the_hints_say_what_is_declared_and_else_the_worst(declared, is_read, destroys, repeats):
+def test_the_hints_say_what_is_declared_and_else_the_worst(
+    declared, is_read, destroys, repeats
+):
     told = hints(hr.FunctionTool(get_weather, **declared))
-    assert (told.read_only_hint, told.destructive_hint, told.idempotent_hint) == (is_read, destroys, repeats)
+    assert (told.read_only_hint, told.destructive_hint, told.idempotent_hint) == (
+        is_read,
+        destroys,
+        repeats,
+    )
     assert told.open_world_hint is True
 
 

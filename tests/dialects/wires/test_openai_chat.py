@@ -10,7 +10,11 @@ import openai
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_create_params
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    completion_create_params,
+)
 from pydantic import TypeAdapter
 
 from handrail.calls import ToolCall, ToolResult
@@ -29,11 +33,23 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.ports import Described
-from tests.dialects.contract import RICH, TOOLS, DialectContract, in_pieces, read, shared, turns
+from tests.dialects.contract import (
+    RICH,
+    TOOLS,
+    DialectContract,
+    in_pieces,
+    read,
+    shared,
+    turns,
+)
 
 SDK_REQUEST = TypeAdapter(completion_create_params.CompletionCreateParams)
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
 STRICT = {**SCHEMA, "additionalProperties": False}
 
 
@@ -47,7 +63,9 @@ class TestCompatibleServers(DialectContract):
 
 def test_it_is_found_by_name():
     assert dialect("openai-chat") is DIALECT
-    assert all(isinstance(DIALECT, side) for side in (Dialect, WireDialect, ServerDialect))
+    assert all(
+        isinstance(DIALECT, side) for side in (Dialect, WireDialect, ServerDialect)
+    )
     with pytest.raises(ConfigError, match=r"no dialect 'openai-chats'.*openai-chat"):
         dialect("openai-chats")
 
@@ -57,16 +75,36 @@ def test_it_is_found_by_name():
 CONVERSATION = [
     SystemMessage("Be brief."),
     UserMessage("Weather in Paris?"),
-    AssistantMessage(Turn(calls=[ToolCall("call_1", "user_info.get", '{"city": "Paris"}')], finish="calls")),
+    AssistantMessage(
+        Turn(
+            calls=[ToolCall("call_1", "user_info.get", '{"city": "Paris"}')],
+            finish="calls",
+        )
+    ),
     ToolMessage(ToolResult("call_1", "user_info.get", value="sunny", text="sunny")),
     AssistantMessage(Turn("Sunny.")),
-    UserMessage("", [{"type": "text", "text": "And here?"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]),
+    UserMessage(
+        "",
+        [
+            {"type": "text", "text": "And here?"},
+            {"type": "image_url", "image_url": {"url": "data:,x"}},
+        ],
+    ),
 ]
 
 
 def test_a_request_is_spelled_as_openai_spells_it():
-    options = Options("gpt-5", tool_choice="user_info.get", parallel=False, max_tokens=50, temperature=0.2, stream=True)
-    body = DIALECT.encode_request(CONVERSATION, TOOLS[1:2], replace(options, extra={"seed": 7}))
+    options = Options(
+        "gpt-5",
+        tool_choice="user_info.get",
+        parallel=False,
+        max_tokens=50,
+        temperature=0.2,
+        stream=True,
+    )
+    body = DIALECT.encode_request(
+        CONVERSATION, TOOLS[1:2], replace(options, extra={"seed": 7})
+    )
     assert body == {
         "model": "gpt-5",
         "messages": [
@@ -104,9 +142,14 @@ def test_the_official_sdk_accepts_our_requests(options):
     body = DIALECT.encode_request(CONVERSATION, strictly, options)
     validated = SDK_REQUEST.validate_python(body)
     # Lists are checked when they are walked.
-    assert (len([*validated["messages"]]), len([*validated["tools"]])) == (len(CONVERSATION), len(TOOLS))
+    assert (len([*validated["messages"]]), len([*validated["tools"]])) == (
+        len(CONVERSATION),
+        len(TOOLS),
+    )
     forms = get_args(completion_create_params.CompletionCreateParams)
-    assert set(body) <= set().union(*(form.__required_keys__ | form.__optional_keys__ for form in forms))
+    assert set(body) <= set().union(
+        *(form.__required_keys__ | form.__optional_keys__ for form in forms)
+    )
 
 
 def test_without_tools_nothing_is_said_of_them():
@@ -115,7 +158,9 @@ def test_without_tools_nothing_is_said_of_them():
     }
 
 
-@pytest.mark.parametrize(("tools", "choice"), [([], "required"), ([], "get_weather"), (TOOLS, "get_whether")])
+@pytest.mark.parametrize(
+    ("tools", "choice"), [([], "required"), ([], "get_weather"), (TOOLS, "get_whether")]
+)
 def test_a_demand_that_no_tool_can_meet_is_refused_before_it_is_sent(tools, choice):
     with pytest.raises(ConfigError, match=choice):
         DIALECT.encode_request("Hello", tools, Options(tool_choice=choice))
@@ -130,15 +175,25 @@ def test_the_limit_of_tokens_has_the_name_that_the_server_knows():
 def test_strict_is_claimed_only_for_tools_that_lose_nothing_by_it():
     able, unable = Described("a", "A.", SCHEMA, STRICT), Described("b", "B.", SCHEMA)
     told = DIALECT.definitions([able, unable], strict=True)
-    assert told[0]["function"] == {"name": "a", "description": "A.", "parameters": STRICT, "strict": True}
-    assert told[1]["function"] == {"name": "b", "description": "B.", "parameters": SCHEMA}
+    assert told[0]["function"] == {
+        "name": "a",
+        "description": "A.",
+        "parameters": STRICT,
+        "strict": True,
+    }
+    assert told[1]["function"] == {
+        "name": "b",
+        "description": "B.",
+        "parameters": SCHEMA,
+    }
     assert "strict" not in DIALECT.definitions([able])[0]["function"]
 
 
 @pytest.mark.parametrize(("arguments", "history"), [
     ('{"a": 1}', '{"a": 1}'),                            # as it was, to the byte
     ('{"a": 1', '{"INVALID_JSON": "{\\"a\\": 1"}'),
-    ("[1]", '{"INVALID_JSON": "[1]"}'),                  # servers that render templates want an object
+    # servers that render templates want an object
+    ("[1]", '{"INVALID_JSON": "[1]"}'),
     ('{"a": NaN}', '{"INVALID_JSON": "{\\"a\\": NaN}"}'),
     ("", "{}"),
     (" ", "{}"),
@@ -171,12 +226,16 @@ def test_a_refusal_goes_back_as_one():
     turn = DIALECT.decode_message(message)
     assert turn.refusal == "I cannot."
     for told in (AssistantMessage(turn), message):
-        assert DIALECT.encode_request([told])["messages"] == [{**message, "content": ""}]
+        assert DIALECT.encode_request([told])["messages"] == [
+            {**message, "content": ""}
+        ]
 
 
 def test_results_of_calls_with_one_id_go_back_in_order():
     calls = [ToolCall("same", "f", "{}"), ToolCall("same", "g", "{}")]
-    told = DIALECT.encode_results(calls, [ToolResult("same", "f", text="1"), ToolResult("same", "g", text="2")])
+    told = DIALECT.encode_results(
+        calls, [ToolResult("same", "f", text="1"), ToolResult("same", "g", text="2")]
+    )
     assert [message["content"] for message in told] == ["1", "2"]
 
 
@@ -184,11 +243,24 @@ def test_results_of_calls_with_one_id_go_back_in_order():
 
 
 def answer(message: dict, finish: str | None = "stop", **rest) -> dict:
-    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}], **rest}
+    return {
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", **message},
+                "finish_reason": finish,
+            }
+        ],
+        **rest,
+    }
 
 
 def call(name: str, arguments: object, id: str | None = "c") -> dict:
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 @pytest.mark.parametrize(("word", "finish"), [
@@ -208,18 +280,25 @@ def test_stop_stays_stop_beside_calls():
 
 @pytest.mark.parametrize(("message", "calls"), [
     ({"tool_calls": [call("f", '{"a": 1}')]}, [ToolCall("c", "f", '{"a": 1}')]),
-    ({"tool_calls": [call("f", {"a": "天"})]}, [ToolCall("c", "f", '{"a": "天"}')]),   # Ollama's native form
+    # Ollama's native form
+    ({"tool_calls": [call("f", {"a": "天"})]}, [ToolCall("c", "f", '{"a": "天"}')]),
     ({"tool_calls": [call("f", None)]}, [ToolCall("c", "f", "")]),
-    ({"tool_calls": [call("f", "{bad")]}, [ToolCall("c", "f", "{bad")]),               # verbatim
+    # verbatim
+    ({"tool_calls": [call("f", "{bad")]}, [ToolCall("c", "f", "{bad")]),
     ({"tool_calls": [{"id": "c", "function": {"name": "f"}}]}, [ToolCall("c", "f", "")]),
-    ({"tool_calls": [{"id": "c", "function": {"name": "f", "parameters": {}}}]}, [ToolCall("c", "f")]),  # Llama's
-    ({"tool_calls": [{"id": "c", "name": "f", "args": {"a": 1}}]}, [ToolCall("c", "f", '{"a": 1}')]),  # LangChain's
+    # Llama's
+    ({"tool_calls": [{"id": "c", "function": {"name": "f", "parameters": {}}}]}, [ToolCall("c", "f")]),
+    # LangChain's
+    ({"tool_calls": [{"id": "c", "name": "f", "args": {"a": 1}}]}, [ToolCall("c", "f", '{"a": 1}')]),
     ({"tool_calls": [{"id": 7, "name": "f", "arguments": "{}"}]}, [ToolCall("7", "f", "{}")]),
     ({"tool_calls": [call("f", "{}", None), call("g", "{}", "")]}, [ToolCall("call_0", "f"), ToolCall("call_1", "g")]),
-    ({"tool_calls": [call("f", "{}", "call_1"), call("g", "{}", None)]},               # a made id is never a sent one
+    # a made id is never a sent one
+    ({"tool_calls": [call("f", "{}", "call_1"), call("g", "{}", None)]},
      [ToolCall("call_1", "f"), ToolCall("call_1_2", "g")]),
-    ({"function_call": {"name": "f", "arguments": "{}"}}, [ToolCall("call_0", "f")]),  # before November 2023
-    ({"function_call": {"name": "", "arguments": ""}, "tool_calls": None}, []),        # a gateway's empty fields
+    # before November 2023
+    ({"function_call": {"name": "f", "arguments": "{}"}}, [ToolCall("call_0", "f")]),
+    # a gateway's empty fields
+    ({"function_call": {"name": "", "arguments": ""}, "tool_calls": None}, []),
     ({"function_call": {"name": "f", "arguments": "{}"}, "tool_calls": [call("f", "{}")]}, [ToolCall("c", "f")]),
     ({"function_call": {"name": "g", "arguments": "{}"}, "tool_calls": [call("f", "{}")]},
      [ToolCall("c", "f"), ToolCall("call_1", "g")]),
@@ -232,7 +311,9 @@ def test_calls_are_read_in_every_form(message, calls):
 
 def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
     body = answer({"content": "Now."}, "tool_calls")
-    body["choices"] += answer({"content": None, "tool_calls": [call("f", "{}")]}, "tool_calls")["choices"]
+    body["choices"] += answer(
+        {"content": None, "tool_calls": [call("f", "{}")]}, "tool_calls"
+    )["choices"]
     turn = DIALECT.decode(body)
     assert (turn.text, list(turn.calls)) == ("Now.", [ToolCall("c", "f")])
 
@@ -244,16 +325,21 @@ def test_calls_in_a_choice_of_their_own_are_those_of_the_text_before_it():
     {"error": {"code": 502, "message": "m"}},
     {"message": {"tool_calls": [call("f", "{}")], "refusal": "I cannot."}},
 ])  # fmt: skip
-def test_calls_in_a_choice_that_was_cut_refused_or_broken_off_are_no_calls_of_the_text_before_it(other):
+def test_calls_in_a_choice_that_was_cut_refused_or_broken_off_are_no_calls_of_the_text_before_it(
+    other,
+):
     body = answer({"content": "Now."}, "tool_calls")
-    body["choices"].append(answer({"tool_calls": [call("f", "{}")]}, "tool_calls")["choices"][0] | other)
+    body["choices"].append(
+        answer({"tool_calls": [call("f", "{}")]}, "tool_calls")["choices"][0] | other
+    )
     assert list(DIALECT.decode(body).calls) == []
 
 
 @pytest.mark.parametrize(("message", "text", "reasoning"), [
     ({"content": "a", "reasoning_content": "r"}, "a", "r"),
     ({"content": "a", "reasoning": "r"}, "a", "r"),
-    ({"content": "a", "reasoning": "r", "reasoning_content": "r"}, "a", "r"),           # once
+    # once
+    ({"content": "a", "reasoning": "r", "reasoning_content": "r"}, "a", "r"),
     ({"content": "a", "reasoning": None, "reasoning_details": [{"type": "reasoning.text", "text": "r"}]}, "a", "r"),
     ({"content": "a", "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, "a", ""),
     ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "r"}]}, {"type": "text", "text": "a"}]},
@@ -295,14 +381,22 @@ def test_garbage_is_never_a_type_error(body):
 def test_names_are_told_back_when_the_tools_are_known():
     body = answer({"tool_calls": [call("user_info_get", "{}"), call("invented", "{}")]})
     tools = [Described("user_info.get", "", SCHEMA)]
-    assert [each.name for each in DIALECT.decode(body, tools).calls] == ["user_info.get", "invented"]
-    assert [each.name for each in DIALECT.decode(body).calls] == ["user_info_get", "invented"]
+    assert [each.name for each in DIALECT.decode(body, tools).calls] == [
+        "user_info.get",
+        "invented",
+    ]
+    assert [each.name for each in DIALECT.decode(body).calls] == [
+        "user_info_get",
+        "invented",
+    ]
 
 
 def test_a_bare_message_counts_as_finished():
     assert DIALECT.decode_message({"role": "assistant", "content": "Hi"}) == Turn("Hi")
     assert DIALECT.decode_message({"tool_calls": [call("f", "{}")]}).finish == "calls"
-    assert DIALECT.decode_message(answer({"content": "Hi"}, "length")).finish == "length"
+    assert (
+        DIALECT.decode_message(answer({"content": "Hi"}, "length")).finish == "length"
+    )
 
 
 @pytest.mark.parametrize(("message", "words"), [
@@ -313,14 +407,21 @@ def test_a_bare_message_counts_as_finished():
     ({"role": "user", "content": "Hi"}, "role is 'user'"), ([], "of type list"),
     ({"role": "user", "tool_calls": [{"id": "c1"}]}, "its role is 'user'"),
 ])  # fmt: skip
-def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(message, words):
-    with pytest.raises(ConfigError, match=f"no OpenAI chat message .*{words}.*dialects are openai-chat"):
+def test_a_message_of_another_dialect_is_refused_and_not_read_as_one_without_calls(
+    message, words
+):
+    with pytest.raises(
+        ConfigError, match=f"no OpenAI chat message .*{words}.*dialects are openai-chat"
+    ):
         DIALECT.decode_message(message)
 
 
 def test_what_a_provider_sends_is_kept_as_far_as_a_request_can_carry_it():
     deep = json.loads("[" * 400 + "]" * 400)
-    sent = call("f\ud800", "{}", "c\ud800") | {"extra_content": deep, "provider_specific_fields": {"s": "x"}}
+    sent = call("f\ud800", "{}", "c\ud800") | {
+        "extra_content": deep,
+        "provider_specific_fields": {"s": "x"},
+    }
     turn = DIALECT.decode(json.dumps(answer({"content": "a\ud800", "reasoning": "r", "reasoning_details": [
         {"type": "t", "score": float("nan")}], "tool_calls": [sent]})))  # fmt: skip
     back = DIALECT.encode_message(AssistantMessage(turn))
@@ -367,22 +468,40 @@ def test_an_error_body_is_classified(body, code, retryable):
 
 
 def sse(*chunks: object) -> list[str]:
-    return [f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n" for chunk in chunks]
+    return [
+        f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n"
+        for chunk in chunks
+    ]
 
 
 def chunk(delta: dict | None, finish: str | None = None, **rest) -> dict:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **rest}
 
 
-def piece(index: int | None = 0, id: str | None = None, name: str | None = None, arguments: object = None) -> dict:
+def piece(
+    index: int | None = 0,
+    id: str | None = None,
+    name: str | None = None,
+    arguments: object = None,
+) -> dict:
     """One piece of a call; what it does not say is left out."""
-    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
-    told = {key: value for key, value in (("index", index), ("id", id)) if value is not None}
+    function = {
+        key: value
+        for key, value in (("name", name), ("arguments", arguments))
+        if value is not None
+    }
+    told = {
+        key: value for key, value in (("index", index), ("id", id)) if value is not None
+    }
     return {**told, "function": function}
 
 
 def stream_of(*lists: list[dict]) -> list[str]:
-    return sse(*(chunk({"tool_calls": pieces}) for pieces in lists), chunk({}, "tool_calls"), "[DONE]")
+    return sse(
+        *(chunk({"tool_calls": pieces}) for pieces in lists),
+        chunk({}, "tool_calls"),
+        "[DONE]",
+    )
 
 
 F1, F2, G3 = ("f", '{"a": 1}'), ("f", '{"a": 2}'), ("g", '{"a": 3}')
@@ -449,57 +568,94 @@ F1, F2, G3 = ("f", '{"a": 1}'), ("f", '{"a": 2}'), ("g", '{"a": 3}')
 ])  # fmt: skip
 def test_streamed_pieces_find_their_call(lists, expected):
     deltas, turn = read(DIALECT.stream(), stream_of(*lists))
-    with_ids = [each if len(each) == 3 else (f"call_{n}", *each) for n, each in enumerate(expected)]
+    with_ids = [
+        each if len(each) == 3 else (f"call_{n}", *each)
+        for n, each in enumerate(expected)
+    ]
     assert [(each.id, each.name, each.arguments) for each in turn.calls] == with_ids
-    texts = ["".join(d.text for d in deltas if isinstance(d, ArgumentsDelta) and d.index == n) for n in range(9)]
+    texts = [
+        "".join(
+            d.text for d in deltas if isinstance(d, ArgumentsDelta) and d.index == n
+        )
+        for n in range(9)
+    ]
     assert texts[: len(expected)] == [each.arguments for each in turn.calls]
     assert not any(texts[len(expected) :])
 
 
 def test_known_tools_tell_a_second_name_from_the_rest_of_the_first():
-    pieces = stream_of([piece(0, None, "get_weather", "")], [piece(0, None, "refund", "")])
-    assert [each.name for each in read(DIALECT.stream(TOOLS), pieces)[1].calls] == ["get_weather", "refund"]
+    pieces = stream_of(
+        [piece(0, None, "get_weather", "")], [piece(0, None, "refund", "")]
+    )
+    assert [each.name for each in read(DIALECT.stream(TOOLS), pieces)[1].calls] == [
+        "get_weather",
+        "refund",
+    ]
 
 
 def test_legacy_function_calls_are_streamed_too():
-    pieces = [{"name": "f", "arguments": ""}, {"arguments": '{"a"'}, {"arguments": ": 1}"}]
-    body = sse(*(chunk({"function_call": each}) for each in pieces), chunk({}, "function_call"))
+    pieces = [
+        {"name": "f", "arguments": ""},
+        {"arguments": '{"a"'},
+        {"arguments": ": 1}"},
+    ]
+    body = sse(
+        *(chunk({"function_call": each}) for each in pieces), chunk({}, "function_call")
+    )
     _, turn = read(DIALECT.stream(), body)
-    assert (list(turn.calls), turn.finish) == ([ToolCall("call_0", "f", '{"a": 1}')], "calls")
+    assert (list(turn.calls), turn.finish) == (
+        [ToolCall("call_0", "f", '{"a": 1}')],
+        "calls",
+    )
 
 
 @pytest.mark.parametrize(("end", "finish"), [
     ([], "error"),                                   # the connection broke
-    (["[DONE]"], "error"),                           # a gateway writes this also when the far side broke
+    # a gateway writes this also when the far side broke
+    (["[DONE]"], "error"),
     ([chunk({}, "length"), "[DONE]"], "length"),
     ([chunk({}, "stop"), "[DONE]"], "stop"),
     ([chunk({}, "stop"), {"choices": [], "usage": {}}], "stop"),
     ([chunk({}, "tool_calls"), chunk({}, None)], "calls"),
     ([chunk({}, "stop"), " [DONE] "], "stop"),
-    ([chunk({}, "length"), chunk({}, "stop")], "length"),  # the second is the gateway's own
+    # the second is the gateway's own
+    ([chunk({}, "length"), chunk({}, "stop")], "length"),
 ])  # fmt: skip
 def test_an_open_call_never_runs_whatever_the_stream_says_at_its_end(end, finish):
-    _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", "f", '{"path": "a')]}), *end))
+    _, turn = read(
+        DIALECT.stream(),
+        sse(chunk({"tool_calls": [piece(0, "A", "f", '{"path": "a')]}), *end),
+    )
     assert turn.finish == finish
-    assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
+    assert isinstance(
+        jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure
+    )
 
 
-@pytest.mark.parametrize("end", [[], [chunk({}, "length")], [chunk({}, "length"), chunk({}, "tool_calls")]])
+@pytest.mark.parametrize(
+    "end", [[], [chunk({}, "length")], [chunk({}, "length"), chunk({}, "tool_calls")]]
+)
 def test_a_closed_call_does_not_run_either_when_the_answer_was_cut(end):
-    _, turn = read(DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", *F1)]}), *end))
-    assert isinstance(jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure)
+    _, turn = read(
+        DIALECT.stream(), sse(chunk({"tool_calls": [piece(0, "A", *F1)]}), *end)
+    )
+    assert isinstance(
+        jsontext.parse(turn.calls[0].arguments, finish=turn.finish), Failure
+    )
 
 
 ERROR = {"error": {"message": "m", "type": "server_error", "code": "server_error"}}
 
 
 @pytest.mark.parametrize("pieces", [
-    sse(ERROR),                                                          # a 200 whose first event is an error
+    # a 200 whose first event is an error
+    sse(ERROR),
     ["event: error\n", *sse(ERROR)],
     ["event: error\n", *sse({"message": "m", "type": "server_error"})],
     sse({**ERROR, "choices": []}),
     sse({"choices": [{"error": ERROR["error"], "delta": {}, "finish_reason": "error"}]}),
-    [json.dumps(ERROR)],                                                 # no stream at all
+    # no stream at all
+    [json.dumps(ERROR)],
     [json.dumps(ERROR, indent=2)],
 ])  # fmt: skip
 def test_an_error_at_the_head_of_a_stream_is_raised(pieces):
@@ -510,7 +666,14 @@ def test_an_error_at_the_head_of_a_stream_is_raised(pieces):
 
 
 def test_an_error_in_mid_stream_is_raised_after_what_was_said_before_it():
-    whole = "".join(sse(chunk({"content": "Hel"}), chunk({"content": "lo"}), ERROR, chunk({"content": "!"}))).encode()
+    whole = "".join(
+        sse(
+            chunk({"content": "Hel"}),
+            chunk({"content": "lo"}),
+            ERROR,
+            chunk({"content": "!"}),
+        )
+    ).encode()
     for pieces in ([whole], in_pieces(whole, range(len(whole)))):
         stream = DIALECT.stream()
         deltas, error = read(stream, pieces)
@@ -527,7 +690,9 @@ def test_a_server_that_answers_whole_although_a_stream_was_asked_is_read():
     assert read(DIALECT.stream(), [whole])[1] == Turn("Hi")
 
 
-@pytest.mark.parametrize("data", ["{", "<html>", "7", '{"choices": [{"index": 0, "delta": 7}]}'])
+@pytest.mark.parametrize(
+    "data", ["{", "<html>", "7", '{"choices": [{"index": 0, "delta": 7}]}']
+)
 def test_an_unreadable_event_is_an_error(data):
     _, error = read(DIALECT.stream(), sse(data, chunk({}, "stop")))
     assert isinstance(error, ModelError) and error.code == "unreadable"
@@ -536,8 +701,23 @@ def test_an_unreadable_event_is_an_error(data):
 def test_heartbeats_other_choices_and_empty_deltas_are_no_part_of_the_answer():
     body = [
         ": OPENROUTER PROCESSING\n\n",
-        *sse("", chunk({"role": "assistant", "content": ""}), chunk(None), {"choices": None}),
-        *sse({"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "length"}]}),
+        *sse(
+            "",
+            chunk({"role": "assistant", "content": ""}),
+            chunk(None),
+            {"choices": None},
+        ),
+        *sse(
+            {
+                "choices": [
+                    {
+                        "index": 1,
+                        "delta": {"content": "other"},
+                        "finish_reason": "length",
+                    }
+                ]
+            }
+        ),
         *sse(chunk({"content": "x"}), chunk({}, "stop"), "[DONE]"),
     ]
     assert read(DIALECT.stream(), body)[1] == Turn("x")
@@ -546,40 +726,77 @@ def test_heartbeats_other_choices_and_empty_deltas_are_no_part_of_the_answer():
 def test_a_call_streamed_under_its_old_and_its_new_name_is_one():
     pieces = [("f", ""), (None, '{"a"'), (None, ": 1}")]
     told = [piece(0, "A" if name else None, name, text) for name, text in pieces]
-    body = sse(*(chunk({"tool_calls": [each], "function_call": each["function"]}) for each in told), chunk({}, "stop"))
+    body = sse(
+        *(
+            chunk({"tool_calls": [each], "function_call": each["function"]})
+            for each in told
+        ),
+        chunk({}, "stop"),
+    )
     assert list(read(DIALECT.stream(), body)[1].calls) == [ToolCall("A", *F1)]
 
 
 def test_a_whole_message_in_one_event_is_read():
-    message = {"role": "assistant", "content": "Now.", "tool_calls": [piece(None, "A", *F1)]}
-    _, turn = read(DIALECT.stream(), sse({"choices": [{"message": message, "finish_reason": "tool_calls"}]}))
-    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
+    message = {
+        "role": "assistant",
+        "content": "Now.",
+        "tool_calls": [piece(None, "A", *F1)],
+    }
+    _, turn = read(
+        DIALECT.stream(),
+        sse({"choices": [{"message": message, "finish_reason": "tool_calls"}]}),
+    )
+    assert (turn.text, list(turn.calls), turn.finish) == (
+        "Now.",
+        [ToolCall("A", *F1)],
+        "calls",
+    )
 
 
 def test_a_whole_message_behind_its_deltas_says_nothing_twice():
     told = {"content": "Now.", "tool_calls": [piece(0, "A", *F1)]}
-    last = {"choices": [{"message": {"role": "assistant", **told}, "finish_reason": "tool_calls"}]}
+    last = {
+        "choices": [
+            {"message": {"role": "assistant", **told}, "finish_reason": "tool_calls"}
+        ]
+    }
     _, turn = read(DIALECT.stream(), sse(chunk(told), last))
-    assert (turn.text, list(turn.calls), turn.finish) == ("Now.", [ToolCall("A", *F1)], "calls")
+    assert (turn.text, list(turn.calls), turn.finish) == (
+        "Now.",
+        [ToolCall("A", *F1)],
+        "calls",
+    )
 
 
 def test_a_refusal_is_streamed_beside_the_text():
     deltas, turn = read(
-        DIALECT.stream(), sse(chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop"))
+        DIALECT.stream(),
+        sse(chunk({"refusal": "I "}), chunk({"refusal": "cannot."}), chunk({}, "stop")),
     )
     assert (deltas, turn.text, turn.refusal) == ([], "", "I cannot.")
 
 
 def test_signatures_of_a_stream_go_back_as_those_of_a_whole_answer():
-    signed = {**piece(0, "c", "f", "{}"), "extra_content": {"google": {"thought_signature": "s=="}}}
+    signed = {
+        **piece(0, "c", "f", "{}"),
+        "extra_content": {"google": {"thought_signature": "s=="}},
+    }
     details = [
         {"type": "reasoning.text", "index": 0, "text": "Let me ", "signature": None},
-        {"type": "reasoning.text", "index": 0, "text": "look.", "format": "anthropic-claude-v1"},
+        {
+            "type": "reasoning.text",
+            "index": 0,
+            "text": "look.",
+            "format": "anthropic-claude-v1",
+        },
         {"type": "reasoning.text", "index": 0, "signature": "abc=="},
         {"type": "reasoning.encrypted", "index": 1, "data": "x=="},
     ]
     chunks = [chunk({"reasoning_details": [each]}) for each in details]
-    _, turn = read(DIALECT.stream(), sse(*chunks, chunk({"tool_calls": [signed]}), chunk({}, "tool_calls")))
+    _, turn = read(
+        DIALECT.stream(),
+        sse(*chunks, chunk({"tool_calls": [signed]}), chunk({}, "tool_calls")),
+    )
     assert turn.reasoning == "Let me look."
     sent = DIALECT.encode_message(AssistantMessage(turn))
     assert sent["reasoning_details"] == [
@@ -603,7 +820,9 @@ def sound(turn: Turn) -> Turn:
 def test_the_official_sdk_accepts_what_our_server_says(turn):
     body = DIALECT.encode_turn(sound(turn), Envelope("m", "chatcmpl-1", 1), TOOLS)
     ChatCompletion.model_validate(body)
-    for event in DIALECT.encode_stream(sound(turn), Envelope("m", "chatcmpl-1", 1), TOOLS):
+    for event in DIALECT.encode_stream(
+        sound(turn), Envelope("m", "chatcmpl-1", 1), TOOLS
+    ):
         if event != "data: [DONE]\n\n":
             ChatCompletionChunk.model_validate_json(event.removeprefix("data: "))
 
@@ -613,11 +832,17 @@ def test_the_official_sdk_as_client_reads_our_stream_as_we_do():
 
     def serve(request: httpx2.Request) -> httpx2.Response:
         assert DIALECT.decode_request(json.loads(request.content))[2].stream
-        return httpx2.Response(200, content=events.encode(), headers={"content-type": "text/event-stream"})
+        return httpx2.Response(
+            200, content=events.encode(), headers={"content-type": "text/event-stream"}
+        )
 
     http = httpx2.Client(transport=httpx2.MockTransport(serve))
-    client = openai.OpenAI(api_key="none", base_url="http://server.test/v1", http_client=http)
-    with client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "?"}]) as stream:
+    client = openai.OpenAI(
+        api_key="none", base_url="http://server.test/v1", http_client=http
+    )
+    with client.chat.completions.stream(
+        model="m", messages=[{"role": "user", "content": "?"}]
+    ) as stream:
         final = stream.get_final_completion()
     turn = DIALECT.decode(final.model_dump(mode="json"), TOOLS)
     assert replace(turn, reasoning=RICH.reasoning) == RICH  # the SDK knows no reasoning

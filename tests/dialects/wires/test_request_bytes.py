@@ -14,9 +14,18 @@ from handrail import plugins
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects.wires import request_bytes
 from handrail.dialects.wires.request_bytes import RequestEncoder
-from handrail.messages import AssistantMessage, Options, SystemMessage, ToolMessage, Turn, UserMessage
+from handrail.messages import (
+    AssistantMessage,
+    Options,
+    SystemMessage,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 
-WIRES = [name for name in plugins.known("dialects") if hasattr(hr.dialect(name), "history")]
+WIRES = [
+    name for name in plugins.known("dialects") if hasattr(hr.dialect(name), "history")
+]
 OPTIONS = Options("m", temperature=0.5)
 
 
@@ -28,7 +37,8 @@ def look_up(city: str) -> str:
 
 TOOLS = hr.Toolset([look_up])
 TEXTS = st.sampled_from(["", " ", "yes", "北京"])
-RAWS = [None, None, *({"type": "message", "container": {"id": id}} for id in "ab")]  # it stands at a request's head
+# it stands at a request's head
+RAWS = [None, None, *({"type": "message", "container": {"id": id}} for id in "ab")]
 A_DOT = Media("image/png", b"\x89PNG")
 
 
@@ -36,27 +46,51 @@ A_DOT = Media("image/png", b"\x89PNG")
 def exchanges(draw):
     """Say something and hear something, soundly or not."""
     ids = draw(st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=2))
-    calls = [ToolCall(id, "look_up", draw(st.sampled_from(['{"city": "Oslo"}', "{broken"]))) for id in ids]
+    calls = [
+        ToolCall(id, "look_up", draw(st.sampled_from(['{"city": "Oslo"}', "{broken"])))
+        for id in ids
+    ]
     answer = AssistantMessage(
-        Turn(draw(TEXTS), calls=calls, finish="calls" if calls else "stop", raw=draw(st.sampled_from(RAWS)))
+        Turn(
+            draw(TEXTS),
+            calls=calls,
+            finish="calls" if calls else "stop",
+            raw=draw(st.sampled_from(RAWS)),
+        )
     )
     results = [
-        ToolMessage(ToolResult(call.id, call.name, value=1, text="1", media=draw(st.sampled_from([(), (A_DOT,)]))))
+        ToolMessage(
+            ToolResult(
+                call.id,
+                call.name,
+                value=1,
+                text="1",
+                media=draw(st.sampled_from([(), (A_DOT,)])),
+            )
+        )
         for call in calls[: draw(st.integers(0, 2)) or None]
     ]
     said = [UserMessage(text) for text in draw(st.lists(TEXTS, max_size=1))]
-    told = [SystemMessage(text) for text in draw(st.sampled_from([[], [], [], ["Be brief."]]))]
+    told = [
+        SystemMessage(text)
+        for text in draw(st.sampled_from([[], [], [], ["Be brief."]]))
+    ]
     return [answer, *results, *told, *said]
 
 
 def fresh(wire, messages, options=OPTIONS):
-    return json.loads(json.dumps(hr.dialect(wire).encode_request(messages, TOOLS, options)))
+    return json.loads(
+        json.dumps(hr.dialect(wire).encode_request(messages, TOOLS, options))
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(opening=TEXTS, turns=st.lists(exchanges(), max_size=6))
 def test_what_is_gone_on_with_tells_what_is_spelled_anew(wire, opening, turns):
-    kept, messages = RequestEncoder(hr.dialect(wire)), [SystemMessage("Help."), UserMessage(opening)]
+    kept, messages = (
+        RequestEncoder(hr.dialect(wire)),
+        [SystemMessage("Help."), UserMessage(opening)],
+    )
     for turn in [[], *turns]:
         messages = [*messages, *turn]
         assert json.loads(kept.body(messages, TOOLS, OPTIONS)) == fresh(wire, messages)
@@ -85,7 +119,10 @@ class Counting:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_turn_spells_only_what_is_new(wire):
     counting = Counting(wire)
-    kept, messages = RequestEncoder(counting), [SystemMessage("Help."), UserMessage("How warm is it?")]
+    kept, messages = (
+        RequestEncoder(counting),
+        [SystemMessage("Help."), UserMessage("How warm is it?")],
+    )
     for number in range(5):
         body = kept.body(messages, TOOLS, OPTIONS)
         messages = [*messages, *exchange(number)]
@@ -107,10 +144,15 @@ CHANGES = {
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_stale_is_told_when(change, wire):
-    kept, messages = RequestEncoder(hr.dialect(wire)), [SystemMessage("Help."), UserMessage("?"), *exchange(0)]
+    kept, messages = (
+        RequestEncoder(hr.dialect(wire)),
+        [SystemMessage("Help."), UserMessage("?"), *exchange(0)],
+    )
     kept.body(messages, TOOLS, OPTIONS)
     changed, options = CHANGES[change]([*messages, *exchange(1)], OPTIONS)
-    assert json.loads(kept.body(changed, TOOLS, options)) == fresh(wire, changed, options)
+    assert json.loads(kept.body(changed, TOOLS, options)) == fresh(
+        wire, changed, options
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -121,17 +163,26 @@ def test_a_result_that_comes_late_stands_behind_its_call_all_the_same(wire, befo
     for new in ([], exchange(0))[:before]:
         messages = [*messages, *new]
         kept.body(messages, TOOLS, OPTIONS)
-    for new in ([call, UserMessage("And?")], [AssistantMessage(Turn("Wait.")), result, UserMessage("So?")]):
+    for new in (
+        [call, UserMessage("And?")],
+        [AssistantMessage(Turn("Wait.")), result, UserMessage("So?")],
+    ):
         messages = [*messages, *new]
         assert json.loads(kept.body(messages, TOOLS, OPTIONS)) == fresh(wire, messages)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_run_that_may_not_call_tells_what_depends_on_its_calls_anew(wire):
-    kept, messages, options = RequestEncoder(hr.dialect(wire)), [UserMessage("?")], replace(OPTIONS, tool_choice="none")
+    kept, messages, options = (
+        RequestEncoder(hr.dialect(wire)),
+        [UserMessage("?")],
+        replace(OPTIONS, tool_choice="none"),
+    )
     for new in ([], exchange(0)):
         messages = [*messages, *new]
-        assert json.loads(kept.body(messages, TOOLS, options)) == fresh(wire, messages, options)
+        assert json.loads(kept.body(messages, TOOLS, options)) == fresh(
+            wire, messages, options
+        )
 
 
 def test_tools_that_have_changed_are_told_anew():
@@ -145,13 +196,20 @@ def test_tools_that_have_changed_are_told_anew():
     kept.body(messages, tools, OPTIONS)
     tools.add(other)
     messages = [*messages, *exchange(1)]
-    anew = json.loads(json.dumps(hr.dialect("openai-chat").encode_request(messages, tools, OPTIONS)))
+    anew = json.loads(
+        json.dumps(hr.dialect("openai-chat").encode_request(messages, tools, OPTIONS))
+    )
     assert json.loads(kept.body(messages, tools, OPTIONS)) == anew
 
 
 def test_a_users_own_field_for_the_history_has_the_say():
-    options = replace(OPTIONS, extra={"messages": [{"role": "user", "content": "mine"}]})
-    kept, messages = RequestEncoder(hr.dialect("openai-chat")), [UserMessage("?"), *exchange(0)]
+    options = replace(
+        OPTIONS, extra={"messages": [{"role": "user", "content": "mine"}]}
+    )
+    kept, messages = (
+        RequestEncoder(hr.dialect("openai-chat")),
+        [UserMessage("?"), *exchange(0)],
+    )
     for more in ([], exchange(1)):
         told = json.loads(kept.body([*messages, *more], TOOLS, options))
         assert told["messages"] == [{"role": "user", "content": "mine"}]

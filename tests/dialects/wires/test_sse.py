@@ -23,15 +23,20 @@ def split(*pieces: str | bytes) -> list[ServerEvent]:
     ("data: a: b\n\n", [("a: b", "")]),                   # only the first colon parts
     ("data: a\ndata: b\n\n", [("a\nb", "")]),             # several lines are one text
     ("event: error\ndata: a\n\n", [("a", "error")]),
-    ("event: error\n\ndata: a\n\n", [("a", "")]),         # a type without data is forgotten
+    # a type without data is forgotten
+    ("event: error\n\ndata: a\n\n", [("a", "")]),
     (": comment\n\ndata: a\n\n", [("a", "")]),
     ("id: 1\nretry: 5\ndata: a\n\n", [("a", "")]),
-    ("data\n\n", [("", "")]),                             # a field without colon has an empty value
+    # a field without colon has an empty value
+    ("data\n\n", [("", "")]),
     ("data: a\r\n\r\ndata: b\r\rdata: c\n\n", [("a", ""), ("b", ""), ("c", "")]),
     ("\ufeffdata: a\n\n", [("a", "")]),
-    ("data: \ufeff\n\n", [("\ufeff", "")]),               # only at the very start is it a mark
-    ("data: a\u2028b\u0085c\x0bd\n\n", [("a\u2028b\u0085c\x0bd", "")]),  # ends of lines to Python only
-    ("data: a", [("a", "")]),                             # the end of the stream ends the event
+    # only at the very start is it a mark
+    ("data: \ufeff\n\n", [("\ufeff", "")]),
+    # ends of lines to Python only
+    ("data: a\u2028b\u0085c\x0bd\n\n", [("a\u2028b\u0085c\x0bd", "")]),
+    # the end of the stream ends the event
+    ("data: a", [("a", "")]),
     ("data: a\n", [("a", "")]),
     ("", []),
     ("\n\n\n", []),
@@ -54,8 +59,12 @@ lines = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_siz
     cuts=st.lists(st.integers(0, 10**6), max_size=30),
 )
 def test_what_was_sent_is_what_is_read(events, end, cuts):
-    whole = "".join("".join(f"data: {line}{end}" for line in event) + end for event in events).encode()
-    assert split(*in_pieces(whole, cuts)) == [("\n".join(event), "") for event in events]
+    whole = "".join(
+        "".join(f"data: {line}{end}" for line in event) + end for event in events
+    ).encode()
+    assert split(*in_pieces(whole, cuts)) == [
+        ("\n".join(event), "") for event in events
+    ]
 
 
 @given(noise=st.binary(max_size=200), cuts=st.lists(st.integers(0, 10**6), max_size=10))
@@ -65,7 +74,11 @@ def test_noise_raises_nothing_and_reads_the_same_however_it_is_cut(noise, cuts):
 
 def test_an_answer_that_is_no_stream_is_kept_for_whoever_can_read_it():
     splitter = EventSplitter()
-    assert [*splitter.feed('{\n  "error": '), *splitter.feed('"no"\n}'), *splitter.close()] == []
+    assert [
+        *splitter.feed('{\n  "error": '),
+        *splitter.feed('"no"\n}'),
+        *splitter.close(),
+    ] == []
     assert splitter.strays == ["{", '  "error": "no"', "}"]
 
 

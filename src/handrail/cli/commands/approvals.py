@@ -82,12 +82,18 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
     """
     with QUESTIONS.open(store) as kept:
         requests = result_now(
-            kept.list_approvals(state="" if state == "all" else state, run_id=resolve_run_id(kept, run_id))
+            kept.list_approvals(
+                state="" if state == "all" else state,
+                run_id=resolve_run_id(kept, run_id),
+            )
         )
     if as_json:
         print_json({"questions": [_facts(question) for question in requests]})
         return
-    rows = [(each.id, _state(each), each.run_id, each.risk, _time(each), _call(each)) for each in requests]
+    rows = [
+        (each.id, _state(each), each.run_id, each.risk, _time(each), _call(each))
+        for each in requests
+    ]
     heads = ("question", "state", "run", "risk", "time", "call")
     print_table(rows, heads, f"no question is {'there' if state == 'all' else state}")
 
@@ -115,7 +121,10 @@ def show(id: str, store: str, as_json: bool) -> None:
         ("tool", question.tool),
         ("what it does", question.description),
         ("arguments", indented(dict(question.arguments))),
-        ("edited", indented(dict(question.edited)) if question.edited is not None else ""),
+        (
+            "edited",
+            indented(dict(question.edited)) if question.edited is not None else "",
+        ),
         ("risk", question.risk),
         ("why asked", question.reason),
         ("who agrees", _who_agrees(question)),
@@ -125,7 +134,8 @@ def show(id: str, store: str, as_json: bool) -> None:
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if question.state == "open":
-        another = " --by NAME" if question.agreed else ""  # the login name may be that of who has agreed
+        # the login name may be that of who has agreed
+        another = " --by NAME" if question.agreed else ""
         for verb, by in (("approve", another), ("deny", "")):
             say(f"{verb + ':':<9}{command_line(f'approvals {verb} {id}{by}', store)}")
 
@@ -185,7 +195,9 @@ def approve(
         next_step = _next_step(kept, after, store)
     _print_outcome(after, store, as_json, next_step)
     if scope != "once" and not as_json:
-        say(f"from now on: {command_line('approvals standing', store)} shows what this approves, and how it is revoked")
+        say(
+            f"from now on: {command_line('approvals standing', store)} shows what this approves, and how it is revoked"
+        )
 
 
 @command.command("deny")
@@ -216,7 +228,10 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
 
 def _next_step(kept: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
-    if not isinstance(kept, RunStore) or (stored := result_now(kept.load_run(question.run_id))) is None:
+    if (
+        not isinstance(kept, RunStore)
+        or (stored := result_now(kept.load_run(question.run_id))) is None
+    ):
         scope = parse_scope(question.run_id)
         if scope:
             of_scope = f", to a runtime with scope={scope!r}"
@@ -224,8 +239,12 @@ def _next_step(kept: object, question: ApprovalRequest, place: str) -> str:
             of_scope = ""
         return f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}"
     if is_under_way(stored.record):
-        return "nothing to do: the process that asked is alive and waits for this answer"
-    return command_line(f"runs resume {_outermost_run(kept, question.run_id)} --tools ...", place)
+        return (
+            "nothing to do: the process that asked is alive and waits for this answer"
+        )
+    return command_line(
+        f"runs resume {_outermost_run(kept, question.run_id)} --tools ...", place
+    )
 
 
 def _outermost_run(kept: RunStore, run_id: str) -> str:
@@ -236,17 +255,23 @@ def _outermost_run(kept: RunStore, run_id: str) -> str:
     return run_id
 
 
-def _print_outcome(after: ApprovalRequest, place: str, as_json: bool, next_step: str) -> None:
+def _print_outcome(
+    after: ApprovalRequest, place: str, as_json: bool, next_step: str
+) -> None:
     """Say what follows from a word."""
     if as_json:
         print_json(_facts(after))
         return
     if after.state == "open":
         say(f"agreed, {_who_agrees(after)}: {_call(after)}")
-        say(f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}")
+        say(
+            f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}"
+        )
         return
     say(f"{after.state}{admin.describe_decision(after)}: {_call(after)}")
-    if after.edited is not None and (left_out := [name for name in after.arguments if name not in after.edited]):
+    if after.edited is not None and (
+        left_out := [name for name in after.arguments if name not in after.edited]
+    ):
         say(f"left out of the edited arguments: {', '.join(left_out)}")
     say(f"go on:   {next_step}")
 
@@ -270,7 +295,17 @@ def standing(store: str, as_json: bool) -> None:
     if as_json:
         print_json({"standing": [asdict(grant) for grant in approvals]})
         return
-    rows = [(each.id, each.tool, each.run_id or "any", each.by, moment(each.at), each.reason) for each in approvals]
+    rows = [
+        (
+            each.id,
+            each.tool,
+            each.run_id or "any",
+            each.by,
+            moment(each.at),
+            each.reason,
+        )
+        for each in approvals
+    ]
     print_table(
         rows,
         ("id", "tool", "run", "by", "since", "approves what is asked because"),
@@ -297,18 +332,24 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
     if as_json:
         print_json({"revoked": id, "by": by})
         return
-    say(f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}")
+    say(
+        f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}"
+    )
 
 
 def _find_question(kept: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
-    return expand_id(given, (question.id for question in result_now(kept.list_approvals(state=""))))
+    return expand_id(
+        given, (question.id for question in result_now(kept.list_approvals(state="")))
+    )
 
 
 def _arguments(text: str) -> Mapping[str, Json]:
     value = cases.parse_json(text, "--edit")
     if not isinstance(value, dict):
-        raise ConfigError(f"--edit holds {type(value).__name__}; arguments are a JSON object")
+        raise ConfigError(
+            f"--edit holds {type(value).__name__}; arguments are a JSON object"
+        )
     return value
 
 
@@ -335,7 +376,11 @@ def _facts(question: ApprovalRequest) -> dict[str, Json]:
     else:
         edited = dict(question.edited)
     values = {name: getattr(question, name) for name in names}
-    return values | {"agreed": list(question.agreed), "arguments": dict(question.arguments), "edited": edited}
+    return values | {
+        "agreed": list(question.agreed),
+        "arguments": dict(question.arguments),
+        "edited": edited,
+    }
 
 
 def _state(question: ApprovalRequest) -> str:

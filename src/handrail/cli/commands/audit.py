@@ -13,7 +13,14 @@ from handrail.audit.log_key import key_in
 from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_entry
-from handrail.cli.store_access import LOG, brief, moment, print_json, resolve_run_id, say
+from handrail.cli.store_access import (
+    LOG,
+    brief,
+    moment,
+    print_json,
+    resolve_run_id,
+    say,
+)
 from handrail.errors import ConfigError
 from handrail.futures import result_now
 from handrail.invisible import json_text
@@ -44,7 +51,15 @@ def command() -> None:
 
 
 @command.command("tail")
-@click.option("-n", "most", metavar="N", type=click.IntRange(min=0), default=10, show_default=True, help="The last N.")
+@click.option(
+    "-n",
+    "most",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="The last N.",
+)
 @click.option("--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option(
     "--run",
@@ -55,7 +70,12 @@ def command() -> None:
     help="Only records of one run.",
 )
 @options.store
-@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON; the last is a checkpoint.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print each record as a line of JSON; the last is a checkpoint.",
+)
 @options.debug
 def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> None:
     """Print the last records, and those that are added.
@@ -95,7 +115,9 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
 @options.store
 @options.as_json
 @options.debug
-def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bool) -> int:
+def verify(
+    key_file: str | None, checkpoint: str | None, store: str, as_json: bool
+) -> int:
     """Check the chain from its beginning. The exit code is 1 when it breaks.
 
     \b
@@ -108,22 +130,32 @@ def verify(key_file: str | None, checkpoint: str | None, store: str, as_json: bo
     key = key_in(file) if file else b""
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.open(store) as kept:
-        count, broken = chain.verify(_remember_newest(_records(kept), newest), key=key, checkpoint=expected)
+        count, broken = chain.verify(
+            _remember_newest(_records(kept), newest), key=key, checkpoint=expected
+        )
     last = newest[-1] if newest and broken is None else None
     if as_json:
         print_json(
             {
                 "ok": broken is None,
                 "records": count,
-                "broken": None if broken is None else {"seq": broken.seq, "why": broken.why},
+                "broken": None
+                if broken is None
+                else {"seq": broken.seq, "why": broken.why},
                 "last": None if last is None else {"seq": last.seq, "hash": last.hash},
             }
         )
     elif broken is not None:
-        before = "the record before it is" if count == 1 else f"the {count} records before it are"
+        before = (
+            "the record before it is"
+            if count == 1
+            else f"the {count} records before it are"
+        )
         say(f"the log is broken: {broken.why}; {before} intact")
     else:
-        say(f"{count} record{'' if count == 1 else 's'} verified: none was changed, removed or inserted")
+        say(
+            f"{count} record{'' if count == 1 else 's'} verified: none was changed, removed or inserted"
+        )
         for line in _limits(key, expected):
             say(line)
         if last:
@@ -154,14 +186,18 @@ def export(run_id: str, store: str) -> None:
             _print(record, as_json=True)
 
 
-def _records(kept: AuditStore, run_id: str = "", after: int = 0) -> Iterator[AuditRecord]:
+def _records(
+    kept: AuditStore, run_id: str = "", after: int = 0
+) -> Iterator[AuditRecord]:
     """Yield records in order, read page by page."""
     while page := result_now(kept.log(after=after, run_id=run_id, most=PAGE)):
         yield from page
         after = page[-1].seq
 
 
-def _remember_newest(records: Iterable[AuditRecord], newest: deque[AuditRecord]) -> Iterator[AuditRecord]:
+def _remember_newest(
+    records: Iterable[AuditRecord], newest: deque[AuditRecord]
+) -> Iterator[AuditRecord]:
     for record in records:
         newest.append(record)
         yield record
@@ -179,9 +215,16 @@ def _checkpoint(file: str) -> tuple[int, str]:
     """Return number and hash of the last record in a file, which may be a whole export."""
     lines = [line for line in options.read_text(file).splitlines() if line.strip()]
     record = cases.parse_json(lines[-1], file) if lines else None
-    seq, hash = (record.get("seq"), record.get("hash")) if isinstance(record, dict) else (None, None)
-    if not (type(seq) is int and seq > 0 and isinstance(hash, str)):  # one before the first record proves nothing
-        raise ConfigError(f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}")
+    seq, hash = (
+        (record.get("seq"), record.get("hash"))
+        if isinstance(record, dict)
+        else (None, None)
+    )
+    # one before the first record proves nothing
+    if not (type(seq) is int and seq > 0 and isinstance(hash, str)):
+        raise ConfigError(
+            f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}"
+        )
     return seq, hash
 
 

@@ -59,10 +59,16 @@ def command(
       handrail call refund '{"order_id": "A-1", "amount": 20}' --tools examples/orders.py --store sqlite:///handrail.db
     """
     if not setup.places:
-        raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
+        raise click.UsageError(
+            "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
+        )
     observers: list[Observer]
     if verbose:
-        observers = [printer.Printer(timeline.Timeline(detail="all"), printer.console(sys.stderr))]
+        observers = [
+            printer.Printer(
+                timeline.Timeline(detail="all"), printer.console(sys.stderr)
+            )
+        ]
     else:
         observers = []
     text = options.text_or_stdin(arguments)
@@ -74,12 +80,18 @@ def command(
     if as_json:
         click.echo(json_text(_document(result)))
     elif result.failure is None:
-        click.echo(printable(result.text, keep="\n\t") if sys.stdout.isatty() else result.text)
+        click.echo(
+            printable(result.text, keep="\n\t") if sys.stdout.isatty() else result.text
+        )
     if result.failure is not None and not as_json:
-        click.echo(f"{result.failure.code}: {printable(result.failure.message)}", err=True)
+        click.echo(
+            f"{result.failure.code}: {printable(result.failure.message)}", err=True
+        )
         if result.failure.suggestion:
             click.echo(printable(result.failure.suggestion), err=True)
-        if result.failure.code == Code.APPROVAL_PENDING and isinstance(asked := setup.tools.resolve(tool), BaseTool):
+        if result.failure.code == Code.APPROVAL_PENDING and isinstance(
+            asked := setup.tools.resolve(tool), BaseTool
+        ):
             hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {asked.effective_risk}"
             click.echo(hint, err=True)
     return exits.of_failure(result.failure)
@@ -96,7 +108,13 @@ class _Progress(Struct):
         self.ok |= isinstance(event, CallFinished) and event.result.ok
 
 
-def _perform(setup: Setup, observers: list[Observer], name: str, arguments: str, store: str | Store) -> ToolResult:
+def _perform(
+    setup: Setup,
+    observers: list[Observer],
+    name: str,
+    arguments: str,
+    store: str | Store,
+) -> ToolResult:
     """Carry out the call; when it is interrupted, say what a person must know of a write."""
     tool = setup.tools.resolve(name)
     progress = _Progress()
@@ -104,7 +122,9 @@ def _perform(setup: Setup, observers: list[Observer], name: str, arguments: str,
         setup.check_injected([tool])
     try:
         with redirect_stdout(sys.stderr):  # what tools print is no result
-            return asyncio.run(_call(setup, [*observers, progress], name, arguments, store))
+            return asyncio.run(
+                _call(setup, [*observers, progress], name, arguments, store)
+            )
     except KeyboardInterrupt:
         if isinstance(tool, BaseTool) and tool.writes and progress.started:
             if progress.ok:
@@ -115,7 +135,13 @@ def _perform(setup: Setup, observers: list[Observer], name: str, arguments: str,
         raise
 
 
-async def _call(setup: Setup, observers: list[Observer], tool: str, arguments: str, store: str | Store) -> ToolResult:
+async def _call(
+    setup: Setup,
+    observers: list[Observer],
+    tool: str,
+    arguments: str,
+    store: str | Store,
+) -> ToolResult:
     async with setup.runtime(*observers, store=store) as runtime:
         return await runtime.call(tool, arguments, inject=setup.inject)
 

@@ -35,7 +35,12 @@ Whatever else is typed is a question to the model."""
 
 @click.command("chat")
 @options.model(required=True)
-@click.option("--system", default="", metavar="TEXT", help="What the model is told before the first question.")
+@click.option(
+    "--system",
+    default="",
+    metavar="TEXT",
+    help="What the model is told before the first question.",
+)
 @options.setup
 @options.budget
 @options.store
@@ -71,9 +76,16 @@ def command(
         raw=raw,
     )
     printer = Printer(timeline, console(sys.stderr), answers=console())
-    with open_store(store, create=True, writes=True) as kept, asyncio.Runner() as runner:
+    with (
+        open_store(store, create=True, writes=True) as kept,
+        asyncio.Runner() as runner,
+    ):
         runtime = setup.runtime(printer, store=kept)
-        here: dict[str, Any] = {"printer": printer, "terminal": setup.consent.terminal, "inject": setup.inject}
+        here: dict[str, Any] = {
+            "printer": printer,
+            "terminal": setup.consent.terminal,
+            "inject": setup.inject,
+        }
 
         def answer(messages: Sequence[Message]) -> Run:
             with redirect_stdout(sys.stderr):  # what tools print is no answer
@@ -92,16 +104,24 @@ def command(
             return run
 
         try:
-            runtime._engine.resolve_model(model)  # a wrong name or a missing key is told before the first question
+            # a wrong name or a missing key is told before the first question
+            runtime._engine.resolve_model(model)
             setup.check_injected(setup.tools.filter(setup.policy.sees))
-            tools = {tool.name: tool.description for tool in setup.tools.filter(setup.policy.sees)}
+            tools = {
+                tool.name: tool.description
+                for tool in setup.tools.filter(setup.policy.sees)
+            }
             return _hold(answer, tools, [SystemMessage(system)] if system else [])
         finally:
             with redirect_stdout(sys.stderr):
                 runner.run(runtime.close())
 
 
-def _hold(answer: Callable[[Sequence[Message]], Run], tools: Mapping[str, str], messages: Sequence[Message]) -> Exit:
+def _hold(
+    answer: Callable[[Sequence[Message]], Run],
+    tools: Mapping[str, str],
+    messages: Sequence[Message],
+) -> Exit:
     """Talk until the person leaves; return the exit code of the last answer."""
     code = Exit.OK
     while (question := _next_question()) is not None:
@@ -114,7 +134,9 @@ def _hold(answer: Callable[[Sequence[Message]], Run], tools: Mapping[str, str], 
                 click.echo(_HELP, err=True)
                 continue
             case "/tools":
-                click.echo("\n".join(_tool_lines(tools)) or "there are no tools", err=True)
+                click.echo(
+                    "\n".join(_tool_lines(tools)) or "there are no tools", err=True
+                )
                 continue
         run = answer([*messages, UserMessage(question)])
         code = exits.of_run(run.status, options.call_failures(run))

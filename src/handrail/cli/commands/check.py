@@ -24,17 +24,34 @@ from handrail.tools.toolset import Toolset
 
 
 @click.command("check")
-@click.argument("modules", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files)
+@click.argument(
+    "modules", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files
+)
 @options.tools
 @click.option(
-    "--run", "runs", is_flag=True, help="Call the reads that have `examples`, and hold them to what they return."
+    "--run",
+    "runs",
+    is_flag=True,
+    help="Call the reads that have `examples`, and hold them to what they return.",
 )
 @options.store
-@click.option("--policy", "rules", metavar="FILE", type=click.Path(path_type=Path), help="Its policy, in TOML.")
 @click.option(
-    "--inject", "injections", metavar="NAME=VALUE", multiple=True, help="With --run: fill a parameter that is injected."
+    "--policy",
+    "rules",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Its policy, in TOML.",
 )
-@click.option("--missing", "only_missing", is_flag=True, help="Show only what is missing.")
+@click.option(
+    "--inject",
+    "injections",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="With --run: fill a parameter that is injected.",
+)
+@click.option(
+    "--missing", "only_missing", is_flag=True, help="Show only what is missing."
+)
 @options.as_json
 @options.debug
 def command(
@@ -60,9 +77,13 @@ def command(
     """
     where = [*modules, *places]
     if not where:
-        raise click.UsageError("Name where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE.")
+        raise click.UsageError(
+            "Name where the tools are: FILE.py, MODULE or MODULE:ATTRIBUTE."
+        )
     tools = tools_from(where)
-    lines = asyncio.run(_lines(tools, store, rules, options.injections_from(injections), runs))
+    lines = asyncio.run(
+        _lines(tools, store, rules, options.injections_from(injections), runs)
+    )
     checklist_result = Checklist(lines)
     if as_json:
         click.echo(json_text({"v": 1, **checklist_result.as_json()}))
@@ -75,7 +96,11 @@ def command(
 
 
 async def _lines(
-    tools: Toolset, store: str, rules: Path | None, inject: Mapping[str, str], runs: bool
+    tools: Toolset,
+    store: str,
+    rules: Path | None,
+    inject: Mapping[str, str],
+    runs: bool,
 ) -> Sequence[Line]:
     if rules:
         policy = Policy.from_toml(file_at(rules))
@@ -101,7 +126,16 @@ def _print(lines: Sequence[Line]) -> None:
     for tool, those in groupby(lines, key=lambda line: line.tool):
         click.secho(printable(tool) or "the runtime", bold=True)
         print_columns(
-            console(), [("", "pass" if line.passes else "MISSING", line.item, _explanation(line)) for line in those]
+            console(),
+            [
+                (
+                    "",
+                    "pass" if line.passes else "MISSING",
+                    line.item,
+                    _explanation(line),
+                )
+                for line in those
+            ],
         )
         click.echo()
 

@@ -12,7 +12,11 @@ _PLACES = {
 }
 
 
-@click.command("completion", epilog="\b\nWhere it goes:\n" + "\n".join(f"  {place}" for place in _PLACES.values()))
+@click.command(
+    "completion",
+    epilog="\b\nWhere it goes:\n"
+    + "\n".join(f"  {place}" for place in _PLACES.values()),
+)
 @click.argument("shell", type=click.Choice(list(_PLACES)))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
@@ -24,6 +28,12 @@ def command(context: click.Context, shell: str) -> None:
     """
     completion = get_completion_class(shell)
     assert completion is not None  # click knows the three
-    script = completion(context.find_root().command, {}, "handrail", "_HANDRAIL_COMPLETE").source()
+    script = completion(
+        context.find_root().command, {}, "handrail", "_HANDRAIL_COMPLETE"
+    ).source()
     # Where handrail has no completion, as after `openapi:`, bash completes files.
-    click.echo(script.replace("complete -o nosort", "complete -o nosort -o bashdefault -o default"))
+    click.echo(
+        script.replace(
+            "complete -o nosort", "complete -o nosort -o bashdefault -o default"
+        )
+    )

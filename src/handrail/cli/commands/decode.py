@@ -32,7 +32,9 @@ _STREAM = re.compile(r"\ufeff?\s*(data|event|id|retry)?:")
 @options.as_json
 @options.as_jsonl
 @options.debug
-def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool) -> int:
+def command(
+    file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool
+) -> int:
     """Decode a provider's response, a body or a stream of events, into a model's answer.
 
     FILE holds the answer as it came, for example from `curl`; `-`, the default, is stdin. With tools every call is
@@ -51,7 +53,9 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
 
     def read(case: Json) -> TurnReview:
         case_tools = cases.tools_in(case if isinstance(case, Mapping) else {}, tools)
-        return review_turn(wire.name, _turn(wire, cases.model_output(case), case_tools), case_tools)
+        return review_turn(
+            wire.name, _turn(wire, cases.model_output(case), case_tools), case_tools
+        )
 
     return print_review(
         read,
@@ -65,7 +69,9 @@ def _wire(name: str) -> WireDialect:
     wire = dialect(name)
     if not isinstance(wire, WireDialect):
         wires = ", ".join(options.wires())
-        raise ConfigError(f"{name} is a prompt dialect, not a wire; use `handrail parse`. Wires are {wires}")
+        raise ConfigError(
+            f"{name} is a prompt dialect, not a wire; use `handrail parse`. Wires are {wires}"
+        )
     return wire
 
 

@@ -30,8 +30,18 @@ PAUSE_S = 0.04
 
 
 @click.command("demo")
-@click.option("--lang", type=click.Choice(["zh", "en"]), default="en", show_default=True, help="Language of the story.")
-@click.option("--no-input", is_flag=True, help="Do not ask: the demo approves the restart by itself, and says so.")
+@click.option(
+    "--lang",
+    type=click.Choice(["zh", "en"]),
+    default="en",
+    show_default=True,
+    help="Language of the story.",
+)
+@click.option(
+    "--no-input",
+    is_flag=True,
+    help="Do not ask: the demo approves the restart by itself, and says so.",
+)
 @options.model(required=False)
 @click.option(
     "--wire",
@@ -66,16 +76,29 @@ def command(
     """
     spoken = _wire(wire or WIRES[0])
     if model and spoken != WIRES[0]:
-        raise click.UsageError("--model decides the wire; leave out the name after --wire.")
+        raise click.UsageError(
+            "--model decides the wire; leave out the name after --wire."
+        )
     texts = TEXTS[lang]
     cluster = Cluster()
     screen = console(sys.stderr if as_json else sys.stdout)
-    printer = Printer(Timeline(streams=True, wire=wire is not None), screen, captions={} if model else texts.captions)
+    printer = Printer(
+        Timeline(streams=True, wire=wire is not None),
+        screen,
+        captions={} if model else texts.captions,
+    )
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
     _introduce(printer, texts, model, asks=asks)
-    with _serve_model(model, lang, spoken) as model_name, open_store(store, create=True, writes=True) as kept:
-        run = asyncio.run(_investigate(texts, model_name, cluster, terminal if asks else None, printer, kept))
+    with (
+        _serve_model(model, lang, spoken) as model_name,
+        open_store(store, create=True, writes=True) as kept,
+    ):
+        run = asyncio.run(
+            _investigate(
+                texts, model_name, cluster, terminal if asks else None, printer, kept
+            )
+        )
         is_kept = isinstance(kept, RunStore)
     printer.close()
     if as_json:
@@ -96,10 +119,16 @@ def _wire(name: str) -> str:
         matches = [name]
     else:
         matches = [wire for wire in WIRES if name in wire.split("-")]
-    prompts = [each for each in plugins.known("dialects") if each not in WIRES and each != "openai-compatible"]
+    prompts = [
+        each
+        for each in plugins.known("dialects")
+        if each not in WIRES and each != "openai-compatible"
+    ]
     if not matches and name not in prompts:
         choices = f"{', '.join((*WIRES, 'hermes', 'mistral', 'llama3'))}, and every other prompt dialect"
-        raise ConfigError(f"the scripted model does not speak {name!r}; it speaks {choices}")
+        raise ConfigError(
+            f"the scripted model does not speak {name!r}; it speaks {choices}"
+        )
     return matches[0] if matches else name
 
 
@@ -139,7 +168,9 @@ async def _investigate(
         )
 
 
-def _introduce(printer: Printer, texts: Texts, model: str | None, *, asks: bool) -> None:
+def _introduce(
+    printer: Printer, texts: Texts, model: str | None, *, asks: bool
+) -> None:
     printer.say(texts.real.format(model=model) if model else texts.scripted)
     if not asks:
         printer.say(texts.unattended)

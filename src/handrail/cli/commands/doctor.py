@@ -36,7 +36,14 @@ from handrail.sandboxes.levels import offered
 from handrail.stores.sqlite import path_from_url
 
 _KEYS = ("OPENAI_API_KEY",)
-_PLAIN = ("OPENAI_BASE_URL", "HANDRAIL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+_PLAIN = (
+    "OPENAI_BASE_URL",
+    "HANDRAIL_DEBUG",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "TERM",
+)
 _MODEL = "HANDRAIL_MODEL"
 _PARTS = ("models", "dialects", "stores", "approvers")
 
@@ -73,7 +80,9 @@ def command(as_json: bool) -> int:
     """
     results = list(examine(os.environ))
     if as_json:
-        click.echo(json_text({"v": 1, "findings": [asdict(result) for result in results]}))
+        click.echo(
+            json_text({"v": 1, "findings": [asdict(result) for result in results]})
+        )
     else:
         rows = [(result.mark, result.subject, result.found) for result in results]
         print_columns(console(), rows)
@@ -85,7 +94,11 @@ def command(as_json: bool) -> int:
 def examine(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look at everything, in the order in which one would ask."""
     yield CheckResult("handrail", __version__)
-    yield CheckResult("python", f"{platform.python_version()} at {sys.executable}", sys.version_info >= (3, 11))
+    yield CheckResult(
+        "python",
+        f"{platform.python_version()} at {sys.executable}",
+        sys.version_info >= (3, 11),
+    )
     for requirement in metadata.requires("handrail") or ():
         if "extra ==" not in requirement:
             yield _package(requirement)
@@ -107,7 +120,10 @@ def examine(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     yield _store(environment)
     yield _audit_key()
     yield CheckResult("terminal", _terminal())
-    yield CheckResult("encoding", f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}")
+    yield CheckResult(
+        "encoding",
+        f"{sys.stdout.encoding or 'unknown'}, locale {locale.getlocale()[0] or 'C'}",
+    )
 
 
 def mask_key(key: str) -> str:
@@ -124,7 +140,9 @@ def _package(requirement: str) -> CheckResult:
     try:
         return CheckResult(name, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return CheckResult(name, f"missing; install it: pip install '{requirement}'", ok=False)
+        return CheckResult(
+            name, f"missing; install it: pip install '{requirement}'", ok=False
+        )
 
 
 def _store(environment: Mapping[str, str]) -> CheckResult:
@@ -136,11 +154,15 @@ def _store(environment: Mapping[str, str]) -> CheckResult:
     elif store_setting("place"):
         source = "by `place` in the table `store` of the settings"
     elif place == NO_STORE:
-        return CheckResult("store", "none: what is recorded ends with the process", there=False)
+        return CheckResult(
+            "store", "none: what is recorded ends with the process", there=False
+        )
     try:
         works = _check_store(place)
     except (ConfigError, StoreUnavailable) as error:
-        return CheckResult("store", f"{mask_password(place)}, {source}: {error}", ok=False)
+        return CheckResult(
+            "store", f"{mask_password(place)}, {source}: {error}", ok=False
+        )
     return CheckResult("store", f"{mask_password(place)}, {source}: {works}")
 
 
@@ -157,7 +179,9 @@ def _check_store(place: str) -> str:
             with tempfile.TemporaryFile(dir=file.parent):
                 return "not there yet; it can be made"
         except OSError as error:
-            raise ConfigError(f"no file can be made in {file.parent}: {error.strerror}") from error
+            raise ConfigError(
+                f"no file can be made in {file.parent}: {error.strerror}"
+            ) from error
     with open_store(place):
         return "it opens"
 
@@ -179,7 +203,9 @@ async def _check_model(name: str) -> None:
 def _audit_key() -> CheckResult:
     """Say where the key of the audit log is, and whether it can be read; nothing of the key."""
     if not (file := key_file()):
-        return CheckResult("audit key", "none: the audit log is hashed without one", there=False)
+        return CheckResult(
+            "audit key", "none: the audit log is hashed without one", there=False
+        )
     try:
         key_in(file)
     except ConfigError as error:
@@ -189,6 +215,10 @@ def _audit_key() -> CheckResult:
 
 def _terminal() -> str:
     streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
-    ours = [name for name, stream in streams.items() if stream is not None and stream.isatty()]
+    ours = [
+        name
+        for name, stream in streams.items()
+        if stream is not None and stream.isatty()
+    ]
     width = console().width
     return f"{', '.join(ours) or 'none'}; {'output is not wrapped' if width == NO_EDGE else f'{width} columns'}"

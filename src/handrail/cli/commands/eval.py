@@ -64,9 +64,23 @@ def command() -> None:
     type=click.Choice(["bm25", "embeddings", "hybrid"]),
     help="How tools are ranked; may be given several times. bm25 by default.",
 )
-@click.option("--embed", metavar="MODEL@URL", help="An OpenAI-compatible server of embeddings: NAME@http://host/v1.")
-@click.option("--sizes", metavar="N,N,...", help="Numbers of tools to choose from; steps up to all by default.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw of smaller sets of tools.")
+@click.option(
+    "--embed",
+    metavar="MODEL@URL",
+    help="An OpenAI-compatible server of embeddings: NAME@http://host/v1.",
+)
+@click.option(
+    "--sizes",
+    metavar="N,N,...",
+    help="Numbers of tools to choose from; steps up to all by default.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Of the draw of smaller sets of tools.",
+)
 @options.model(required=False)
 @click.option(
     "--selector",
@@ -75,8 +89,17 @@ def command() -> None:
     show_default=True,
     help="With --model: what chooses the tools that the model is shown.",
 )
-@click.option("--most", type=click.IntRange(min=1), help="With --model: ask only as many of the questions.")
-@click.option("--plot", metavar="FILE.svg", type=click.Path(path_type=Path), help="Draw recall against size.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    help="With --model: ask only as many of the questions.",
+)
+@click.option(
+    "--plot",
+    metavar="FILE.svg",
+    type=click.Path(path_type=Path),
+    help="Draw recall against size.",
+)
 @click.option(
     "--compare",
     nargs=2,
@@ -116,7 +139,9 @@ def select(
         return Exit.OK
     tools = tools_at(places)
     if tools is None:
-        raise click.UsageError("Name where the tools are: --tools PLACE, or two reports to --compare.")
+        raise click.UsageError(
+            "Name where the tools are: --tools PLACE, or two reports to --compare."
+        )
     asked = _questions(questions, tools)
     rankings = {name: _rank(name, embed) for name in strategies or ("bm25",)}
     points = evaluation.curve(
@@ -137,9 +162,14 @@ def select(
         click.echo(json_text(_report(tools, asked, points, answers, ranking, seed)))
         return Exit.OK
     heads = ("strategy", "tools", *(f"@{k}" for k in KS))
-    rows = [(each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS)) for each in points]
+    rows = [
+        (each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS))
+        for each in points
+    ]
     print_columns(console(), rows, heads)
-    click.echo(f"\n{len(asked)} questions; the share of the wanted tools among the first k, seed {seed}")
+    click.echo(
+        f"\n{len(asked)} questions; the share of the wanted tools among the first k, seed {seed}"
+    )
     if answers:
         click.echo(_summary(answers, shown_by))
     return Exit.OK
@@ -151,7 +181,10 @@ def _questions(file: str | None, tools: Toolset) -> list[Question]:
         hint = "give --questions, or declare examples: @tool(examples=[{...}])"
     else:
         lines = [line for line in options.read_text(file).split("\n") if line.strip()]
-        asked = [evaluation.parse_question(parse_json(line, f"line {n}"), n) for n, line in enumerate(lines, start=1)]
+        asked = [
+            evaluation.parse_question(parse_json(line, f"line {n}"), n)
+            for n, line in enumerate(lines, start=1)
+        ]
         hint = f"{file} is empty"
     if not asked:
         raise ConfigError(f"no questions: {hint}")
@@ -176,17 +209,23 @@ def _sizes(text: str | None, count: int) -> list[int]:
     try:
         sizes = sorted({min(int(each), count) for each in text.split(",")})
     except ValueError as error:
-        raise click.UsageError(f"--sizes takes numbers, such as 10,50,200, not {text!r}.") from error
+        raise click.UsageError(
+            f"--sizes takes numbers, such as 10,50,200, not {text!r}."
+        ) from error
     if sizes[0] < 1:
         raise click.UsageError("--sizes are at least 1.")
     return sizes
 
 
-async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_by: str) -> list[QuestionResult]:
+async def _answers(
+    tools: Toolset, asked: Sequence[Question], model: str, shown_by: str
+) -> list[QuestionResult]:
     """Ask the model every question, one after the other: a provider's limits are met soon enough."""
     stand_ins = evaluation.stand_ins(tools)
     answers = []
-    async with Runtime(stand_ins, selector=shown_by, budget=Budget(turns=MOST_TURNS)) as runtime:
+    async with Runtime(
+        stand_ins, selector=shown_by, budget=Budget(turns=MOST_TURNS)
+    ) as runtime:
         for question in asked:
             run = await runtime.run(question.query, model=model)
             if run.status == "failed":
@@ -198,7 +237,9 @@ async def _answers(tools: Toolset, asked: Sequence[Question], model: str, shown_
 def _summary(answers: Sequence[QuestionResult], shown_by: str) -> str:
     right = sum(answer.right_tools for answer in answers)
     text = f"with the model and selector {shown_by}: right tools in {right} of {len(answers)}"
-    judged = [answer.right_calls for answer in answers if answer.right_calls is not None]
+    judged = [
+        answer.right_calls for answer in answers if answer.right_calls is not None
+    ]
     if judged:
         text += f", right calls in {sum(judged)} of {len(judged)}"
     return f"{text}; {sum(answer.input_tokens for answer in answers) // len(answers):,} input tokens a question"
@@ -218,7 +259,10 @@ def _report(
         "tools": len(tools),
         "seed": seed,
         "points": [point.as_json() for point in points],
-        "questions": [{"query": each.query, "tools": sorted(each.tools), "rank": rank} for each, rank in ranks],
+        "questions": [
+            {"query": each.query, "tools": sorted(each.tools), "rank": rank}
+            for each, rank in ranks
+        ],
         "answers": [
             {
                 "query": each.query,
@@ -242,10 +286,14 @@ def _read_report(file: str) -> Mapping[str, Any]:
     return report
 
 
-def _compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def _compare_reports(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return rows of what has changed: recall, a model's answers, and the questions that are found or lost."""
     rows = []
-    before = {(each["strategy"], each["size"]): each["recall"] for each in old["points"]}
+    before = {
+        (each["strategy"], each["size"]): each["recall"] for each in old["points"]
+    }
     for point in new["points"]:
         recall = before.get((point["strategy"], point["size"]), {})
         for k in sorted(recall.keys() & point["recall"].keys(), key=int):
@@ -259,7 +307,14 @@ def _compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[li
     for each in new.get("questions", []):
         old_rank = was.get(each["query"], each["rank"])
         if old_rank != each["rank"]:
-            rows.append((f"rank: {each['query'][:60]}", str(old_rank or "-"), str(each["rank"] or "-"), ""))
+            rows.append(
+                (
+                    f"rank: {each['query'][:60]}",
+                    str(old_rank or "-"),
+                    str(each["rank"] or "-"),
+                    "",
+                )
+            )
     return rows, ("what", "old", "new", "change")
 
 

@@ -57,11 +57,17 @@ def list_examples(as_json: bool) -> None:
             }
         )
     else:
-        shown = [(name, says + (f" (pip install '{needs}')" if needs else "")) for name, says, needs, _ in apps]
+        shown = [
+            (name, says + (f" (pip install '{needs}')" if needs else ""))
+            for name, says, needs, _ in apps
+        ]
         print_table(shown, ("app", "what it shows"), "there are no apps")
 
 
-@command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@command.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.argument("name", shell_complete=completion_names.examples)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: Sequence[str]) -> None:
@@ -82,7 +88,8 @@ def run(name: str, arguments: Sequence[str]) -> None:
             advice = f"there are {', '.join(apps)}"
         raise ConfigError(f"there is no app {name!r}; {advice}")
     sys.argv = [f"handrail examples run {name}", *arguments]
-    runpy.run_path(str(apps[name]), run_name="__main__")  # in this process: the terminal and Ctrl-C are the app's
+    # in this process: the terminal and Ctrl-C are the app's
+    runpy.run_path(str(apps[name]), run_name="__main__")
 
 
 def _summary(file: Path) -> tuple[str, str]:

@@ -58,11 +58,21 @@ def command() -> None:
     default="",
     help="Only those of one run.",
 )
-@click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
+@click.option(
+    "-n",
+    "most",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most.",
+)
 @options.store
 @options.as_json
 @options.debug
-def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: bool) -> None:
+def list_writes(
+    state: str | None, run_id: str, most: int, store: str, as_json: bool
+) -> None:
     """List writes, the newest first.
 
     \b
@@ -70,7 +80,11 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
       handrail ledger list --state in_doubt
     """
     with WRITES.open(store) as kept:
-        writes = result_now(kept.list_writes(state=state or "", run_id=resolve_run_id(kept, run_id), most=most))
+        writes = result_now(
+            kept.list_writes(
+                state=state or "", run_id=resolve_run_id(kept, run_id), most=most
+            )
+        )
     if as_json:
         print_json({"writes": [_facts(write) for write in writes]})
         return
@@ -85,7 +99,11 @@ def list_writes(state: str | None, run_id: str, most: int, store: str, as_json: 
         )
         for write in writes
     ]
-    print_table(rows, ("scope", "key", "state", "run", "begun", "value"), f"no write is {state or 'there'}")
+    print_table(
+        rows,
+        ("scope", "key", "state", "run", "begun", "value"),
+        f"no write is {state or 'there'}",
+    )
 
 
 @command.command("show")
@@ -112,14 +130,21 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
         ("replay", _REPLAYS.get(write.replay, write.replay)),
         ("begun", moment(write.begun)),
         ("changed", moment(write.updated) if write.updated else ""),
-        ("owner's time", f"until {moment(write.lease_until)}" if write.state == "claimed" else ""),
+        (
+            "owner's time",
+            f"until {moment(write.lease_until)}" if write.state == "claimed" else "",
+        ),
         ("value", indented(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
     ]
     print_columns(console(), [row for row in rows if row[1]])
     if _can_be_resolved(write):
         for option in ("--happened", "--did-not-happen"):
-            say(command_line(f"ledger resolve {quote(scope)} {quote(key)} {option}", store))
+            say(
+                command_line(
+                    f"ledger resolve {quote(scope)} {quote(key)} {option}", store
+                )
+            )
 
 
 _REPLAYS = {
@@ -132,8 +157,17 @@ _REPLAYS = {
 @command.command("resolve")
 @click.argument("scope")
 @click.argument("key")
-@click.option("--happened/--did-not-happen", "happened", default=None, help="What you found where it would show.")
-@click.option("--value", metavar="JSON", help="With --happened: the result that its tool would give. `-` is stdin.")
+@click.option(
+    "--happened/--did-not-happen",
+    "happened",
+    default=None,
+    help="What you found where it would show.",
+)
+@click.option(
+    "--value",
+    metavar="JSON",
+    help="With --happened: the result that its tool would give. `-` is stdin.",
+)
 @options.decider
 @options.store
 @options.as_json
@@ -160,7 +194,9 @@ def resolve(
     if happened is None:
         raise click.UsageError("say what you found: --happened or --did-not-happen.")
     if value is not None and not happened:
-        raise click.UsageError("--value is the result of a write that happened; leave it out.")
+        raise click.UsageError(
+            "--value is the result of a write that happened; leave it out."
+        )
     if value is None:
         result = None
     else:
@@ -168,7 +204,9 @@ def resolve(
     with WRITES.open(store) as kept:
         before = admin.write(kept, scope, key)
         if not _can_be_resolved(before):
-            raise ConfigError(f"the write {scope} {key} cannot be resolved: {_why_not(before)}")
+            raise ConfigError(
+                f"the write {scope} {key} cannot be resolved: {_why_not(before)}"
+            )
         after = admin.resolve(
             kept,
             scope,
@@ -180,9 +218,13 @@ def resolve(
     if as_json:
         print_json(_facts(after))
     elif happened:
-        say(f"recorded by {by}: {scope} {key} happened; it is not repeated, and later calls get {brief(after.value)}")
+        say(
+            f"recorded by {by}: {scope} {key} happened; it is not repeated, and later calls get {brief(after.value)}"
+        )
     else:
-        say(f"recorded by {by}: {scope} {key} did not happen; its key is free, and the next call with it runs")
+        say(
+            f"recorded by {by}: {scope} {key} did not happen; its key is free, and the next call with it runs"
+        )
 
 
 def _can_be_resolved(write: WriteRecord) -> bool:
@@ -223,4 +265,6 @@ def _facts(write: WriteRecord) -> dict[str, Json]:
         "value",
         "resolved_by",
     )
-    return {name: getattr(write, name) for name in names} | {"abandoned": write.is_abandoned(time.time())}
+    return {name: getattr(write, name) for name in names} | {
+        "abandoned": write.is_abandoned(time.time())
+    }

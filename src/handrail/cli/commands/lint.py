@@ -20,20 +20,44 @@ from handrail.cli.loading import OPENAPI, tools_from
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text
-from handrail.linting import Finding, Report, Settings, Subject, definitions, fixes, sarif
+from handrail.linting import (
+    Finding,
+    Report,
+    Settings,
+    Subject,
+    definitions,
+    fixes,
+    sarif,
+)
 from handrail.schemas import openapi
 from handrail.toolbox import yamltext
 
 
 @click.command("lint")
-@click.argument("files", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files)
+@click.argument(
+    "files", nargs=-1, metavar="[PLACES]...", shell_complete=completion.files
+)
 @options.tools
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 @click.option("--notes", is_flag=True, help="Show notes as well.")
-@click.option("--costs", is_flag=True, help="Show about how many tokens each definition takes, by provider.")
-@click.option("--users", type=click.Choice(["en", "zh"]), help="The language that users write in.")
-@click.option("--fix", is_flag=True, help="Fix what can be fixed in files of definitions: blanks, foreign schemas.")
-@click.option("--dry-run", is_flag=True, help="With --fix: print what would be fixed, and write nothing.")
+@click.option(
+    "--costs",
+    is_flag=True,
+    help="Show about how many tokens each definition takes, by provider.",
+)
+@click.option(
+    "--users", type=click.Choice(["en", "zh"]), help="The language that users write in."
+)
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Fix what can be fixed in files of definitions: blanks, foreign schemas.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --fix: print what would be fixed, and write nothing.",
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -41,7 +65,12 @@ from handrail.toolbox import yamltext
     help="Settings; by default handrail.toml, or [tool.handrail.lint] of pyproject.toml.",
 )
 @options.as_json
-@click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF log on stdout, for code hosts.")
+@click.option(
+    "--sarif",
+    "as_sarif",
+    is_flag=True,
+    help="Print a SARIF log on stdout, for code hosts.",
+)
 @options.debug
 def command(
     files: Sequence[str],
@@ -69,10 +98,14 @@ def command(
       handrail lint tools.json --fix --dry-run
     """
     if as_json and as_sarif:
-        raise click.UsageError("--json and --sarif both print one document; choose one.")
+        raise click.UsageError(
+            "--json and --sarif both print one document; choose one."
+        )
     where = [_document_file(each) for each in [*files, *places]]
     if not where:
-        raise click.UsageError("Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin.")
+        raise click.UsageError(
+            "Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin."
+        )
     chosen = Settings.from_table(settings.table("lint", config))
     chosen = replace(chosen, users=users) if users else chosen
     if fix or dry_run:
@@ -126,10 +159,19 @@ def _subjects(places: Sequence[str]) -> list[Subject]:
 def _report_left_out(place: str, document: Json) -> None:
     """Name the operations of an OpenAPI document that become no tools, and are not looked at."""
     if openapi.is_one(document):
-        left = [each for each in openapi.operations(document) if isinstance(each, openapi.LeftOut)]
+        left = [
+            each
+            for each in openapi.operations(document)
+            if isinstance(each, openapi.LeftOut)
+        ]
         names = "; ".join(f"{each.name}: {each.reason}" for each in left)
         if left:
-            click.echo(printable(f"{place}: not checked, because they become no tools: {names}"), err=True)
+            click.echo(
+                printable(
+                    f"{place}: not checked, because they become no tools: {names}"
+                ),
+                err=True,
+            )
 
 
 def _from_here(subject: Subject) -> linting.Place:
@@ -153,7 +195,9 @@ def _fix(places: Sequence[str], dry_run: bool) -> None:
         document, repairs = fixes.fix_document(parse_json(text, place))
         for each in repairs:
             verb = "would fix" if dry_run else "fixed"
-            click.echo(f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True)
+            click.echo(
+                f"{place}: {verb} {each.tool}: {', '.join(each.rules)}", err=True
+            )
         if repairs and not dry_run:
             Path(place).write_text(_format_like(text, document), encoding="utf-8")
 
@@ -162,22 +206,37 @@ def _format_like(text: str, document: object) -> str:
     """Write JSON with the indentation that the file has; what stood on one line is spread over several."""
     indent = re.search(r"\n([ \t]+)\S", text)
     end = "\n" if text.endswith("\n") else ""
-    return json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else None) + end
+    return (
+        json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else None)
+        + end
+    )
 
 
 # ---------------------------------------------------------------------- for people
 
 
 def _print(report: Report, notes: bool, costs: bool) -> None:
-    shown = [finding for finding in report.findings if notes or finding.severity != "note"]
-    for (tool, place), findings in groupby(shown, key=lambda each: (each.tool, str(each.place))):
-        click.secho(f"{printable(tool) or 'all tools'}{f'  {place}' if place else ''}", bold=True)
+    shown = [
+        finding for finding in report.findings if notes or finding.severity != "note"
+    ]
+    for (tool, place), findings in groupby(
+        shown, key=lambda each: (each.tool, str(each.place))
+    ):
+        click.secho(
+            f"{printable(tool) or 'all tools'}{f'  {place}' if place else ''}",
+            bold=True,
+        )
         print_columns(console(), [("", *_row(finding)) for finding in findings])
         click.echo()
     if costs:
         providers = list(report.tokens)
-        rows = [(cost.tool, *(f"{cost.tokens.get(each, 0):,}" for each in providers)) for cost in report.costs]
-        print_columns(console(), sorted(rows, key=lambda row: row[0]), ("tool", *providers))
+        rows = [
+            (cost.tool, *(f"{cost.tokens.get(each, 0):,}" for each in providers))
+            for cost in report.costs
+        ]
+        print_columns(
+            console(), sorted(rows, key=lambda row: row[0]), ("tool", *providers)
+        )
         click.echo()
     _conclude(report, notes)
 
@@ -187,7 +246,10 @@ def _row(finding: Finding) -> tuple[str, str, str]:
 
 
 def _conclude(report: Report, notes: bool) -> None:
-    counts = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in report.counts.items()]
+    counts = [
+        f"{count} {severity}{'' if count == 1 else 's'}"
+        for severity, count in report.counts.items()
+    ]
     if report.of("note") and not notes:
         hidden = " (see --notes)"
     else:
@@ -196,7 +258,11 @@ def _conclude(report: Report, notes: bool) -> None:
         ignored = f", {len(report.ignored)} ignored"
     else:
         ignored = ""
-    click.echo(f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}")
+    click.echo(
+        f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}"
+    )
     if report.tokens:
-        counts_by_provider = ", ".join(f"{provider} {count:,}" for provider, count in report.tokens.items())
+        counts_by_provider = ", ".join(
+            f"{provider} {count:,}" for provider, count in report.tokens.items()
+        )
         click.echo(f"tokens in every request, about: {counts_by_provider}")

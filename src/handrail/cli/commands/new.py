@@ -39,20 +39,32 @@ def command(name: str, dry_run: bool) -> None:
       handrail new shop && cd shop && python -m pytest
     """
     if not re.fullmatch(_NAME, name):
-        raise ConfigError(f"{name!r} cannot be the name; take small letters, digits, `-` and `_`, such as shop")
+        raise ConfigError(
+            f"{name!r} cannot be the name; take small letters, digits, `-` and `_`, such as shop"
+        )
     folder = Path(name)
-    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
+    if folder.is_symlink() or (
+        folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    ):
         raise ConfigError(f"there is something at {name} already; nothing was written")
-    written = {each: _template(source).substitute(name=name) for each, source in FILES.items()}
+    written = {
+        each: _template(source).substitute(name=name) for each, source in FILES.items()
+    }
     if not dry_run:
         _write(folder, written)
-    say(f"{'would write' if dry_run else 'wrote'} {', '.join(f'{name}/{each}' for each in written)}")
+    say(
+        f"{'would write' if dry_run else 'wrote'} {', '.join(f'{name}/{each}' for each in written)}"
+    )
     if not dry_run:
         say(f"go on:  cd {name} && python -m pytest")
 
 
 def _template(source: str) -> Template:
-    return Template(resources.files("handrail.cli").joinpath("project", source).read_text(encoding="utf-8"))
+    return Template(
+        resources.files("handrail.cli")
+        .joinpath("project", source)
+        .read_text(encoding="utf-8")
+    )
 
 
 def _write(folder: Path, written: dict[str, str]) -> None:

@@ -56,7 +56,11 @@ def command(
         fields = case if isinstance(case, Mapping) else {}
         case_tools = cases.tools_in(fields, tools)
         opening = fields.get("opened", opened)
-        return review_turn(chosen.name, _turn(chosen, cases.model_output(case), case_tools, opening), case_tools)
+        return review_turn(
+            chosen.name,
+            _turn(chosen, cases.model_output(case), case_tools, opening),
+            case_tools,
+        )
 
     return print_review(
         read,
@@ -69,7 +73,9 @@ def command(
 def _turn(spoken: Dialect, output: Json, tools: Toolset | None, opened: Json) -> Turn:
     if isinstance(spoken, WireDialect):
         if opened:
-            raise ConfigError(f"{spoken.name} is a wire, whose prompts nobody sees; leave out --opened")
+            raise ConfigError(
+                f"{spoken.name} is a wire, whose prompts nobody sees; leave out --opened"
+            )
         if isinstance(output, str):
             message = cases.parse_json(output, f"a message of {spoken.name}")
         else:
@@ -78,6 +84,8 @@ def _turn(spoken: Dialect, output: Json, tools: Toolset | None, opened: Json) ->
             raise ConfigError(f"a message of {spoken.name} is a JSON object")
         return spoken.decode_message(message, tools)
     if not (isinstance(output, str) and isinstance(opened, str)):
-        raise ConfigError(f"{spoken.name} is the prompt of a model; give its text as `text`, and `opened` as text")
+        raise ConfigError(
+            f"{spoken.name} is the prompt of a model; give its text as `text`, and `opened` as text"
+        )
     # Only a prompt can have opened something, so the protocol of all dialects does not know of it.
     return cast(Turn, cast(Any, spoken).decode(output, tools, opened=opened))

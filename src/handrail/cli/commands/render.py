@@ -31,7 +31,9 @@ _MOST_LEVELS = 100
 @options.as_json
 @options.as_jsonl
 @options.debug
-def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool) -> int:
+def command(
+    file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl: bool
+) -> int:
     """Render a conversation as a model gets it: the request body of a wire, or the text of a prompt.
 
     FILE holds a question, or JSON: a list of messages in the chat form, or an object with `messages` and perhaps
@@ -48,7 +50,9 @@ def command(file: str, name: str, places: Sequence[str], as_json: bool, as_jsonl
     tools = cases.tools_at(places)
     text = options.read_text(file)
     if as_jsonl:
-        return cases.print_lines(text, lambda case: _render(spoken, case, tools).as_json())
+        return cases.print_lines(
+            text, lambda case: _render(spoken, case, tools).as_json()
+        )
     output = _render(spoken, _read_case(text), tools)
     if as_json:
         cases.print_document(output.as_json())
@@ -80,7 +84,9 @@ class Rendered(Struct, frozen=True):
             text = self.content
         else:
             text = json_text(self.content, indent=2)
-        click.echo(printable(text, keep="\n\t") if here else text, nl=here or not is_prompt)
+        click.echo(
+            printable(text, keep="\n\t") if here else text, nl=here or not is_prompt
+        )
 
 
 def _read_case(text: str) -> Json:
@@ -92,7 +98,9 @@ def _read_case(text: str) -> Json:
 
 def _render(spoken: Dialect, case: Json, tools: Toolset | None) -> Rendered:
     if not received.is_sendable(case, _MOST_LEVELS):
-        raise ConfigError(f"the conversation holds NaN or more than {_MOST_LEVELS} levels, which no request can carry")
+        raise ConfigError(
+            f"the conversation holds NaN or more than {_MOST_LEVELS} levels, which no request can carry"
+        )
     fields = case if isinstance(case, Mapping) else {}
     how = _options(fields.get("options"))
     content = spoken.encode_request(_messages(case), cases.tools_in(fields, tools), how)
@@ -114,8 +122,12 @@ def _messages(case: Json) -> list[Message]:
         if isinstance(case, str):
             return conversation_of(case)
     if not (isinstance(case, list) and case):
-        raise ConfigError("a conversation is a list of messages, or an object with such a list as `messages`")
-    return conversation_of([_message(each, number) for number, each in enumerate(case, start=1)])
+        raise ConfigError(
+            "a conversation is a list of messages, or an object with such a list as `messages`"
+        )
+    return conversation_of(
+        [_message(each, number) for number, each in enumerate(case, start=1)]
+    )
 
 
 def _message(spoken: Json, number: int) -> Mapping[str, Json]:
@@ -125,10 +137,15 @@ def _message(spoken: Json, number: int) -> Mapping[str, Json]:
     content = spoken.get("content")
     calls = spoken.get("tool_calls")
     if not (content is None or isinstance(content, str) or _parts(content)):
-        raise ConfigError(f"the content of message {number} is neither text nor a list of parts")
+        raise ConfigError(
+            f"the content of message {number} is neither text nor a list of parts"
+        )
     if not calls:
         return spoken
-    if not (_objects(calls) and all(isinstance(call.get("function", {}), Mapping) for call in calls)):
+    if not (
+        _objects(calls)
+        and all(isinstance(call.get("function", {}), Mapping) for call in calls)
+    ):
         raise ConfigError(f"`tool_calls` of message {number} is no list of calls")
     return {**spoken, "tool_calls": [_call(call) for call in calls]}
 
@@ -138,7 +155,9 @@ def _objects(value: Json) -> bool:
 
 
 def _parts(content: Json) -> bool:
-    return _objects(content) and all(isinstance(part.get("text", ""), str) for part in content)
+    return _objects(content) and all(
+        isinstance(part.get("text", ""), str) for part in content
+    )
 
 
 def _call(call: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -146,7 +165,13 @@ def _call(call: Mapping[str, Json]) -> Mapping[str, Json]:
     arguments = function.get("arguments")
     if not isinstance(arguments, Mapping):
         return call
-    return {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+    return {
+        **call,
+        "function": {
+            **function,
+            "arguments": json.dumps(arguments, ensure_ascii=False),
+        },
+    }
 
 
 def _options(values: Json) -> Options:

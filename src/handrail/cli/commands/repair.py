@@ -25,7 +25,12 @@ from handrail.parsing import jsontext
     show_default=True,
     help="How the model's answer ended; a cut one is never mended.",
 )
-@click.option("--write", "for_write", is_flag=True, help="Read it as for a tool that writes: no guesses.")
+@click.option(
+    "--write",
+    "for_write",
+    is_flag=True,
+    help="Read it as for a tool that writes: no guesses.",
+)
 @options.as_json
 @options.debug
 def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
@@ -47,14 +52,18 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json_text({"v": 1, **_document(outcome)}))
     elif isinstance(outcome, Failure):
-        click.echo(f"{outcome.code}: {printable(outcome.message)}\n{outcome.suggestion}", err=True)
+        click.echo(
+            f"{outcome.code}: {printable(outcome.message)}\n{outcome.suggestion}",
+            err=True,
+        )
     else:
         text = json_text(outcome.value, indent=2)
         click.echo(printable(text, keep="\n") if sys.stdout.isatty() else text)
         for name in outcome.repairs:
             repair = jsontext.REPAIRS[name]
             click.echo(
-                f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}", err=True
+                f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}",
+                err=True,
             )
     if isinstance(outcome, Failure):
         return Exit.ERROR

@@ -22,7 +22,12 @@ from handrail.runs import Run
 @click.command("run")
 @click.argument("question")
 @options.model(required=True)
-@click.option("--system", default="", metavar="TEXT", help="What the model is told before the question.")
+@click.option(
+    "--system",
+    default="",
+    metavar="TEXT",
+    help="What the model is told before the question.",
+)
 @options.setup
 @options.budget
 @options.store
@@ -73,8 +78,14 @@ def command(
     return code
 
 
-async def _run(setup: Setup, watch: Watch, store: Store, question: str, **how: Any) -> Run:
-    here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
+async def _run(
+    setup: Setup, watch: Watch, store: Store, question: str, **how: Any
+) -> Run:
+    here: dict[str, Any] = {
+        "printer": watch.printer,
+        "terminal": setup.consent.terminal,
+        "inject": setup.inject,
+    }
     async with setup.runtime(*watch.observers, store=store) as runtime:
         return await interrupts.ask(
             runtime,

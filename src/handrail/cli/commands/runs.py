@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from handrail import admin
 from handrail.approvers.terminal import printable
-from handrail.cli import completion_names, exits, exporting, interrupts, is_debugging, options
+from handrail.cli import (
+    completion_names,
+    exits,
+    exporting,
+    interrupts,
+    is_debugging,
+    options,
+)
 from handrail.cli.exits import Exit
 from handrail.cli.loading import tools_from
 from handrail.cli.next_steps import describe_next_steps, doubt_lines, undone_writes
@@ -71,8 +78,20 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice(get_args(RecordStatus)), help="Only runs that stand so.")
-@click.option("-n", "most", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
+@click.option(
+    "--status",
+    type=click.Choice(get_args(RecordStatus)),
+    help="Only runs that stand so.",
+)
+@click.option(
+    "-n",
+    "most",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most.",
+)
 @options.store
 @options.as_json
 @options.debug
@@ -88,14 +107,30 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
     if as_json:
         print_json({"runs": [facts(record) for record in records]})
         return
-    rows = [(each.run_id, run_status(each), moment(each.updated), shorten(question_text(each))) for each in records]
+    rows = [
+        (
+            each.run_id,
+            run_status(each),
+            moment(each.updated),
+            shorten(question_text(each)),
+        )
+        for each in records
+    ]
     of = f" that stand as {status}" if status else ""
-    print_table(rows, ("run", "stands", "changed", "question"), f"there are no runs{of} in this store")
+    print_table(
+        rows,
+        ("run", "stands", "changed", "question"),
+        f"there are no runs{of} in this store",
+    )
 
 
 @command.command("show")
 @click.argument("run", shell_complete=completion_names.runs)
-@click.option("--wire", is_flag=True, help="Show the answers as the provider sent them, where it needs them back.")
+@click.option(
+    "--wire",
+    is_flag=True,
+    help="Show the answers as the provider sent them, where it needs them back.",
+)
 @options.verbose
 @options.store
 @options.as_json
@@ -126,7 +161,12 @@ def show(
         doubts = doubt_lines(history.stored.steps, run, kept, store)
         undone = undone_writes(run, kept)
     if as_json:
-        print_json({**document(history, questions), "undone": [{"tool": tool, "step": step} for tool, step in undone]})
+        print_json(
+            {
+                **document(history, questions),
+                "undone": [{"tool": tool, "step": step} for tool, step in undone],
+            }
+        )
         return
     taken_back = [f"{tool}, step {step}, was taken back" for tool, step in undone]
     page = RunPage(history, questions, store, [*doubts, *taken_back])
@@ -142,7 +182,9 @@ def show(
 
 def _require_run(stored: StoredRun | None, run: str) -> StoredRun:
     if stored is None:
-        raise ConfigError(f"there is no run {run!r} in this store; `handrail runs list` lists what there is")
+        raise ConfigError(
+            f"there is no run {run!r} in this store; `handrail runs list` lists what there is"
+        )
     return stored
 
 
@@ -161,7 +203,11 @@ _model = options.model(required=False)
     is_flag=True,
     help="Resume every run that can: its process is gone or has left it, or all its questions are answered.",
 )
-@click.option("--anyway", is_flag=True, help="Resume it even if it is poisoned or its process is alive.")
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Resume it even if it is poisoned or its process is alive.",
+)
 @_model
 @options.setup
 @options.new_budget
@@ -198,27 +244,46 @@ def resume(
     if (run is None) is not every:
         raise click.UsageError("name one RUN, or pass --all.")
     if anyway and every:
-        raise click.UsageError("--anyway takes one RUN that somebody has looked at; leave out --all.")
+        raise click.UsageError(
+            "--anyway takes one RUN that somebody has looked at; leave out --all."
+        )
     with open_store(store, writes=True) as kept:
         driver = RunDriver(kept, store, setup, watch, is_debugging(context))
         if run is not None:
-            return _resume_run(driver, resolve_run_id(kept, run), model, limits, anyway=anyway)
-        if poisoned := result_now(RUNS.of(kept, store).list_runs(status="poisoned", most=EVERY)):
+            return _resume_run(
+                driver, resolve_run_id(kept, run), model, limits, anyway=anyway
+            )
+        if poisoned := result_now(
+            RUNS.of(kept, store).list_runs(status="poisoned", most=EVERY)
+        ):
             names = ", ".join(record.run_id for record in poisoned)
-            watch.tell(f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {names}")
-        codes = [_resume_or_report(driver, each, model, limits) for each in driver.ready()]
+            watch.tell(
+                f"skipped, because poisoned (resume one with `runs resume RUN --anyway`): {names}"
+            )
+        codes = [
+            _resume_or_report(driver, each, model, limits) for each in driver.ready()
+        ]
         if not codes:
-            watch.tell("nothing to resume: no run was abandoned, and none has all its answers")
+            watch.tell(
+                "nothing to resume: no run was abandoned, and none has all its answers"
+            )
         return max(codes, default=Exit.OK)
 
 
 def _resume_run(
-    driver: RunDriver, run: str, model: str | None, limits: Mapping[str, Any], *, anyway: bool = False
+    driver: RunDriver,
+    run: str,
+    model: str | None,
+    limits: Mapping[str, Any],
+    *,
+    anyway: bool = False,
 ) -> Exit:
     record = driver.require_tools(run)
     takes_it = anyway or _agrees_to_take(record)
     if takes_it and is_under_way(record) and (anyway or not record.is_poisoned):
-        driver.watch.tell(f"{run} is taken over: its former process can record nothing more of it")
+        driver.watch.tell(
+            f"{run} is taken over: its former process can record nothing more of it"
+        )
     insisting = {"anyway": True} if takes_it else {}
     return driver.conclude(
         driver.drive(
@@ -238,7 +303,9 @@ def _agrees_to_take(record: RunRecord) -> bool:
     return click.confirm(f"{who} Take it from there?", default=False, err=True)
 
 
-def _resume_or_report(driver: RunDriver, run: str, model: str | None, limits: Mapping[str, Any]) -> Exit:
+def _resume_or_report(
+    driver: RunDriver, run: str, model: str | None, limits: Mapping[str, Any]
+) -> Exit:
     driver.watch.tell(f"\n{run}")
     try:
         return _resume_run(driver, run, model, limits)
@@ -302,7 +369,9 @@ def fork(
 @options.store
 @watch_options
 @click.pass_context
-def replay(context: click.Context, run: str, setup: Setup, store: str, watch: Watch) -> int:
+def replay(
+    context: click.Context, run: str, setup: Setup, store: str, watch: Watch
+) -> int:
     """Replay a run from its journal alone: no model is asked, no tool runs, nothing is recorded.
 
     The exit code is that of the run, or 1 when the replay ends differently.
@@ -348,43 +417,71 @@ class RunDriver:
             ConfigError: There is no such run, or a tool that it has called is missing: the waiting call would be
                 answered as one of an unknown tool.
         """
-        stored = _require_run(result_now(RUNS.of(self.kept, self.place).load_run(run)), run)
+        stored = _require_run(
+            result_now(RUNS.of(self.kept, self.place).load_run(run)), run
+        )
         tools = self.setup.tools
         self.setup.check_injected(tools.filter(self.setup.policy.sees))
         if stored.record.toolset in ("", toolset_digest(tools.snapshot())):
             return stored.record
         missing = [
-            name for name in _pending_tools(read_history(stored)) if not isinstance(tools.resolve(name), BaseTool)
+            name
+            for name in _pending_tools(read_history(stored))
+            if not isinstance(tools.resolve(name), BaseTool)
         ]
         if missing or not len(tools):
             if missing:
                 what = f"it has called {', '.join(missing)}"
             else:
                 what = "it started with some"
-            raise ConfigError(f"the run {run!r} needs its tools: {what}; name them with --tools PLACE")
-        self.watch.tell("the tools differ from those that this run started with; calls are checked against today's")
+            raise ConfigError(
+                f"the run {run!r} needs its tools: {what}; name them with --tools PLACE"
+            )
+        self.watch.tell(
+            "the tools differ from those that this run started with; calls are checked against today's"
+        )
         return stored.record
 
     def ready(self) -> Sequence[str]:
         """Name the runs that can be resumed, the oldest first; a run that a call started follows its outer run."""
         runs = result_now(RUNS.of(self.kept, self.place).list_runs(most=EVERY))
-        unfinished = {record.run_id for record in runs if record.status in ("queued", "running", "waiting")}
+        unfinished = {
+            record.run_id
+            for record in runs
+            if record.status in ("queued", "running", "waiting")
+        }
         inside: dict[str, list[str]] = {}
         for record in runs:
             outer = outer_run(record.run_id)
             while outer:
                 inside.setdefault(outer, []).append(record.run_id)
                 outer = outer_run(outer)
-        left_to_others = {name for outer in unfinished for name in inside.get(outer, ())}
-        ready = [record for record in reversed(runs) if self._can_go_on(record, inside.get(record.run_id, ()))]
-        return [record.run_id for record in ready if record.run_id not in left_to_others]
+        left_to_others = {
+            name for outer in unfinished for name in inside.get(outer, ())
+        }
+        ready = [
+            record
+            for record in reversed(runs)
+            if self._can_go_on(record, inside.get(record.run_id, ()))
+        ]
+        return [
+            record.run_id for record in ready if record.run_id not in left_to_others
+        ]
 
     def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
         if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
             names = (record.run_id, *inside)
-            requests = [each for name in names for each in result_now(self.kept.list_approvals(state="", run_id=name))]
-            return bool(requests) and all(question.state != "open" for question in requests)
-        return record.status == "queued" or (record.status == "running" and is_gone(record.owner))
+            requests = [
+                each
+                for name in names
+                for each in result_now(self.kept.list_approvals(state="", run_id=name))
+            ]
+            return bool(requests) and all(
+                question.state != "open" for question in requests
+            )
+        return record.status == "queued" or (
+            record.status == "running" and is_gone(record.owner)
+        )
 
     def drive(self, verb: str, run: str, **how: Any) -> Run:
         """Drive a run by one of the runtime's verbs."""
@@ -394,9 +491,16 @@ class RunDriver:
     async def _drive(self, verb: str, run: str, **how: Any) -> Run:
         setup = self.setup
         watch = self.watch
-        here: dict[str, Any] = {"printer": watch.printer, "terminal": setup.consent.terminal, "inject": setup.inject}
-        scope = parse_scope(run)  # commands name runs as they are kept, a runtime those of its scope
-        async with setup.runtime(*watch.observers, store=self.kept, scope=scope) as runtime:
+        here: dict[str, Any] = {
+            "printer": watch.printer,
+            "terminal": setup.consent.terminal,
+            "inject": setup.inject,
+        }
+        # commands name runs as they are kept, a runtime those of its scope
+        scope = parse_scope(run)
+        async with setup.runtime(
+            *watch.observers, store=self.kept, scope=scope
+        ) as runtime:
             run_after = await interrupts.drive(
                 runtime,
                 getattr(runtime, verb),
@@ -424,10 +528,14 @@ def _pending_tools(history: RunHistory) -> Sequence[str]:
     return list(dict.fromkeys(calls))
 
 
-def _run_settings(record: RunRecord, model: str | None, limits: Mapping[str, Any]) -> dict[str, Any]:
+def _run_settings(
+    record: RunRecord, model: str | None, limits: Mapping[str, Any]
+) -> dict[str, Any]:
     how: dict[str, Any] = {"model": model} if model else {}
     if limits:
-        how["budget"] = replace(budget_from_json(input_from_json(record.input).budget), **limits)
+        how["budget"] = replace(
+            budget_from_json(input_from_json(record.input).budget), **limits
+        )
     return how
 
 
@@ -448,7 +556,10 @@ def _compare_with_record(run: Run, record: RunRecord, code: Exit, watch: Watch) 
     if kept == (run.status, run.text):
         watch.tell("the replay ended as recorded; nothing was asked, run or recorded")
         return code
-    click.echo(f"the replay ended differently: {run.status}, where {kept[0] or 'no end'} is recorded", err=True)
+    click.echo(
+        f"the replay ended differently: {run.status}, where {kept[0] or 'no end'} is recorded",
+        err=True,
+    )
     return Exit.ERROR
 
 
@@ -479,9 +590,13 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     elif record.status == "cancelled":
         say(f"{run} was cancelled already")
     elif status == "cancelled":
-        say(f"{run} is cancelled; it was {record.status}, and no process was driving it")
+        say(
+            f"{run} is cancelled; it was {record.status}, and no process was driving it"
+        )
     elif is_gone(record.owner):
-        say(f"{run} is asked to end; its process is gone, so it ends when another process resumes it")
+        say(
+            f"{run} is asked to end; its process is gone, so it ends when another process resumes it"
+        )
     else:
         say(f"{run} is asked to end; its process ends it at its next step")
 
@@ -522,7 +637,10 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
     with RUNS.open(store) as kept:
         runs = [resolve_run_id(kept, run) for run in runs]
         # All of them are read before any is printed.
-        histories = [read_history(_require_run(result_now(kept.load_run(run)), run)) for run in runs]
+        histories = [
+            read_history(_require_run(result_now(kept.load_run(run)), run))
+            for run in runs
+        ]
     for each in histories:
         for line in exporting.FORMS[form](each, tools):
             click.echo(json_text(line))

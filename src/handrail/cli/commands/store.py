@@ -90,7 +90,10 @@ def copy(source: str, target: str, as_json: bool) -> int:
     meanwhile may be missed: stop its processes first, or copy once more after they have stopped. The audit log of
     TARGET gets the records after its own end; if both logs have grown since the last copy, it stays as it is.
     """
-    with closing(open_durable(source)) as old, closing(open_durable(target, create=True)) as new:
+    with (
+        closing(open_durable(source)) as old,
+        closing(open_durable(target, create=True)) as new,
+    ):
         numbers = maintenance.copy_store(old, new)
         if "audit" not in numbers:
             click.echo(
@@ -103,8 +106,14 @@ def copy(source: str, target: str, as_json: bool) -> int:
 
 @command.command("vacuum")
 @options.store_argument
-@click.option("--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m.")
-@click.option("--rewrite", is_flag=True, help="Give the room back to the disk too: nobody can write meanwhile.")
+@click.option(
+    "--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m."
+)
+@click.option(
+    "--rewrite",
+    is_flag=True,
+    help="Give the room back to the disk too: nobody can write meanwhile.",
+)
 @options.as_json
 @options.debug
 def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
@@ -118,7 +127,10 @@ def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
     """
     older_than_s = seconds(older_than)
     with closing(open_durable(store)) as durable:
-        return _print_counts(maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite), as_json)
+        return _print_counts(
+            maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite),
+            as_json,
+        )
 
 
 def open_durable(place: str, *, create: bool = False) -> DurableStore:
@@ -140,17 +152,27 @@ def seconds(age: str) -> int:
     """Return an age such as `30d` in seconds."""
     found = re.fullmatch(r"(\d+)([dhms])", age)
     if not found:
-        raise click.UsageError(f"--older-than has {age!r}; write a number and d, h, m or s, such as 30d.")
+        raise click.UsageError(
+            f"--older-than has {age!r}; write a number and d, h, m or s, such as 30d."
+        )
     return int(found[1]) * _UNITS_S[found[2]]
 
 
 def _format_counts(numbers: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items()) or "none"
+    return (
+        ", ".join(
+            f"{count:,} {name.replace('_', ' ')}" for name, count in numbers.items()
+        )
+        or "none"
+    )
 
 
 def _print_counts(numbers: Mapping[str, int], as_json: bool) -> int:
     if as_json:
         click.echo(json_text({"v": 1, "rows": dict(numbers)}))
     else:
-        print_columns(console(), [(_NOUNS.get(name, name), f"{count:,}") for name, count in numbers.items()])
+        print_columns(
+            console(),
+            [(_NOUNS.get(name, name), f"{count:,}") for name, count in numbers.items()],
+        )
     return Exit.OK

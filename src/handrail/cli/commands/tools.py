@@ -62,8 +62,19 @@ def list_tools(places: Sequence[str], as_json: bool) -> None:
     if as_json:
         click.echo(json_text({"v": 1, "tools": [_facts(tool) for tool in tools]}))
         return
-    rows = [(tool.name, tool.effect or "undeclared", tool.effective_risk, _asks(tool), tool.summary) for tool in tools]
-    print_columns(console(), rows, ("tool", "effect", "risk", "asks a person", "summary"))
+    rows = [
+        (
+            tool.name,
+            tool.effect or "undeclared",
+            tool.effective_risk,
+            _asks(tool),
+            tool.summary,
+        )
+        for tool in tools
+    ]
+    print_columns(
+        console(), rows, ("tool", "effect", "risk", "asks a person", "summary")
+    )
 
 
 @command.command("show")
@@ -83,11 +94,19 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
     tool = _require_tool(_load_tools(places), name)
     facts = {**_facts(tool), "description": tool.description}
     # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
-    label, schema = ("parameters", tool.parameters) if form == "json" else (form, _definitions(Toolset([tool]), form))
+    label, schema = (
+        ("parameters", tool.parameters)
+        if form == "json"
+        else (form, _definitions(Toolset([tool]), form))
+    )
     if as_json:
         click.echo(json_text({"v": 1, **facts, label: schema}))
         return
-    rows = [(each.replace("_", " "), _text(fact)) for each, fact in facts.items() if fact not in (None, "", [])]
+    rows = [
+        (each.replace("_", " "), _text(fact))
+        for each, fact in facts.items()
+        if fact not in (None, "", [])
+    ]
     print_columns(console(), rows)
     click.echo(f"\n{label}\n{json_text(schema, indent=2)}")
 
@@ -96,9 +115,15 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, shell_complete=completion_names.tools)
 @options.tools
 @_form
-@click.option("--strict", is_flag=True, help="In the provider's strict form, where a schema allows it without loss.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="In the provider's strict form, where a schema allows it without loss.",
+)
 @options.debug
-def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool) -> None:
+def schema(
+    names: Sequence[str], places: Sequence[str], form: str, strict: bool
+) -> None:
     """Print the definitions of tools as a provider gets them, or as plain JSON Schema.
 
     \b
@@ -116,8 +141,18 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
 
 @command.command("from-openapi")
 @click.argument("file", shell_complete=completion.files)
-@click.option("--base-url", metavar="URL", default="", help="Where the service is, in place of what the document says.")
-@click.option("--include", metavar="PATTERN", multiple=True, help="Operations by name, with * and ?; all by default.")
+@click.option(
+    "--base-url",
+    metavar="URL",
+    default="",
+    help="Where the service is, in place of what the document says.",
+)
+@click.option(
+    "--include",
+    metavar="PATTERN",
+    multiple=True,
+    help="Operations by name, with * and ?; all by default.",
+)
 @click.option(
     "--format",
     "form",
@@ -128,7 +163,9 @@ def schema(names: Sequence[str], places: Sequence[str], form: str, strict: bool)
 )
 @options.as_json
 @options.debug
-def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as_json: bool) -> None:
+def from_openapi(
+    file: str, base_url: str, include: Sequence[str], form: str, as_json: bool
+) -> None:
     """Show the operations of an OpenAPI 3 document as tools, and which of them cannot be used.
 
     Every command that takes tools takes them as --tools openapi:FILE, or openapi:FILE@URL. The credential of a
@@ -147,15 +184,29 @@ def from_openapi(file: str, base_url: str, include: Sequence[str], form: str, as
     if form:
         click.echo(json_text(_definitions(tools, form), indent=2))
     elif as_json:
-        left = [{"name": each.name, "route": _route(each), "why": each.reason} for each in tools.left_out]
-        operations = [{**_facts(tool), "route": _route(tool.operation)} for tool in tools.operations]
+        left = [
+            {"name": each.name, "route": _route(each), "why": each.reason}
+            for each in tools.left_out
+        ]
+        operations = [
+            {**_facts(tool), "route": _route(tool.operation)}
+            for tool in tools.operations
+        ]
         click.echo(json_text({"v": 1, "tools": operations, "left_out": left}))
     else:
         rows = [
-            (tool.name, tool.effect or "undeclared", _asks(tool), _route(tool.operation), tool.summary)
+            (
+                tool.name,
+                tool.effect or "undeclared",
+                _asks(tool),
+                _route(tool.operation),
+                tool.summary,
+            )
             for tool in tools.operations
         ]
-        print_columns(console(), rows, ("tool", "effect", "asks a person", "request", "summary"))
+        print_columns(
+            console(), rows, ("tool", "effect", "asks a person", "request", "summary")
+        )
     for each in tools.left_out:
         click.echo(f"left out: {each.name} ({_route(each)}): {each.reason}", err=True)
 
@@ -169,19 +220,26 @@ def _route(operation: Operation | LeftOut) -> str:
 
 def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
     if form == "json":
-        return {tool.name: (tool.strict_parameters if strict else None) or tool.parameters for tool in tools}
+        return {
+            tool.name: (tool.strict_parameters if strict else None) or tool.parameters
+            for tool in tools
+        }
     forms = [*plugins.FORMS, *plugins.known("dialects")]
     if form not in forms:
         known = ", ".join(["json", *plugins.FORMS, *options.wires()])
         raise ConfigError(f"there is no format {form!r}; known are {known}")
     if form not in plugins.FORMS and not isinstance(dialect(form), WireDialect):
-        raise ConfigError(f"{form} writes tools into a prompt; see `handrail render --dialect {form}`")
+        raise ConfigError(
+            f"{form} writes tools into a prompt; see `handrail render --dialect {form}`"
+        )
     return tools.definitions(form, strict=strict)
 
 
 def _load_tools(places: Sequence[str]) -> Toolset:
     if not places:
-        raise click.UsageError("Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE].")
+        raise click.UsageError(
+            "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
+        )
     return tools_from(places)
 
 
@@ -190,12 +248,16 @@ def _require_tool(tools: Toolset, name: str) -> BaseTool:
         return tool
     names = [tool.name for tool in tools]
     if near := nearest(name, names):
-        raise ConfigError(f"there is no tool {name!r}; did you mean {' or '.join(map(repr, near))}?")
+        raise ConfigError(
+            f"there is no tool {name!r}; did you mean {' or '.join(map(repr, near))}?"
+        )
     if len(names) > MOST_NAMED:
         more = f" and {len(names) - MOST_NAMED} more"
     else:
         more = ""
-    raise ConfigError(f"there is no tool {name!r}; there are {', '.join(names[:MOST_NAMED])}{more}")
+    raise ConfigError(
+        f"there is no tool {name!r}; there are {', '.join(names[:MOST_NAMED])}{more}"
+    )
 
 
 def _facts(tool: BaseTool) -> dict[str, Any]:
@@ -218,7 +280,9 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
 
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
-    approvers = f", {tool.required_approvals} people" if tool.required_approvals > 1 else ""
+    approvers = (
+        f", {tool.required_approvals} people" if tool.required_approvals > 1 else ""
+    )
     if isinstance(tool.approve, str):
         return f"when {tool.approve}{approvers}"
     always = tool.approve is True or tool.effective_risk == Policy().ask_from

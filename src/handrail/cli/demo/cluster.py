@@ -57,7 +57,9 @@ class Cluster:
 
 @hr.tool(effect="read", timeout_s=10)
 async def get_pod_logs(
-    context: hr.Context[Cluster], pod: str, tail_lines: Annotated[int, Field(ge=1, le=1000)] = 20
+    context: hr.Context[Cluster],
+    pod: str,
+    tail_lines: Annotated[int, Field(ge=1, le=1000)] = 20,
 ) -> list[str]:
     """Read the last lines of a pod's log.
 
@@ -73,7 +75,9 @@ async def get_pod_logs(
 # A hanging attempt is ended by `attempt_timeout_s`; what is left of `timeout_s` goes to the next one.
 @hr.tool(effect="read", timeout_s=10, attempt_timeout_s=1.0)
 async def get_pod_metrics(
-    context: hr.Context[Cluster], pod: str, metric: Literal["all", "cpu", "memory", "latency_p99"] = "all"
+    context: hr.Context[Cluster],
+    pod: str,
+    metric: Literal["all", "cpu", "memory", "latency_p99"] = "all",
 ) -> dict[str, float]:
     """Read the current metrics of a pod: shares of its limit from 0 to 1, latencies in seconds.
 
@@ -94,7 +98,11 @@ async def get_pod_metrics(
 
 # Destructive means high risk, and high risk asks a person. Two restarts of one service never overlap.
 @hr.tool(effect="destructive", resource="service:{service}", timeout_s=30)
-async def restart_service(context: hr.Context[Cluster], service: str, reason: str) -> str:  # noqa: ARG001  # for people
+async def restart_service(
+    context: hr.Context[Cluster],
+    service: str,
+    reason: str,  # noqa: ARG001  # for people
+) -> str:
     """Restart a service. Requests in flight are lost.
 
     Args:
@@ -103,7 +111,9 @@ async def restart_service(context: hr.Context[Cluster], service: str, reason: st
     """
     if service != SERVICE:
         raise hr.NoEffect(
-            "SERVICE_NOT_FOUND", f"There is no service `{service}`.", suggestion=f"Did you mean `{SERVICE}`?"
+            "SERVICE_NOT_FOUND",
+            f"There is no service `{service}`.",
+            suggestion=f"Did you mean `{SERVICE}`?",
         )
     await asyncio.sleep(0.5)
     restarts = context.deps.restarts
@@ -116,4 +126,8 @@ TOOLS = hr.Toolset([get_pod_logs, get_pod_metrics, restart_service])
 
 def _check_pod(pod: str) -> None:
     if pod != POD:
-        raise hr.ToolError("POD_NOT_FOUND", f"There is no pod `{pod}`.", suggestion=f"The pods are: {POD}.")
+        raise hr.ToolError(
+            "POD_NOT_FOUND",
+            f"There is no pod `{pod}`.",
+            suggestion=f"The pods are: {POD}.",
+        )

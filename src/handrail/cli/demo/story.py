@@ -167,7 +167,11 @@ def script(language: Language) -> list[Line]:
             text=texts.looking,
         ),
         # Python instead of JSON: single quotes and a trailing comma, as smaller models write it.
-        _turn(ToolCall("call_logs_2", "get_pod_logs", f"{{'pod': '{POD}', 'tail_lines': 20,}}")),
+        _turn(
+            ToolCall(
+                "call_logs_2", "get_pod_logs", f"{{'pod': '{POD}', 'tail_lines': 20,}}"
+            )
+        ),
         call("get_pod_metrics", pod=POD, metric="latency"),
         call("get_pod_metrics", pod=POD, metric="latency_p99"),
         call("restart_service", service=SERVICE, reason=texts.reason),

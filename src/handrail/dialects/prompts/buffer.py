@@ -33,11 +33,15 @@ class Marks:
         self.literals = frozenset(literals) - {""}
         longest_first = sorted(self.literals, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self._prefixes = frozenset(mark[:end] for mark in self.literals for end in range(1, len(mark)))
+        self._prefixes = frozenset(
+            mark[:end] for mark in self.literals for end in range(1, len(mark))
+        )
         self._first = frozenset(mark[0] for mark in self.literals)
         self._longest = max(map(len, self.literals), default=1)
 
-    def find(self, text: str, at: int, ended: bool, *, most: int | None = None) -> tuple[int, str]:
+    def find(
+        self, text: str, at: int, ended: bool, *, most: int | None = None
+    ) -> tuple[int, str]:
         """Return where the next mark begins, and the mark.
 
         Without a mark in sight: where the text begins that may still become one, and an empty text. `most` is how many
@@ -49,7 +53,11 @@ class Marks:
             stop = at + most + self._longest
         found = self._pattern.search(text, at, stop)
         if found is None:
-            return (min(stop, len(text)) if ended or stop < len(text) else self._open_from(text, at)), ""
+            return (
+                min(stop, len(text))
+                if ended or stop < len(text)
+                else self._open_from(text, at)
+            ), ""
         start = found.start()
         if not ended and self._may_grow(text, start):
             return start, ""
@@ -63,7 +71,9 @@ class Marks:
         return found[0] if found else ""
 
     def _may_grow(self, text: str, start: int) -> bool:
-        return len(text) - start < self._longest and (start == len(text) or text[start:] in self._prefixes)
+        return len(text) - start < self._longest and (
+            start == len(text) or text[start:] in self._prefixes
+        )
 
     def _open_from(self, text: str, at: int) -> int:
         for start in range(max(at, len(text) - self._longest + 1), len(text)):

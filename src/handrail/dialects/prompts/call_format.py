@@ -102,7 +102,9 @@ class CallFormat(Protocol):
 
 def is_name(text: str) -> bool:
     """Whether text between two marks can be a tool's name."""
-    return 0 < len(text) <= MOST_NAME_CHARS and not any(each in _NO_NAME for each in text)
+    return 0 < len(text) <= MOST_NAME_CHARS and not any(
+        each in _NO_NAME for each in text
+    )
 
 
 _NO_NAME = frozenset(" \t\r\n\"'<>{}()")

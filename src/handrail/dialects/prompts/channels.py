@@ -74,7 +74,12 @@ class Channels(Struct, frozen=True):
             has_opening, header = yield from self._header(source)
             if header is None:
                 rest = source.unmark()
-                is_cut_header = self.channel and has_opening and source.ended and source.at == len(source.text)
+                is_cut_header = (
+                    self.channel
+                    and has_opening
+                    and source.ended
+                    and source.at == len(source.text)
+                )
                 if not is_cut_header:  # a header in which the answer ended says nothing
                     sink.text(rest)
                 closed = yield from source.flow(self._follows, sink.text)
@@ -87,7 +92,9 @@ class Channels(Struct, frozen=True):
 
     def _header(self, source: TextBuffer) -> Step[tuple[bool, str | None]]:
         """Read a header. Return whether one begins here, and its text; None if it is not whole."""
-        opening = yield from source.read_mark(marks(self.starts, self.channel, self.recipient))
+        opening = yield from source.read_mark(
+            marks(self.starts, self.channel, self.recipient)
+        )
         if not opening:
             return False, None
         if opening != self.starts:
@@ -127,7 +134,8 @@ class Channels(Struct, frozen=True):
             source.unmark()
             sink.begin(name)
             sink.end(whole=(yield from source.json_value(sink.more)))
-        elif is_name(name) and self.channel:  # not an object, such as code for a built-in tool of the provider
+        elif is_name(name) and self.channel:
+            # not an object, such as code for a built-in tool of the provider
             source.unmark()
             sink.begin(name)
             closed = yield from source.flow(marks(self.starts, *self.ends), sink.more)
@@ -146,19 +154,25 @@ class Channels(Struct, frozen=True):
             channels = []
         return recipient[1] if recipient else "", channels[-1] if channels else ""
 
-    def encode(self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas) -> str:
+    def encode(
+        self, text: str, reasoning: str, calls: Sequence[ToolCall], schemas: Schemas
+    ) -> str:
         """Return the messages of an answer."""
         sections = [
             (self.reasoning, reasoning),
             ((calls and self.preamble) or self.text, text),
         ]
-        messages = [f"{header}{self.body}{body}" for header, body in sections if body and header]
+        messages = [
+            f"{header}{self.body}{body}" for header, body in sections if body and header
+        ]
         for call in calls:
             if self.inside:
                 body = self.inside.encode([call], schemas)
             else:
                 body = call.arguments
-            messages.append(f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}")
+            messages.append(
+                f"{self.recipient}{self.prefix}{call.name}{self.call}{self.body}{body}"
+            )
         between = (self.ends or ("",))[0] + self.starts
         if messages:
             return self.first + between.join(messages)

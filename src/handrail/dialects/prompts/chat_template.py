@@ -131,7 +131,11 @@ class Template(Struct, frozen=True):
             self.results,
             self.system or (),
         )
-        written = "".join(mark for wrap in wraps for mark in wrap) + self.bos + (self.answer or "")
+        written = (
+            "".join(mark for wrap in wraps for mark in wrap)
+            + self.bos
+            + (self.answer or "")
+        )
         return (*self.tokens, *_TOKEN.findall(written))
 
 
@@ -144,7 +148,12 @@ def _pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
     rests: dict[str, list[str]] = {}
     for token in tokens:
         rests.setdefault(token[0], []).append(re.escape(token[1:]))
-    return re.compile("|".join(f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()) or "(?!)")
+    return re.compile(
+        "|".join(
+            f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()
+        )
+        or "(?!)"
+    )
 
 
 def break_tokens(text: str, tokens: tuple[str, ...]) -> str:
@@ -164,7 +173,10 @@ def break_tokens_in(value: Json, tokens: tuple[str, ...]) -> Json:
     if isinstance(value, str):
         return break_tokens(value, tokens)
     if isinstance(value, Mapping):
-        return {break_tokens(f"{key}>", tokens)[:-1]: break_tokens_in(each, tokens) for key, each in value.items()}
+        return {
+            break_tokens(f"{key}>", tokens)[:-1]: break_tokens_in(each, tokens)
+            for key, each in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [break_tokens_in(each, tokens) for each in value]
     return value

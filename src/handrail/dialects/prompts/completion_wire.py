@@ -102,7 +102,9 @@ class Completions(Struct, frozen=True):
         """Return where requests go; see `WireDialect.path`."""
         return "/v1/completions"
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
+    def definitions(
+        self, tools: Iterable[ToolLike], *, strict: bool = False
+    ) -> list[dict[str, Json]]:
         """Return nothing: tools are described in the prompt."""
         return []
 
@@ -121,7 +123,9 @@ class Completions(Struct, frozen=True):
         """
         options = options or Options()
         tools = writing.as_collection(tools)
-        prompt = self.prompt.encode_request(messages, tools, options).removeprefix(self.prompt.template.bos)
+        prompt = self.prompt.encode_request(messages, tools, options).removeprefix(
+            self.prompt.template.bos
+        )
         may_call = bool(tools) and options.tool_choice != "none"
         if may_call or options.output is None:
             guide = None
@@ -192,19 +196,27 @@ class Completions(Struct, frozen=True):
         """Whether a body holds an answer."""
         return bool(body.get("choices"))
 
-    def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
+    def stream(
+        self, tools: Iterable[ToolLike] | None = None, *, opened: str = ""
+    ) -> EventStream:
         """Return a reader for one streamed answer."""
         return _CompletionStream(self, writing.as_collection(tools), opened)
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> str:
         """Return the text of the results, as the prompts hold it."""
         return self.prompt.encode_results(calls, results)
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn of a whole answer; there is no smaller message here."""
         return self.decode(dict(message), tools)
 
-    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
+    def classify(
+        self, status: int | None, headers: Mapping[str, str], body: Json | bytes
+    ) -> ModelError:
         """Return what an error answer means; see `WireDialect.classify`."""
         return provider_errors.classify(status, headers, body)
 
@@ -218,9 +230,13 @@ class Completions(Struct, frozen=True):
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
-        return {"error": {"message": message, "type": type, "param": None, "code": None}}
+        return {
+            "error": {"message": message, "type": type, "param": None, "code": None}
+        }
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: the prompt as one message, then an empty answer for each one that it holds."""
         prompt = json_bodies.string(body.get("prompt"), "`prompt`")
         answers = [AssistantMessage(Turn())] * self.prompt.count_answers(prompt)
@@ -234,7 +250,9 @@ class Completions(Struct, frozen=True):
         """Return this wire as it goes on after the prompt of that request."""
         return replace(
             self,
-            opened=self.prompt.find_opening(json_bodies.string(body.get("prompt"), "`prompt`")),
+            opened=self.prompt.find_opening(
+                json_bodies.string(body.get("prompt"), "`prompt`")
+            ),
         )
 
     @property
@@ -242,9 +260,13 @@ class Completions(Struct, frozen=True):
         """Whether a request that does not say gets a stream."""
         return False
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that the server would send for a turn. It leaves out the mark at which it stopped."""
-        return self.encode_chunk(CompletionChunk(self._text(turn), turn.finish, turn.usage), envelope)
+        return self.encode_chunk(
+            CompletionChunk(self._text(turn), turn.finish, turn.usage), envelope
+        )
 
     def encode_stream(
         self,
@@ -258,10 +280,16 @@ class Completions(Struct, frozen=True):
         for text in writing.pieces(self._text(turn), piece_chars):
             yield writing.event(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield writing.event(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
+            yield writing.event(
+                self.encode_chunk(
+                    CompletionChunk("", turn.finish, turn.usage), envelope
+                )
+            )
             yield "data: [DONE]\n\n"
 
-    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(
+        self, chunk: CompletionChunk, envelope: Envelope
+    ) -> dict[str, Json]:
         """Return an answer, or an event of a stream, that says this; see `piece`."""
         finish = chunk.finish and _WORDS[chunk.finish]
         fields: dict[str, Json] = {
@@ -288,7 +316,9 @@ class Completions(Struct, frozen=True):
         return fields
 
     def _text(self, turn: Turn) -> str:
-        return self.prompt.answer(turn, opened=self.opened).removesuffix(next(iter(self.prompt.stops), ""))
+        return self.prompt.answer(turn, opened=self.opened).removesuffix(
+            next(iter(self.prompt.stops), "")
+        )
 
 
 class Generate(Completions, frozen=True):
@@ -311,7 +341,9 @@ class Generate(Completions, frozen=True):
             "raw": True,
             "stream": options.stream,  # Ollama streams by default
             "format": guide,
-            "options": {name: value for name, value in sampling.items() if value is not None},
+            "options": {
+                name: value for name, value in sampling.items() if value is not None
+            },
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -330,9 +362,13 @@ class Generate(Completions, frozen=True):
         """Whether a body holds an answer."""
         return "response" in body
 
-    def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> EventStream:
+    def stream(
+        self, tools: Iterable[ToolLike] | None = None, *, opened: str = ""
+    ) -> EventStream:
         """Return a reader for one streamed answer, a JSON object a line."""
-        return _CompletionStream(self, writing.as_collection(tools), opened, _LineSplitter())
+        return _CompletionStream(
+            self, writing.as_collection(tools), opened, _LineSplitter()
+        )
 
     @property
     def streams_by_default(self) -> bool:
@@ -355,9 +391,15 @@ class Generate(Completions, frozen=True):
         for text in writing.pieces(self._text(turn), piece_chars):
             yield _line(self.encode_chunk(CompletionChunk(text), envelope))
         if turn.finish != "error":
-            yield _line(self.encode_chunk(CompletionChunk("", turn.finish, turn.usage), envelope))
+            yield _line(
+                self.encode_chunk(
+                    CompletionChunk("", turn.finish, turn.usage), envelope
+                )
+            )
 
-    def encode_chunk(self, chunk: CompletionChunk, envelope: Envelope) -> dict[str, Json]:
+    def encode_chunk(
+        self, chunk: CompletionChunk, envelope: Envelope
+    ) -> dict[str, Json]:
         """Return an answer, or a line of a stream, that says this; see `piece`."""
         at = datetime.fromtimestamp(envelope.created, UTC).isoformat()
         head = {"model": envelope.model, "created_at": at}

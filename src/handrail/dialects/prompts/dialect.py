@@ -135,12 +135,18 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         opening = writer.opening(conversation_of(messages), options)
         return "".join((self.template.bos, *opening))
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> str:
         """Return the text that carries the results back to the model, in the order of the calls."""
         writer = _PromptWriter(self, writing.name_map((), self.names), ())
-        return writer.results(calls, writing.in_call_order(calls, results), self._ids(calls))
+        return writer.results(
+            calls, writing.in_call_order(calls, results), self._ids(calls)
+        )
 
-    def call_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def call_opening(
+        self, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+    ) -> str:
         """Return the beginning of the call that the options demand, which a prompt with these options ends with."""
         choice = (options or Options()).tool_choice
         tools = writing.as_collection(tools)
@@ -148,12 +154,16 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return ""
         wanted = {tool.name for tool in tools if choice in ("required", tool.name)}
         if not wanted:
-            raise ConfigError(f"tool_choice names {choice!r}, which is none of the tools")
+            raise ConfigError(
+                f"tool_choice names {choice!r}, which is none of the tools"
+            )
         names = writing.name_map(tools, self.names)
         # What all calls that are welcome begin with. The two of each differ where an id or the arguments begin.
         prefix = _common_prefix(
             [
-                self.encode_answer(Turn(calls=[ToolCall(id, names.to_wire(name), arguments)]))
+                self.encode_answer(
+                    Turn(calls=[ToolCall(id, names.to_wire(name), arguments)])
+                )
                 for name in sorted(wanted)
                 for id, arguments in (("0", "{}"), ("1", '{"a": 1}'))
             ]
@@ -163,7 +173,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return prefix.rstrip(' \n{<"')
         return prefix.rstrip(" \n")
 
-    def answer_opening(self, tools: Iterable[ToolLike] | None = None, options: Options | None = None) -> str:
+    def answer_opening(
+        self, tools: Iterable[ToolLike] | None = None, options: Options | None = None
+    ) -> str:
         """Return what a prompt with these options already holds of the answer; see `opened_by`.
 
         A call that is opened comes without any thought before it.
@@ -182,7 +194,11 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             template.result[1] + template.results[1],
         )
         start = max(
-            (prompt.rfind(each) + len(each) for each in ends if each.strip() and each in prompt),
+            (
+                prompt.rfind(each) + len(each)
+                for each in ends
+                if each.strip() and each in prompt
+            ),
             default=len(prompt),
         )
         return prompt[start:]
@@ -194,7 +210,8 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         if not opens:
             return prompt.count(closes)
         count = prompt.count(opens)
-        if template.after_results is not None:  # an answer that goes on after results has no opening of its own
+        # an answer that goes on after results has no opening of its own
+        if template.after_results is not None:
             result = template.result[0].partition("{")[0]
             count += prompt.count(result)
             # Not after a result that another one follows, nor after results without an answer.
@@ -218,9 +235,16 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         """
         names = writing.name_map(tools, self.names)
         ids = self._ids(turn.calls)
-        calls = [replace(call, id=ids.get(call.id, call.id), name=names.to_wire(call.name)) for call in turn.calls]
-        written = self.encode_answer(replace(turn, calls=calls), self._describe_tools(tools, names) or ())
-        opened = (self.template.opens if opened is None else opened).removeprefix(self.template.thoughtless)
+        calls = [
+            replace(call, id=ids.get(call.id, call.id), name=names.to_wire(call.name))
+            for call in turn.calls
+        ]
+        written = self.encode_answer(
+            replace(turn, calls=calls), self._describe_tools(tools, names) or ()
+        )
+        opened = (self.template.opens if opened is None else opened).removeprefix(
+            self.template.thoughtless
+        )
         reasoning = self.syntax.reasoning
         if written.startswith(opened):
             written = written.removeprefix(opened)
@@ -240,7 +264,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             return self.template.ids(every)
         return dict(zip(every, every, strict=True))
 
-    def _describe_tools(self, tools: Iterable[ToolLike] | None, names: NameMap) -> Sequence[Described] | None:
+    def _describe_tools(
+        self, tools: Iterable[ToolLike] | None, names: NameMap
+    ) -> Sequence[Described] | None:
         """Return the tools as the prompt describes them: under the model's names for them, without any token."""
         if tools is None:
             return None
@@ -272,7 +298,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         stream.feed(body if isinstance(body, (str, bytes)) else _completion_text(body))
         return stream.close(finish)
 
-    def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
+    def stream(
+        self, tools: Iterable[ToolLike] | None = None, *, opened: str = ""
+    ) -> PromptStream:
         """Return a reader for one answer on its way."""
         if tools is None:
             offered = None
@@ -280,7 +308,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             offered = writing.as_collection(tools)
         names = writing.name_map(offered, self.names)
         return PromptStream(
-            texts.make_reader(self.syntax, self._describe_tools(offered, names), opened=opened),
+            texts.make_reader(
+                self.syntax, self._describe_tools(offered, names), opened=opened
+            ),
             names,
         )
 
@@ -297,7 +327,12 @@ class PromptStream:
 
     def feed(self, chunk: str | bytes) -> list[Delta]:
         """Take the next piece of text; of bytes, perhaps with a character cut in two."""
-        return self._characters.take([self._rename(delta) for delta in self._reader.feed(self._decode_chunk(chunk))])
+        return self._characters.take(
+            [
+                self._rename(delta)
+                for delta in self._reader.feed(self._decode_chunk(chunk))
+            ]
+        )
 
     def close(self, finish: Finish | None = None) -> Turn:
         """Return the whole turn. A call that breaks off is no clean end, whatever the server says."""
@@ -306,8 +341,12 @@ class PromptStream:
             self._bytes = b""
             self._half = ""
         turn = self._reader.close(finish)
-        calls = [replace(call, name=self._names.from_wire(call.name)) for call in turn.calls]
-        return received.whole_turn(replace(turn, calls=calls) if calls != turn.calls else turn)
+        calls = [
+            replace(call, name=self._names.from_wire(call.name)) for call in turn.calls
+        ]
+        return received.whole_turn(
+            replace(turn, calls=calls) if calls != turn.calls else turn
+        )
 
     def _rename(self, delta: Delta) -> Delta:
         if isinstance(delta, ArgumentsDelta):
@@ -339,7 +378,11 @@ def _common_prefix(written: Sequence[str]) -> str:
     first = min(written)
     last = max(written)
     same = next(
-        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        (
+            place
+            for place, (a, b) in enumerate(zip(first, last, strict=False))
+            if a != b
+        ),
         len(first),
     )
     return first[:same]
@@ -351,7 +394,9 @@ def _common_prefix(written: Sequence[str]) -> str:
 class _PromptWriter:
     """Writes one conversation."""
 
-    def __init__(self, dialect: PromptDialect, names: NameMap, tools: Iterable[ToolLike]) -> None:
+    def __init__(
+        self, dialect: PromptDialect, names: NameMap, tools: Iterable[ToolLike]
+    ) -> None:
         self._dialect = dialect
         self._template = dialect.template
         self._names = names
@@ -391,7 +436,10 @@ class _PromptWriter:
         if not results:
             return ""
         names = {call.id: call.name for call in calls}
-        each = [self._result(result, names.get(result.call_id, result.name), ids) for result in results]
+        each = [
+            self._result(result, names.get(result.call_id, result.name), ids)
+            for result in results
+        ]
         opens, closes = self._template.results
         if last and self._template.results_last is not None:
             closes = self._template.results_last
@@ -399,11 +447,18 @@ class _PromptWriter:
 
     def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
-        users = [place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)]
+        users = [
+            place
+            for place, entry in enumerate(entries)
+            if isinstance(entry, UserMessage)
+        ]
         first_user = users[0] if users else -1
         last_user = users[-1] if users else -1  # without any, all answers are recent
         ids = self._dialect._ids(
-            call for entry in entries if isinstance(entry, AnswerTurn) for call in entry.turn.calls
+            call
+            for entry in entries
+            if isinstance(entry, AnswerTurn)
+            for call in entry.turn.calls
         )
         in_last = head.in_last
         if last_user == len(entries) - 1:
@@ -427,13 +482,21 @@ class _PromptWriter:
                     yield self._safe(text).join(template.system or template.user)
                 case AnswerTurn(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
-                    yield self._answer(turn, ids, recent=place > last_user, goes_on=goes_on)
-                    yield self.results(turn.calls, results, ids, last=place == len(entries) - 1)
+                    yield self._answer(
+                        turn, ids, recent=place > last_user, goes_on=goes_on
+                    )
+                    yield self.results(
+                        turn.calls, results, ids, last=place == len(entries) - 1
+                    )
 
-    def _answer(self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool) -> str:
+    def _answer(
+        self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool
+    ) -> str:
         template = self._template
         if turn.calls and template.refuses:
-            raise ConfigError(f"{self._dialect.name} cannot write a model's calls: {template.refuses}")
+            raise ConfigError(
+                f"{self._dialect.name} cannot write a model's calls: {template.refuses}"
+            )
         text = ""
         if not (turn.calls and template.calls_alone):
             text = self._safe(turn.text or turn.refusal)
@@ -460,11 +523,15 @@ class _PromptWriter:
             turns = [Turn(text, reasoning, calls)]
         return "".join(self._dialect.encode_answer(turn, self._tools) for turn in turns)
 
-    def _safe_calls(self, calls: Iterable[ToolCall], ids: Mapping[str, str]) -> list[ToolCall]:
+    def _safe_calls(
+        self, calls: Iterable[ToolCall], ids: Mapping[str, str]
+    ) -> list[ToolCall]:
         safe: list[ToolCall] = []
         for call in calls:
             arguments = self._safe_json(writing.as_history(call.arguments))
-            safe.append(ToolCall(ids[call.id], self._names.to_wire(call.name), arguments))
+            safe.append(
+                ToolCall(ids[call.id], self._names.to_wire(call.name), arguments)
+            )
         return safe
 
     def _result(self, result: ToolResult, name: str, ids: Mapping[str, str]) -> str:
@@ -473,7 +540,11 @@ class _PromptWriter:
         opens = opens.replace("{name}", self._names.to_wire(name)).replace("{id}", id)
         closes = closes.replace("{id}", id)
         # Break tokens last: a template that reads JSON and writes it again undoes escapes that hide a token.
-        return opens + self._safe(self._template.format_result(writing.result_text(result))) + closes
+        return (
+            opens
+            + self._safe(self._template.format_result(writing.result_text(result)))
+            + closes
+        )
 
     def _answer_mark(self, entries: Sequence[Entry], options: Options) -> str:
         template = self._template
@@ -482,7 +553,9 @@ class _PromptWriter:
         else:
             answer = template.answer
         if template.after_results is not None and has_results(entries):
-            return template.after_results + self._dialect.call_opening(self._own_tools, options)
+            return template.after_results + self._dialect.call_opening(
+                self._own_tools, options
+            )
         return answer + self._dialect.answer_opening(self._own_tools, options)
 
     def _safe(self, text: str) -> str:
@@ -507,6 +580,8 @@ def _completion_text(body: Json) -> str:
     answer = json_bodies.mapping(body, "the body")
     choices = answer.get("choices")
     if choices:
-        choice = json_bodies.mapping(json_bodies.items(choices, "`choices`")[0], "`choices[0]`")
+        choice = json_bodies.mapping(
+            json_bodies.items(choices, "`choices`")[0], "`choices[0]`"
+        )
         return json_bodies.string(choice.get("text"), "the text")
     return json_bodies.string(answer.get("response"), "`response`")

@@ -107,7 +107,9 @@ _PYTHON_TYPES: Mapping[str, str] = {
 
 
 def _hermes(opening: Opening) -> PromptHead:
-    return PromptHead((_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening))
+    return PromptHead(
+        (_hermes_tools(opening) + "\n" if opening.tools else "") + _system(opening)
+    )
 
 
 def _vllm(opening: Opening) -> PromptHead:
@@ -131,8 +133,13 @@ def _signature(tool: Described) -> str:
     properties = tool.parameters.get("properties") or {}
     types = {name: _python_type(schema) for name, schema in properties.items()}
     arguments = ", ".join(f"{name}: {type}" for name, type in types.items())
-    lines = "".join(f"        {name}({type}): {_about(properties[name])}" for name, type in types.items())
-    about = f"{tool.name}({arguments}) - {tool.description}" + (f"\n\n    Args:\n{lines}" if types else "")
+    lines = "".join(
+        f"        {name}({type}): {_about(properties[name])}"
+        for name, type in types.items()
+    )
+    about = f"{tool.name}({arguments}) - {tool.description}" + (
+        f"\n\n    Args:\n{lines}" if types else ""
+    )
     return (
         f'{{"type": "function", "function": {{"name": "{tool.name}", "description": "{about}", '
         f'"parameters": {as_json(tool.parameters)}}}'
@@ -183,6 +190,7 @@ _TEMPLATES: Final = {
     "qwen3": QWEN3,
 }
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
-    name: PromptDialect(name, SYNTAXES["hermes"], template) for name, template in _TEMPLATES.items()
+    name: PromptDialect(name, SYNTAXES["hermes"], template)
+    for name, template in _TEMPLATES.items()
 }
 """`hermes` is the form without the claims of one model in it, which Qwen3 uses; the others are what their names say."""

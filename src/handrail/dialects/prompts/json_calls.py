@@ -84,7 +84,9 @@ class JsonCalls(Struct, frozen=True):
             return f"{{{name}: {call.arguments}}}"
         id = f'"{self.id[0]}": {json.dumps(call.id or str(position), ensure_ascii=False)}'
         members = f'"{self.name[0]}": {name}, "{self.arguments[0]}": {call.arguments}'
-        return {"first": f"{{{id}, {members}}}", "last": f"{{{members}, {id}}}"}.get(self.ids, f"{{{members}}}")
+        return {"first": f"{{{id}, {members}}}", "last": f"{{{members}, {id}}}"}.get(
+            self.ids, f"{{{members}}}"
+        )
 
 
 def _read_end(source: TextBuffer, ends: tuple[str, ...]) -> Step[bool]:
@@ -98,7 +100,9 @@ def _read_end(source: TextBuffer, ends: tuple[str, ...]) -> Step[bool]:
     return False
 
 
-def _once_whole(call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+def _once_whole(
+    call_format: JsonCalls, source: TextBuffer, sink: AnswerSink
+) -> Step[bool]:
     """Read one value, and only then its calls. Whatever is not strict JSON, or holds no call, stays text."""
     opening = yield from source.read_mark(marks("{", "["))
     space = yield from source.space()
@@ -108,27 +112,36 @@ def _once_whole(call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) ->
     if not (yield from source.json_rest(pieces.append)):
         return False
     text = "".join(pieces)
-    if not any(f'"{key}"' in text for key in call_format.name):  # quick, and most JSON in a text ends here
+    # quick, and most JSON in a text ends here
+    if not any(f'"{key}"' in text for key in call_format.name):
         return False
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    if not any(_is_call(call_format, each) for each in (value if isinstance(value, list) else [value])):
+    if not any(
+        _is_call(call_format, each)
+        for each in (value if isinstance(value, list) else [value])
+    ):
         return False
     inner = TextBuffer(text, ended=True)
     inner.mark()
     run_to_end(_objects(call_format, inner, sink))
     source.mark()
-    sink.text(inner.unmark() + inner.text[inner.at :])  # the rest, where one of the objects is no call
+    # the rest, where one of the objects is no call
+    sink.text(inner.unmark() + inner.text[inner.at :])
     return True
 
 
 def _is_call(call_format: JsonCalls, value: Json) -> bool:
-    return isinstance(value, dict) and any(isinstance(value.get(key), str) and value[key] for key in call_format.name)
+    return isinstance(value, dict) and any(
+        isinstance(value.get(key), str) and value[key] for key in call_format.name
+    )
 
 
-def _objects(call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> Step[bool]:
+def _objects(
+    call_format: JsonCalls, source: TextBuffer, sink: AnswerSink
+) -> Step[bool]:
     """Read a list of calls, or calls in a row. Return whether there was one."""
     in_list = yield from source.read_literal("[")
     has_call = False
@@ -155,7 +168,9 @@ _SEPARATORS = marks(",", ";")
 class _Object:
     """One call as a JSON object, read member by member; the brace that opens it is read already."""
 
-    def __init__(self, call_format: JsonCalls, source: TextBuffer, sink: AnswerSink) -> None:
+    def __init__(
+        self, call_format: JsonCalls, source: TextBuffer, sink: AnswerSink
+    ) -> None:
         self._format = call_format
         self._source = source
         self._sink = sink
@@ -169,7 +184,9 @@ class _Object:
         source = self._source
         sink = self._sink
         if (yield from self._members()):
-            if not self._name or (self._format.exact and not self._has_begun and self._held is None):
+            if not self._name or (
+                self._format.exact and not self._has_begun and self._held is None
+            ):
                 return False
             if not self._has_begun:
                 self._begin()
@@ -182,7 +199,12 @@ class _Object:
             source.back(mark)
             sink.more(passed + rest)
             sink.end(whole=bool(mark))
-        elif self._name and not self._format.exact and source.ended and source.at == len(source.text):
+        elif (
+            self._name
+            and not self._format.exact
+            and source.ended
+            and source.at == len(source.text)
+        ):
             self._begin()
             sink.end(whole=False)
         else:
@@ -217,14 +239,20 @@ class _Object:
             self._name = key
             return (yield from self._arguments(first))
         if key in call_format.arguments:
-            is_repeated = self._has_begun or self._held is not None  # a second set would have two readings
+            # a second set would have two readings
+            is_repeated = self._has_begun or self._held is not None
             if is_repeated:
                 return False
             return (yield from self._arguments(first))
-        if key == "function" and first == "{":  # the form of the chat APIs: name and arguments one level down
+        # the form of the chat APIs: name and arguments one level down
+        if key == "function" and first == "{":
             self._source.at += 1
             return (yield from self._members())
-        if call_format.exact and not self._has_begun and key not in {*call_format.name, *call_format.id, "type"}:
+        if (
+            call_format.exact
+            and not self._has_begun
+            and key not in {*call_format.name, *call_format.id, "type"}
+        ):
             return False
         value = yield from self._text()
         if not self._take_value(key, value):

@@ -26,7 +26,9 @@ PYTHON_QUOTES = ("'''", '"""', "'", '"')
 
 _NAME = re.compile(r"[^\W\d][\w\-]*(?:\.[^\W\d][\w\-]*)*")
 _WORD = re.compile(r"[^\W\d][\w\-]*")
-_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
+)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _ESCAPE = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))",
@@ -125,7 +127,8 @@ class LiteralCalls(Struct, frozen=True):
             closed = yield from source.read_literal("]")
         space = yield from source.space()
         follows = yield from source.peek()
-        ends_line = "\n" in space or follows in ("", "<")  # a control token may end the answer
+        # a control token may end the answer
+        ends_line = "\n" in space or follows in ("", "<")
         if not ends_line:
             return
         source.unmark()
@@ -146,7 +149,9 @@ class LiteralCalls(Struct, frozen=True):
         yield from source.space()
         if self.lead and not (yield from source.read_literal(self.lead)):
             return None
-        name, mark = yield from source.upto(marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS)
+        name, mark = yield from source.upto(
+            marks(*_BRACKETS, "<", "\n"), most=MOST_NAME_CHARS
+        )
         name = name.strip().removesuffix(self.method)
         if mark != self.bracket or not _NAME.fullmatch(name):
             source.back(mark)
@@ -169,7 +174,10 @@ class LiteralCalls(Struct, frozen=True):
         """Return the section for these calls; see `CallFormat.encode`."""
         start = (self.starts or ("",))[0]
         end = (self.ends or ("",))[0]
-        each = [f"{self.lead}{call.name}{self.method}{self._arguments(call)}" for call in calls]
+        each = [
+            f"{self.lead}{call.name}{self.method}{self._arguments(call)}"
+            for call in calls
+        ]
         if self.listed:
             return f"{start}[{', '.join(each)}]{end}"
         if self.lead:
@@ -181,7 +189,9 @@ class LiteralCalls(Struct, frozen=True):
         is_python = self.quotes == PYTHON_QUOTES
         value_of: Callable[[Json], str] = repr if is_python else self._literal
         separator = ", " if is_python else ","
-        inside = separator.join(f"{key}{self.equals}{value_of(value)}" for key, value in members)
+        inside = separator.join(
+            f"{key}{self.equals}{value_of(value)}" for key, value in members
+        )
         return f"{self.bracket}{inside}{_CLOSES[self.bracket]}"
 
     def _key(self, key: str) -> str:
@@ -191,7 +201,14 @@ class LiteralCalls(Struct, frozen=True):
 
     def _literal(self, value: Json) -> str:
         if isinstance(value, dict):
-            return "{" + ",".join(f"{self._key(key)}:{self._literal(each)}" for key, each in value.items()) + "}"
+            return (
+                "{"
+                + ",".join(
+                    f"{self._key(key)}:{self._literal(each)}"
+                    for key, each in value.items()
+                )
+                + "}"
+            )
         if isinstance(value, list):
             return "[" + ",".join(map(self._literal, value)) + "]"
         if isinstance(value, str):
@@ -321,7 +338,9 @@ class _Literals:
         if self._quotes != PYTHON_QUOTES:
             return False
         begin = self._space()
-        quote = next((quote for quote in self._quotes if self._text.startswith(quote, begin)), "")
+        quote = next(
+            (quote for quote in self._quotes if self._text.startswith(quote, begin)), ""
+        )
         if quote:
             self._string(quote)
             is_set = not self._text.startswith(":", self._space())
@@ -338,7 +357,11 @@ class _Literals:
                 raise ValueError("no comma")
             self._space()
             quote = next(
-                (quote for quote in self._quotes if self._text.startswith(quote, self._at)),
+                (
+                    quote
+                    for quote in self._quotes
+                    if self._text.startswith(quote, self._at)
+                ),
                 "",
             )
             if quote:
@@ -419,7 +442,9 @@ def _number(text: str) -> Json:
 
 def _object(members: Sequence[tuple[str, Json]]) -> str:
     """Return the arguments as JSON text. A name that comes twice stays there twice: two readings are for `jsontext`."""
-    return "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+    return (
+        "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+    )
 
 
 def _open_object(members: Sequence[tuple[str, Json]], pending: str | None) -> str:

@@ -85,7 +85,9 @@ _CAPABLE = (
 
 
 def _list_tools(opening: Opening) -> str:
-    return "".join(as_json(function_schema(tool), indent=4) + "\n\n" for tool in opening.tools)
+    return "".join(
+        as_json(function_schema(tool), indent=4) + "\n\n" for tool in opening.tools
+    )
 
 
 def _meta(opening: Opening) -> PromptHead:
@@ -163,7 +165,9 @@ def _turn4(role: str) -> Wrap:
 
 
 _REQUEST4 = "Here is a list of functions in JSON format that you can invoke{how}\n"
-_HOW4 = ". Use exact format: [func_name1(param1=value1, param2=value2), func_name2(...)]"
+_HOW4 = (
+    ". Use exact format: [func_name1(param1=value1, param2=value2), func_name2(...)]"
+)
 _SYSTEM4 = """\
 You are a helpful assistant and an expert in function composition. You can answer general questions using your \
 internal knowledge OR invoke functions when necessary. Follow these strict guidelines:
@@ -215,7 +219,9 @@ your limitations
 
 def _llama4(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return PromptHead("" if opening.system is None else opening.system.join(_turn4("system")))
+        return PromptHead(
+            "" if opening.system is None else opening.system.join(_turn4("system"))
+        )
     tools = as_json([function_schema(tool) for tool in opening.tools], indent=4)
     if opening.system is None:
         system = _SYSTEM4 + _REQUEST4.replace("{how}", ":") + tools
@@ -239,8 +245,13 @@ LLAMA4: Final = Template(
 
 _JSON = SYNTAXES["llama3"]
 DIALECTS: Final[Mapping[str, PromptDialect]] = {
-    **{name: PromptDialect(name, _JSON, META) for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")},
-    "llama3-vllm": PromptDialect("llama3-vllm", _JSON, replace(META, head=_vllm, format_result=_as_output)),
+    **{
+        name: PromptDialect(name, _JSON, META)
+        for name in ("llama3", "llama3.1", "llama3.2", "llama3.3")
+    },
+    "llama3-vllm": PromptDialect(
+        "llama3-vllm", _JSON, replace(META, head=_vllm, format_result=_as_output)
+    ),
     "llama3.2-vllm": PromptDialect(
         "llama3.2-vllm",
         _JSON,

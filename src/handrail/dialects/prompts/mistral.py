@@ -58,7 +58,9 @@ def nine_characters(ids: Iterable[str]) -> Mapping[str, str]:
 
 def _short_hash(id: str) -> str:
     number = int.from_bytes(hashlib.sha256(id.encode("utf-8", "replace")).digest()[:8])
-    return "".join(_DIGITS[number // len(_DIGITS) ** place % len(_DIGITS)] for place in range(9))
+    return "".join(
+        _DIGITS[number // len(_DIGITS) ** place % len(_DIGITS)] for place in range(9)
+    )
 
 
 def _without(ids: Iterable[str]) -> Mapping[str, str]:
@@ -97,12 +99,16 @@ def _v1(opening: Opening) -> PromptHead:
 
 
 def _before_the_last(space: str) -> _Begin:
-    return lambda opening: PromptHead(before_last=_tools(opening, space), in_last=_system(opening))
+    return lambda opening: PromptHead(
+        before_last=_tools(opening, space), in_last=_system(opening)
+    )
 
 
 def _as_in_templates(space: str) -> _Begin:
     """Begin as the templates of models and of vLLM do: the system message comes with a new question only."""
-    return lambda opening: PromptHead(before_last=_tools(opening, space), in_question=_system(opening))
+    return lambda opening: PromptHead(
+        before_last=_tools(opening, space), in_question=_system(opening)
+    )
 
 
 def _v7(space: str) -> _Begin:
@@ -127,8 +133,14 @@ _PARALLEL = (
 
 def _parallel(opening: Opening) -> PromptHead:
     """Begin as vLLM's template for parallel calls does: with tools, the system message first says how to call."""
-    texts = [text for text in (_PARALLEL if opening.tools else None, opening.system) if text is not None]
-    return _as_in_templates(" ")(replace(opening, system="\n\n".join(texts) if texts else None))
+    texts = [
+        text
+        for text in (_PARALLEL if opening.tools else None, opening.system)
+        if text is not None
+    ]
+    return _as_in_templates(" ")(
+        replace(opening, system="\n\n".join(texts) if texts else None)
+    )
 
 
 _SMALL_SYSTEM = """\
@@ -182,7 +194,9 @@ def _v11(opening: Opening) -> PromptHead:
         system = _SMALL_SYSTEM.replace("{today}", today)
     else:
         system = opening.system
-    return PromptHead(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, ""))
+    return PromptHead(
+        f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", before_last=_tools(opening, "")
+    )
 
 
 _MINISTRAL_SYSTEM = """\
@@ -273,7 +287,9 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
     ),
     "mistral-vllm": (
         _list_syntax(" "),
-        replace(_SPACED, head=_as_in_templates(" "), format_result=str, calls_alone=True),
+        replace(
+            _SPACED, head=_as_in_templates(" "), format_result=str, calls_alone=True
+        ),
     ),
     "mistral-vllm-parallel": (
         _list_syntax(" "),

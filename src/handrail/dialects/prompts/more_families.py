@@ -67,13 +67,17 @@ _CODER_SYSTEM = "You are Qwen, a helpful AI assistant that can interact with a c
 
 def _coder(opening: Opening) -> PromptHead:
     if not opening.tools:
-        return PromptHead("" if opening.system is None else opening.system.join(hermes.SYSTEM))
+        return PromptHead(
+            "" if opening.system is None else opening.system.join(hermes.SYSTEM)
+        )
     tools = "\n".join(_as_elements(tool) for tool in opening.tools)
     if opening.system is None:
         system = _CODER_SYSTEM
     else:
         system = opening.system
-    return PromptHead(f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM))
+    return PromptHead(
+        f"{system}\n\n{_CODER_TOOLS.replace('{tools}', tools)}".join(hermes.SYSTEM)
+    )
 
 
 def _as_elements(tool: Described) -> str:
@@ -216,7 +220,10 @@ def _deepseek(opening: Opening) -> PromptHead:
         f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {as_json(tool.parameters)}"
         for tool in opening.tools
     )
-    return PromptHead((opening.system or "") + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else ""))
+    return PromptHead(
+        (opening.system or "")
+        + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else "")
+    )
 
 
 # ---------------------------------------------------------------------- Kimi
@@ -267,7 +274,10 @@ def _harmony(opening: Opening) -> PromptHead:
     if opening.tools:
         types = "".join(_as_type(tool) for tool in opening.tools)
         developer += f"# Tools\n\n## functions\n\nnamespace functions {{\n\n{types}}} // namespace functions"
-    return PromptHead(system + (f"<|start|>developer<|message|>{developer}<|end|>" if developer else ""))
+    return PromptHead(
+        system
+        + (f"<|start|>developer<|message|>{developer}<|end|>" if developer else "")
+    )
 
 
 def _as_type(tool: Described) -> str:
@@ -305,7 +315,10 @@ def _as_typescript(schema: Json) -> str:
 
 def _as_object_type(schema: Mapping[str, Json]) -> str:
     required = schema.get("required") or ()
-    members = [_member(name, each, name in required) for name, each in schema["properties"].items()]
+    members = [
+        _member(name, each, name in required)
+        for name, each in schema["properties"].items()
+    ]
     return "{\n" + "".join(members) + "}"
 
 
@@ -359,7 +372,10 @@ _MINIMAX_SYSTEM = "You are a helpful assistant."
 
 
 def _minimax(opening: Opening) -> PromptHead:
-    tools = "\n".join(f"<tool>{as_json(function_schema(tool)['function'])}</tool>" for tool in opening.tools)
+    tools = "\n".join(
+        f"<tool>{as_json(function_schema(tool)['function'])}</tool>"
+        for tool in opening.tools
+    )
     if opening.system is None:
         system = _MINIMAX_SYSTEM
     else:
@@ -381,13 +397,17 @@ _GRANITE_SYSTEM = (
 
 
 def _granite(opening: Opening) -> PromptHead:
-    listed = "\n\n".join(as_json(function_schema(tool), indent=4) for tool in opening.tools)
+    listed = "\n\n".join(
+        as_json(function_schema(tool), indent=4) for tool in opening.tools
+    )
     if opening.tools:
         tools = f"<|start_of_role|>available_tools<|end_of_role|>\n{listed}<|end_of_text|>\n"
     else:
         tools = ""
     if opening.system is None:
-        return PromptHead((_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools)
+        return PromptHead(
+            (_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools
+        )
     return PromptHead(tools + opening.system.join(_granite_turn("system")))
 
 
@@ -438,7 +458,10 @@ def _nemotron(opening: Opening) -> PromptHead:
 
 
 def _gemma4(opening: Opening) -> PromptHead:
-    tools = "".join(f"<|tool>declaration:{tool.name}{_declaration(tool)}<tool|>" for tool in opening.tools)
+    tools = "".join(
+        f"<|tool>declaration:{tool.name}{_declaration(tool)}<tool|>"
+        for tool in opening.tools
+    )
     if opening.system is None and not tools:
         return PromptHead()
     return PromptHead(f"<|turn>system\n{opening.system or ''}{tools}<turn|>\n")
@@ -457,15 +480,31 @@ def _literal_schema(schema: Json) -> str:
         fields = schema
     else:
         fields = {}
-    return "{" + ",".join(f"{key}:{_literal_field(key, fields[key])}" for key in _DECLARED if key in fields) + "}"
+    return (
+        "{"
+        + ",".join(
+            f"{key}:{_literal_field(key, fields[key])}"
+            for key in _DECLARED
+            if key in fields
+        )
+        + "}"
+    )
 
 
 def _literal_field(key: str, value: Json) -> str:
     if key == "properties" and isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{_literal_schema(value[name])}" for name in sorted(value)) + "}"
+        return (
+            "{"
+            + ",".join(
+                f"{name}:{_literal_schema(value[name])}" for name in sorted(value)
+            )
+            + "}"
+        )
     if key == "items":
         return _literal_schema(value)
-    return _literal(value.upper() if key == "type" and isinstance(value, str) else value)
+    return _literal(
+        value.upper() if key == "type" and isinstance(value, str) else value
+    )
 
 
 def _literal(value: Json) -> str:

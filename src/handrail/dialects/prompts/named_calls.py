@@ -85,10 +85,14 @@ class NamedCalls(Struct, frozen=True):
         if self.lead and not (yield from source.read_literal(self.lead)):
             return False
         yield from source.space()
-        name, mark = yield from source.upto(marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS)
+        name, mark = yield from source.upto(
+            marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS
+        )
         id = ""
         if mark and mark == self.id_mark:
-            id, mark = yield from source.upto(marks("{", *self.name_ends), most=MOST_NAME_CHARS)
+            id, mark = yield from source.upto(
+                marks("{", *self.name_ends), most=MOST_NAME_CHARS
+            )
         if mark == "{":
             source.back(mark)
         name = name.strip()

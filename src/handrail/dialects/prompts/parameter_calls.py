@@ -53,7 +53,9 @@ class Element(Struct, frozen=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         """The marks that are marks by themselves."""
-        return tuple(mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1)
+        return tuple(
+            mark for mark in (self.opens, self.begins, self.closes) if len(mark) > 1
+        )
 
 
 class ParameterCalls(Struct, frozen=True):
@@ -141,15 +143,22 @@ class ParameterCalls(Struct, frozen=True):
         yield from source.space()
         mark = yield from source.read_mark(after)
         while mark == self.parameter.opens:
-            key, named = yield from source.upto(marks(self.parameter.named), most=MOST_NAME_CHARS)
+            key, named = yield from source.upto(
+                marks(self.parameter.named), most=MOST_NAME_CHARS
+            )
             attributes = ""
             if named and self.parameter.begins:
-                attributes, named = yield from source.upto(marks(self.parameter.begins), most=MOST_NAME_CHARS)
-            if not named or key.startswith("/"):  # that closes an element which was not open
+                attributes, named = yield from source.upto(
+                    marks(self.parameter.begins), most=MOST_NAME_CHARS
+                )
+            # that closes an element which was not open
+            if not named or key.startswith("/"):
                 return False
             value, mark = yield from self._value(source, key, after)
             if mark:
-                members.append((key, self._parse_value(value, attributes, properties.get(key))))
+                members.append(
+                    (key, self._parse_value(value, attributes, properties.get(key)))
+                )
         if not mark:
             return False
         source.unmark()
@@ -165,12 +174,16 @@ class ParameterCalls(Struct, frozen=True):
         if mark != self.call.named:
             source.back(mark)
         elif self.call.begins:
-            _, mark = yield from source.upto(marks(self.call.begins), most=MOST_NAME_CHARS)
+            _, mark = yield from source.upto(
+                marks(self.call.begins), most=MOST_NAME_CHARS
+            )
         if mark:
             return name.strip()
         return ""
 
-    def _value(self, source: TextBuffer, key: str, after: Marks) -> Step[tuple[str, str]]:
+    def _value(
+        self, source: TextBuffer, key: str, after: Marks
+    ) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         closes = self.parameter.closes.replace("{name}", key)
         if closes != self.parameter.closes:
@@ -188,7 +201,9 @@ class ParameterCalls(Struct, frozen=True):
             if follows or not closed:
                 value = "".join([*pieces, text])
                 pad = self.padding
-                return value.removeprefix(pad).removesuffix(pad) if pad else value, follows
+                return value.removeprefix(pad).removesuffix(
+                    pad
+                ) if pad else value, follows
             pieces += (text, closed, space)
 
     def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
@@ -216,13 +231,18 @@ class ParameterCalls(Struct, frozen=True):
             closes = ""
         lead_in = "".join(self.leads_in)
         lead_out = "".join(self.leads_out)
-        each = [f"{lead_in}{self._call(call, position, schemas)}{lead_out}" for position, call in enumerate(calls, 1)]
+        each = [
+            f"{lead_in}{self._call(call, position, schemas)}{lead_out}"
+            for position, call in enumerate(calls, 1)
+        ]
         if self.gathered:
             sections = [self.between.join(each)]
         else:
             sections = each
         if opens:
-            sections = [self.layout.join((opens, section, closes)) for section in sections]
+            sections = [
+                self.layout.join((opens, section, closes)) for section in sections
+            ]
         return self.between.join(sections)
 
     def _call(self, call: ToolCall, position: int, schemas: Schemas) -> str:
@@ -233,7 +253,10 @@ class ParameterCalls(Struct, frozen=True):
         parts = [
             f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.begins}"
         ]
-        parts += [self._parameter(key, value, properties.get(key)) for key, value in members.items()]
+        parts += [
+            self._parameter(key, value, properties.get(key))
+            for key, value in members.items()
+        ]
         return layout.join([*parts, element.closes])
 
     def _parameter(self, key: str, value: Json, schema: Json) -> str:
@@ -252,7 +275,8 @@ class ParameterCalls(Struct, frozen=True):
             text = f"{_CDATA[0]}{value}{_CDATA[1]}"
         if self.nested and isinstance(schema, Mapping):
             elements = _elements(value, element)
-            if _parse_nested(elements, element, schema) == value:  # else the schema says too little
+            # else the schema says too little
+            if _parse_nested(elements, element, schema) == value:
                 text = elements
         closes = element.closes.replace("{name}", key)
         return f"{element.opens}{key}{element.named}{attributes}{element.begins}{pad}{text}{pad}{closes}"
@@ -268,7 +292,9 @@ def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:
 
 def _object(members: Sequence[tuple[str, Json]]) -> str:
     """Return the members as JSON text. A name that comes twice stays there twice: two readings are for `jsontext`."""
-    return "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+    return (
+        "{" + ", ".join(f"{_json(key)}: {_json(value)}" for key, value in members) + "}"
+    )
 
 
 def _json(value: Json) -> str:
@@ -349,7 +375,9 @@ def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
     """Return the value of an element, in the types of the schema."""
     if not node.children:
         return coerce_text(node.text, dict(schema))
-    if "array" in _kinds(schema) or (not _kinds(schema) and all(name == "item" for name, _ in node.children)):
+    if "array" in _kinds(schema) or (
+        not _kinds(schema) and all(name == "item" for name, _ in node.children)
+    ):
         items = _part(schema, "items")
         return [_fit(child, items) for _, child in node.children]
     members = _part(schema, "properties")

@@ -65,7 +65,8 @@ class FencedCalls:
         self._tail.append(text)
         behind = (self._behind + text).lstrip(_SPACE)
         text_behind = behind.rstrip(_SPACE)
-        self._behind = text_behind + behind[len(text_behind) :][:1]  # of white space one character is enough
+        # of white space one character is enough
+        self._behind = text_behind + behind[len(text_behind) :][:1]
         return _FENCE.startswith(text_behind)
 
     def section(self, raw: str) -> None:

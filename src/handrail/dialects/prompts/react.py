@@ -51,7 +51,10 @@ _REQUEST = (
 
 
 def _head(opening: Opening) -> PromptHead:
-    tools = "\n".join(f"{tool.name}: {tool.description} {as_json(tool.parameters)}" for tool in opening.tools)
+    tools = "\n".join(
+        f"{tool.name}: {tool.description} {as_json(tool.parameters)}"
+        for tool in opening.tools
+    )
     names = ", ".join(tool.name for tool in opening.tools)
     if tools:
         request = _REQUEST.replace("{names}", names).replace("{tools}", tools)
@@ -98,14 +101,21 @@ class ReAct(PromptDialect, frozen=True):
                 thought = ""
             return f"{thought}Final Answer: {turn.text}"
         thought = " ".join(each for each in (turn.reasoning, turn.text) if each)
-        steps = [f"Action: {call.name}\nAction Input: {call.arguments}" for call in turn.calls]
+        steps = [
+            f"Action: {call.name}\nAction Input: {call.arguments}"
+            for call in turn.calls
+        ]
         return "\n".join([f"Thought: {thought}", *steps] if thought else steps)
 
-    def stream(self, tools: Iterable[ToolLike] | None = None, *, opened: str = "") -> PromptStream:
+    def stream(
+        self, tools: Iterable[ToolLike] | None = None, *, opened: str = ""
+    ) -> PromptStream:
         """Return a reader for one answer; see `PromptDialect.stream`."""
         names = writing.name_map(tools, self.names)
         return _ReActStream(
-            reader.make_reader(self.syntax, writing.as_collection(tools), opened=opened),
+            reader.make_reader(
+                self.syntax, writing.as_collection(tools), opened=opened
+            ),
             names,
         )
 
@@ -119,4 +129,6 @@ class _ReActStream(PromptStream):
         return replace(turn, text=turn.reasoning)
 
 
-DIALECTS: Final[Mapping[str, PromptDialect]] = {"react": ReAct("react", SYNTAX, TEMPLATE)}
+DIALECTS: Final[Mapping[str, PromptDialect]] = {
+    "react": ReAct("react", SYNTAX, TEMPLATE)
+}

@@ -84,7 +84,9 @@ class Syntax(Struct, frozen=True):
         if self.reasoning:
             thinking = (self.reasoning.opens, self.reasoning.closes)
         silent = (each if isinstance(each, str) else each[0] for each in self.silent)
-        formats = (token for call_format in self.formats for token in call_format.tokens)
+        formats = (
+            token for call_format in self.formats for token in call_format.tokens
+        )
         if self.channels:
             channels = self.channels.tokens
         else:
@@ -110,13 +112,20 @@ class Syntax(Struct, frozen=True):
 
 def _is_control(token: str) -> bool:
     """Whether a mark is a token that a template reserves; others, such as `Action:`, are words that anybody writes."""
-    return len(token) > 2 and token[0] in "<[]" and token[-1] in ">]|[" and not set(token) & set("\n{")
+    return (
+        len(token) > 2
+        and token[0] in "<[]"
+        and token[-1] in ">]|["
+        and not set(token) & set("\n{")
+    )
 
 
 class TextReader:
     """One answer on its way; see `reader`."""
 
-    def __init__(self, syntax: Syntax, tools: Iterable[ToolLike] | None, *, reasoning: bool) -> None:
+    def __init__(
+        self, syntax: Syntax, tools: Iterable[ToolLike] | None, *, reasoning: bool
+    ) -> None:
         self._syntax = syntax
         if tools is None:
             self._tools = None
@@ -133,11 +142,14 @@ class TextReader:
         self._lead = True  # white space here may turn out to be between calls only
         self._reasoned = False  # white space here separates reasoning from text
         self._thinking = False
-        self._tag: list[str] = []  # the mark of a reasoning that stays in the text, until it says something
+        # the mark of a reasoning that stays in the text, until it says something
+        self._tag: list[str] = []
         self._over = False
         self._fences = Fences()
-        self._fenced: FencedCalls | None = None  # calls in a code fence, until it is clear whether text follows
-        self._cut = False  # the text ended within a call of which nothing was certain yet
+        # calls in a code fence, until it is clear whether text follows
+        self._fenced: FencedCalls | None = None
+        # the text ended within a call of which nothing was certain yet
+        self._cut = False
         self._marks = _compile_marks(syntax)
         self._answer: Step[None] | None = self._read()
         self._go()
@@ -167,7 +179,9 @@ class TextReader:
         if not (self._calls or self._reasoning or self._reasoned or self._tag):
             self._text += self._space
             self._space = []
-        calls = call_assembly.with_ids([ToolCall(call.id, call.name, "".join(call.pieces)) for call in self._calls])
+        calls = call_assembly.with_ids(
+            [ToolCall(call.id, call.name, "".join(call.pieces)) for call in self._calls]
+        )
         return Turn(
             "".join(self._text),
             "".join(self._reasoning),
@@ -201,7 +215,9 @@ class TextReader:
             if self._fresh:
                 yield from self._begin_text()
             if not self._over:
-                yield from self._follow_mark((yield from self._source.flow(self._marks.text, self.text)))
+                yield from self._follow_mark(
+                    (yield from self._source.flow(self._marks.text, self.text))
+                )
         if self._fenced:
             quoted = self._fenced
             self._fenced = None
@@ -218,7 +234,9 @@ class TextReader:
         """Read what may come only where no text precedes it: reasoning, and calls without a mark."""
         source = self._source
         self._hold((yield from source.space()))
-        if self._syntax.reasoning and (yield from source.read_literal(self._syntax.reasoning.opens)):
+        if self._syntax.reasoning and (
+            yield from source.read_literal(self._syntax.reasoning.opens)
+        ):
             self.begin_reasoning(self._syntax.reasoning.opens)
             yield from self._think(self._syntax.reasoning)
             return
@@ -231,7 +249,9 @@ class TextReader:
 
     def _think(self, reasoning: Reasoning) -> Step[None]:
         while self._thinking and not self._over:
-            mark = yield from self._source.flow(self._marks.reasoning, self.add_reasoning)
+            mark = yield from self._source.flow(
+                self._marks.reasoning, self.add_reasoning
+            )
             if mark == reasoning.closes:
                 self.end_reasoning(mark)
             elif mark in reasoning.ended_by and mark in self._marks.silent:
@@ -266,7 +286,11 @@ class TextReader:
         if formats[0].leads and start:
             yield from source.space()
             lead = yield from source.peek()
-            formats = [each for each in formats if not each.leads or (lead and lead in each.leads)]
+            formats = [
+                each
+                for each in formats
+                if not each.leads or (lead and lead in each.leads)
+            ]
         if formats:
             yield from formats[0].read(source, self._fenced or self, start)
         left = source.unmark()
@@ -311,7 +335,9 @@ class TextReader:
             self.end_reasoning("")
         self._reasoned = False
         self._calls.append(_PartialCall(self._own_name(name), id))
-        self._deltas.append(ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, ""))
+        self._deltas.append(
+            ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, "")
+        )
 
     def identify(self, id: str) -> None:
         """Set the id of the last call; see `AnswerSink`."""
@@ -416,7 +442,9 @@ class TextReader:
 
 
 def _schemas(tools: Collection[ToolLike]) -> Schemas:
-    schemas: Schemas = compute_once(tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools})
+    schemas: Schemas = compute_once(
+        tools, "texts.schemas", lambda: {tool.name: tool.parameters for tool in tools}
+    )
     return schemas
 
 
@@ -433,17 +461,27 @@ class _Marks:
     """What a reader of one family looks for, by where it is."""
 
     def __init__(self, syntax: Syntax) -> None:
-        self.silent = dict((each, "") if isinstance(each, str) else each for each in syntax.silent)
+        self.silent = dict(
+            (each, "") if isinstance(each, str) else each for each in syntax.silent
+        )
         self.formats: dict[str, list[CallFormat]] = {}
         for call_format in syntax.formats:
             for start in (*call_format.starts, *call_format.bare, *call_format.loose):
                 self.formats.setdefault(start, []).append(call_format)
-        self.bare = frozenset("".join(call_format.bare for call_format in syntax.formats))
-        self.loose = frozenset(each for call_format in syntax.formats for each in call_format.loose)
-        starts = (start for call_format in syntax.formats for start in call_format.starts)
+        self.bare = frozenset(
+            "".join(call_format.bare for call_format in syntax.formats)
+        )
+        self.loose = frozenset(
+            each for call_format in syntax.formats for each in call_format.loose
+        )
+        starts = (
+            start for call_format in syntax.formats for start in call_format.starts
+        )
         self.text = Marks([*starts, *self.loose, *self.silent, *syntax.ends])
         reasoning = syntax.reasoning or Reasoning()
-        self.reasoning = Marks([reasoning.closes, *reasoning.ended_by, *syntax.ends, *self.silent])
+        self.reasoning = Marks(
+            [reasoning.closes, *reasoning.ended_by, *syntax.ends, *self.silent]
+        )
 
 
 @cache
@@ -461,7 +499,9 @@ def _merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
             after = deltas[position + 1]
         else:
             after = None
-        if type(after) is not type(delta) or getattr(after, "index", 0) != getattr(delta, "index", 0):
+        if type(after) is not type(delta) or getattr(after, "index", 0) != getattr(
+            delta, "index", 0
+        ):
             joined.append(replace(delta, text="".join(run)))
             run = []
     return joined
@@ -503,7 +543,9 @@ def read_answer(
     return text_reader.close(finish)
 
 
-def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None) -> str:
+def write_answer(
+    syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = None
+) -> str:
     """Return the text that a model of this family writes for the turn, without the mark that ends an answer.
 
     Reading it gives the turn again, as far as the family can write it: ids survive where it has a place for them.
@@ -512,7 +554,10 @@ def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = 
         ConfigError: The turn has calls, and the family has no form for them.
     """
     schemas = _schemas(writing.as_collection(tools))
-    calls = [replace(call, arguments=writing.as_history(call.arguments)) for call in turn.calls]
+    calls = [
+        replace(call, arguments=writing.as_history(call.arguments))
+        for call in turn.calls
+    ]
     if syntax.channels:
         return syntax.channels.encode(turn.text, turn.reasoning, calls, schemas)
     parts = [turn.text]
@@ -520,7 +565,8 @@ def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = 
         form = syntax.reasoning
         parts.insert(
             0,
-            turn.reasoning.join(form.layout).join((form.opens, form.closes)) + form.after,
+            turn.reasoning.join(form.layout).join((form.opens, form.closes))
+            + form.after,
         )
     if calls:
         parts.append(_format_for(syntax, turn.text).encode(calls, schemas))
@@ -529,7 +575,11 @@ def write_answer(syntax: Syntax, turn: Turn, tools: Iterable[ToolLike] | None = 
 
 def _format_for(syntax: Syntax, text: str) -> CallFormat:
     """Return the format for calls after that text: without a mark they can only come first."""
-    fitting = [call_format for call_format in syntax.formats if call_format.starts or call_format.loose or not text]
+    fitting = [
+        call_format
+        for call_format in syntax.formats
+        if call_format.starts or call_format.loose or not text
+    ]
     if not fitting:
         raise ConfigError("this family of models has no form for calls")
     return fitting[0]

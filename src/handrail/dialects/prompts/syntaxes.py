@@ -93,7 +93,9 @@ _COHERE = Syntax(
         "<|END_TOOL_RESULT|>",
     ),
 )
-_GRANITE = Syntax(ends=("<|end_of_text|>",), others=("<|start_of_role|>", "<|end_of_role|>"))
+_GRANITE = Syntax(
+    ends=("<|end_of_text|>",), others=("<|start_of_role|>", "<|end_of_role|>")
+)
 _KIMI = Syntax(
     ends=("<|im_end|>", "[EOS]"),
     others=(
@@ -136,7 +138,9 @@ _THINK = Reasoning()
 _TIGHT = Reasoning(layout=("", ""), after="")
 _TOOL_CALL = JsonCalls(("<tool_call>",), ("</tool_call>",), layout=("\n", "\n"))
 _LIST = ("[", ", ", "]")
-_LOOSE = tuple(bracket + after for bracket, first in ('{"', "[{") for after in f"{first} \t\r\n")
+_LOOSE = tuple(
+    bracket + after for bracket, first in ('{"', "[{") for after in f"{first} \t\r\n"
+)
 _TOOL_CALLS = JsonCalls(("<tool_calls>",), ("</tool_calls>",), listed=_LIST)
 _FUNCTION = Element("<function=", ">", closes="</function>")
 _PARAMETER = Element("<parameter=", ">", closes="</parameter>")
@@ -155,7 +159,9 @@ def _invoke(prefix: str, *, attributes: str = "") -> tuple[Element, Element]:
 def _dsml(section: str) -> ParameterCalls:
     """Return DeepSeek's calls from V3.2 on; they mark each value as text or not."""
     sections = ((f"<｜DSML｜{section}>", f"</｜DSML｜{section}>"),)
-    return ParameterCalls(*_invoke("｜DSML｜", attributes=' string="{is_text}"'), sections)
+    return ParameterCalls(
+        *_invoke("｜DSML｜", attributes=' string="{is_text}"'), sections
+    )
 
 
 def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
@@ -176,7 +182,9 @@ _CODER = ParameterCalls(
     padding="\n",
     gathered=False,
 )
-_GLM_CALLS = ParameterCalls(Element("<tool_call>", "", closes="</tool_call>"), _ARGUMENT)
+_GLM_CALLS = ParameterCalls(
+    Element("<tool_call>", "", closes="</tool_call>"), _ARGUMENT
+)
 _MISTRAL_LIST = JsonCalls(("[TOOL_CALLS]",), listed=_LIST, layout=(" ", ""), ids="last")
 _MISTRAL_NAMED = NamedCalls("[TOOL_CALLS]", ("[ARGS]",), id_mark="[CALL_ID]")
 _PYTHON_LISTS = (
@@ -184,7 +192,9 @@ _PYTHON_LISTS = (
     LiteralCalls(("<|python_start|>",), ("<|python_end|>",)),
     LiteralCalls(loose=("\n[",), alone=True),
 )
-_ATEM = ParameterCalls(*_invoke("atem:"), (("<atem:function_calls>", "</atem:function_calls>"),))
+_ATEM = ParameterCalls(
+    *_invoke("atem:"), (("<atem:function_calls>", "</atem:function_calls>"),)
+)
 
 # ---------------------------------------------------------------------- the families
 
@@ -247,8 +257,12 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         formats=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
         reasoning=_THINK,
     ),
-    "deepseek-v3.1": replace(_DEEPSEEK, formats=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT),
-    "deepseek-v3.2": replace(_DEEPSEEK, formats=(_dsml("function_calls"),), reasoning=_TIGHT),
+    "deepseek-v3.1": replace(
+        _DEEPSEEK, formats=(_deepseek("", "<｜tool▁sep｜>", ()),), reasoning=_TIGHT
+    ),
+    "deepseek-v3.2": replace(
+        _DEEPSEEK, formats=(_dsml("function_calls"),), reasoning=_TIGHT
+    ),
     "deepseek-v4": replace(
         _DEEPSEEK,
         formats=(_dsml("tool_calls"),),
@@ -291,7 +305,9 @@ _ROWS: Final[Mapping[str, Syntax]] = {
                 counted=True,
             ),
         ),
-        reasoning=replace(_TIGHT, ended_by=("<|tool_calls_section_begin|>", "<|tool_call_begin|>")),
+        reasoning=replace(
+            _TIGHT, ended_by=("<|tool_calls_section_begin|>", "<|tool_call_begin|>")
+        ),
     ),
     "kimi-k3": Syntax(
         formats=(
@@ -328,14 +344,20 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "minimax-m2": replace(
         _MINIMAX,
-        formats=(ParameterCalls(*_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)),),
+        formats=(
+            ParameterCalls(
+                *_invoke(""), (("<minimax:tool_call>", "</minimax:tool_call>"),)
+            ),
+        ),
         reasoning=_THINK,
     ),
     "minimax-m3": replace(
         _MINIMAX,
         formats=(
             ParameterCalls(
-                Element(']<]minimax[>[<invoke name="', '"', ">", "]<]minimax[>[</invoke>"),
+                Element(
+                    ']<]minimax[>[<invoke name="', '"', ">", "]<]minimax[>[</invoke>"
+                ),
                 Element("]<]minimax[>[<", ">", closes="]<]minimax[>[</{name}>"),
                 (("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>"),),
                 layout="\n",
@@ -404,7 +426,9 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "olmo3": replace(
         _CHATML,
-        formats=(LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),),
+        formats=(
+            LiteralCalls(("<function_calls>",), ("</function_calls>",), listed=False),
+        ),
     ),
     "cohere": replace(
         _COHERE,
@@ -433,10 +457,14 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             ),
         ),
     ),
-    "functionary-v3.1": replace(_LLAMA, formats=(NamedCalls("<function=", (">",), closes=("</function>",)),)),
+    "functionary-v3.1": replace(
+        _LLAMA, formats=(NamedCalls("<function=", (">",), closes=("</function>",)),)
+    ),
     "functionary-v3.2": replace(
         _LLAMA,
-        channels=Channels(">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"),
+        channels=Channels(
+            ">>>", "\n", ("<|eot_id|>",), text="all", speaks=("all",), first=">>>"
+        ),
     ),
     "functools": Syntax(
         formats=(JsonCalls(("functools",), listed=_LIST),),
@@ -444,7 +472,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=("<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"),
     ),
     "gigachat": Syntax(
-        formats=(JsonCalls(("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")),),
+        formats=(
+            JsonCalls(
+                ("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")
+            ),
+        ),
         ends=("</s>", "<|message_sep|>"),
         others=("<s>", "<|role_sep|>"),
     ),
@@ -501,7 +533,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         others=("<longcat_s>",),
     ),
     "apertus": Syntax(
-        formats=(JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST),),
+        formats=(
+            JsonCalls(
+                ("<|tools_prefix|>",), ("<|tools_suffix|>",), by_name=True, listed=_LIST
+            ),
+        ),
         reasoning=Reasoning("<|inner_prefix|>", "<|inner_suffix|>", (), "", ("", "")),
         ends=("<|assistant_end|>",),
         others=(
@@ -514,7 +550,9 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             "<|developer_end|>",
         ),
     ),
-    "reka": Syntax(formats=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)),
+    "reka": Syntax(
+        formats=(replace(_TOOL_CALL, between=""),), reasoning=_THINK, ends=("<sep>",)
+    ),
     "ernie4.5": Syntax(
         formats=(_TOOL_CALL,),
         reasoning=_THINK,

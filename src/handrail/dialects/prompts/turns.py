@@ -40,11 +40,16 @@ def has_results(entries: Sequence[Entry]) -> bool:
 
 def user_text(message: UserMessage) -> str:
     """Return a user's text. A prompt is text: of a picture it can only say that there is one."""
-    pictures = [each for part in message.parts if (each := parts.parse_attachment(part))]
+    pictures = [
+        each for part in message.parts if (each := parts.parse_attachment(part))
+    ]
     return "\n".join(
         [
             message.text,
-            *(f"[{each.media_type or 'a file'}, which cannot be shown]" for each in pictures),
+            *(
+                f"[{each.media_type or 'a file'}, which cannot be shown]"
+                for each in pictures
+            ),
         ]
     )
 
@@ -52,10 +57,16 @@ def user_text(message: UserMessage) -> str:
 def split_system(messages: Sequence[Message]) -> tuple[list[str], Sequence[Message]]:
     """Return the system messages that a conversation begins with, and the rest of it."""
     begins = next(
-        (place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)),
+        (
+            place
+            for place, each in enumerate(messages)
+            if not isinstance(each, SystemMessage)
+        ),
         len(messages),
     )
-    return [each.text for each in messages[:begins] if isinstance(each, SystemMessage)], messages[begins:]
+    return [
+        each.text for each in messages[:begins] if isinstance(each, SystemMessage)
+    ], messages[begins:]
 
 
 def group_turns(messages: Sequence[Message], template: Template) -> list[Entry]:
@@ -73,7 +84,9 @@ def group_turns(messages: Sequence[Message], template: Template) -> list[Entry]:
             case AssistantMessage(turn=turn):
                 entries.append(AnswerTurn(turn))
             case UserMessage() if template.merges and isinstance(before, UserMessage):
-                entries[-1] = UserMessage(f"{user_text(before)}\n\n{user_text(message)}")
+                entries[-1] = UserMessage(
+                    f"{user_text(before)}\n\n{user_text(message)}"
+                )
             case _:
                 entries.append(message)
     return [each for entry in entries for each in _in_call_order(entry, template)]
@@ -85,7 +98,11 @@ def without_old_calls(entries: Sequence[Entry]) -> list[Entry]:
         (place for place, each in enumerate(entries) if isinstance(each, UserMessage)),
         default=0,
     )
-    texts: list[Entry] = [each for each in entries[:last] if not (isinstance(each, AnswerTurn) and _has_calls(each))]
+    texts: list[Entry] = [
+        each
+        for each in entries[:last]
+        if not (isinstance(each, AnswerTurn) and _has_calls(each))
+    ]
     return [*texts, *entries[last:]]
 
 
@@ -99,7 +116,9 @@ def _in_call_order(entry: Entry, template: Template) -> list[Entry]:
         return [entry]
     calls = entry.turn.calls
     places = {call.id: place for place, call in enumerate(calls)}
-    results = sorted(entry.results, key=lambda result: places.get(result.call_id, len(places)))
+    results = sorted(
+        entry.results, key=lambda result: places.get(result.call_id, len(places))
+    )
     if not template.single or len(calls) == 1:
         return [AnswerTurn(entry.turn, results)]
     answers: list[Entry] = []

@@ -137,7 +137,9 @@ class Anthropic(BaseWire):
             "container": _container(sent, self.clock),
         }
         body: dict[str, Json] = {
-            "max_tokens": DEFAULT_MAX_TOKENS if options.max_tokens is None else options.max_tokens,
+            "max_tokens": DEFAULT_MAX_TOKENS
+            if options.max_tokens is None
+            else options.max_tokens,
             "messages": conversation,
             **{key: value for key, value in fields.items() if value is not None},
             **self._tool_fields(tools, names, options),
@@ -147,11 +149,15 @@ class Anthropic(BaseWire):
             # Effort is in the same field, and is the user's own.
             own = options.extra.get("output_config") or {}
             if not isinstance(own, Mapping):
-                raise ConfigError("the option `output_config` is no object, so the answer's form has no place in it")
+                raise ConfigError(
+                    "the option `output_config` is no object, so the answer's form has no place in it"
+                )
             body["output_config"] = {**own, "format": _format(options.output)}
         return body
 
-    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+    def _tool_fields(
+        self, tools: Collection[ToolLike], names: NameMap, options: Options
+    ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
@@ -161,12 +167,16 @@ class Anthropic(BaseWire):
         ]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form is Anthropic's own subset."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return the one user message that holds the results, in the order of the calls; none without calls.
 
         Raises:
@@ -179,7 +189,9 @@ class Anthropic(BaseWire):
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body, as a dictionary or as JSON text.
 
         Raises:
@@ -188,10 +200,19 @@ class Anthropic(BaseWire):
         answer = json_bodies.parse_object(body)
         if provider_errors.error_in(answer):
             raise provider_errors.classify(None, {}, answer)
-        blocks = [ContentBlock.whole(block) for block in json_bodies.items(answer.get("content"), "`content`")]
-        return received.whole_turn(build_turn(blocks, MessageEnd.of(answer, answer.get("usage")), _name_map(tools)))
+        blocks = [
+            ContentBlock.whole(block)
+            for block in json_bodies.items(answer.get("content"), "`content`")
+        ]
+        return received.whole_turn(
+            build_turn(
+                blocks, MessageEnd.of(answer, answer.get("usage")), _name_map(tools)
+            )
+        )
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
 
         A bare message does not say how the model ended; it counts as finished, with calls if it has any.
@@ -201,13 +222,19 @@ class Anthropic(BaseWire):
             ModelError: As `decode`.
         """
         is_object = isinstance(message, json_bodies.OBJECT)
-        if is_object and (message.get("stop_reason") or provider_errors.error_in(message)):
+        if is_object and (
+            message.get("stop_reason") or provider_errors.error_in(message)
+        ):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Anthropic's", why)
-        blocks = [ContentBlock.whole(block) for block in _as_blocks(message.get("content"))]
+        blocks = [
+            ContentBlock.whole(block) for block in _as_blocks(message.get("content"))
+        ]
         finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
-        return received.whole_turn(build_turn(blocks, MessageEnd(finish), _name_map(tools)))
+        return received.whole_turn(
+            build_turn(blocks, MessageEnd(finish), _name_map(tools))
+        )
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> AnthropicStream:
         """Return a reader for one streamed answer."""
@@ -225,7 +252,9 @@ class Anthropic(BaseWire):
         """Return the body of an error answer."""
         return {"type": "error", "error": {"type": type, "message": message}}
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
 
         Raises:
@@ -234,7 +263,9 @@ class Anthropic(BaseWire):
         """
         rest = dict(body)
         contents = json_bodies.items(rest.pop("messages", []), "`messages`")
-        messages = [*_parse_message({"role": "system", "content": rest.pop("system", None)})]
+        messages = [
+            *_parse_message({"role": "system", "content": rest.pop("system", None)})
+        ]
         for content in contents:
             messages += _parse_message(json_bodies.mapping(content, "a message"))
         own_tools: list[Described] = []
@@ -245,12 +276,16 @@ class Anthropic(BaseWire):
                 own_tools.append(_parse_tool(tool))
             else:
                 provider_tools.append(tool)
-        choice = json_bodies.mapping(rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`")
+        choice = json_bodies.mapping(
+            rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`"
+        )
         alone = choice.get("disable_parallel_tool_use")
         output = _take_output(rest.pop("output_config", None), rest)
         options = Options(
             model=str(rest.pop("model", "")),
-            tool_choice=str(choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")),
+            tool_choice=str(
+                choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")
+            ),
             parallel=None if alone is None else not alone,
             strict=any(tool.strict_parameters is not None for tool in own_tools),
             max_tokens=rest.pop("max_tokens", None),
@@ -262,9 +297,13 @@ class Anthropic(BaseWire):
         )
         return messages, own_tools, options
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that Anthropic would send for a turn; it holds no time of creation."""
-        content = [block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)]
+        content = [
+            block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)
+        ]
         return {
             **_head(envelope),
             "content": content,
@@ -295,7 +334,9 @@ class Anthropic(BaseWire):
             "usage": {**usage, "output_tokens": 0},
         }
         yield _event("message_start", message=head)
-        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), unsigned=True)):
+        for index, (block, arguments) in enumerate(
+            _encode_turn(turn, _name_map(tools), unsigned=True)
+        ):
             start, deltas = in_deltas(block, arguments, piece_chars)
             yield _event("content_block_start", index=index, content_block=start)
             for delta in deltas:
@@ -318,7 +359,8 @@ class AnthropicStream(EventStream):
         self._names = _name_map(tools)
         self._blocks: list[ContentBlock] = []
         self._open: dict[Json, ContentBlock] = {}  # by the index that the provider gave
-        self._named: set[tuple[int, str]] = set()  # blocks that have an id, with their index
+        # blocks that have an id, with their index
+        self._named: set[tuple[int, str]] = set()
         self._calls = 0
         self._message: dict[str, Json] = {}
         self._usage: dict[str, Json] = {}
@@ -334,14 +376,21 @@ class AnthropicStream(EventStream):
             handle = _EVENTS.get(kind)
         else:
             handle = None
-        if handle is not None and not self._ended:  # others (`ping`, and those yet to be invented) say nothing
+        # others (`ping`, and those yet to be invented) say nothing
+        if handle is not None and not self._ended:
             handle(self, payload, deltas)
 
     def _start(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
-        message = json_bodies.mapping(payload.get("message") or {}, "the message that a stream begins with")
+        message = json_bodies.mapping(
+            payload.get("message") or {}, "the message that a stream begins with"
+        )
         self._note(message, message.get("usage"))
         # Gateways send this event twice. Calls of a running program come in it, whole.
-        for block in json_bodies.items(message.get("content") or [], "`content`") if not self._blocks else ():
+        for block in (
+            json_bodies.items(message.get("content") or [], "`content`")
+            if not self._blocks
+            else ()
+        ):
             self._close(self._begin(block, deltas), deltas)
 
     def _begin(self, content: Json, deltas: list[Delta]) -> ContentBlock:
@@ -371,10 +420,16 @@ class AnthropicStream(EventStream):
         block = self._open.get(_index(payload))
         if block is None:
             raise json_bodies.unreadable("a piece of a block came before the block")
-        for name, text in block.grow(json_bodies.mapping(payload.get("delta"), "a delta of the stream")):
+        for name, text in block.grow(
+            json_bodies.mapping(payload.get("delta"), "a delta of the stream")
+        ):
             if name == "input":
                 if block.is_call:
-                    deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
+                    deltas.append(
+                        ArgumentsDelta(
+                            block.position, self._names.from_wire(block.name), text
+                        )
+                    )
             elif name in DELTAS:
                 deltas.append(DELTAS[name](text))
 
@@ -386,7 +441,9 @@ class AnthropicStream(EventStream):
         """Take the arguments that came whole, in the block's first event, for those that came in no other."""
         if block.is_call and not block.arguments:
             text = block.take_whole_input()
-            deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
+            deltas.append(
+                ArgumentsDelta(block.position, self._names.from_wire(block.name), text)
+            )
 
     def _near_the_end(self, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
         self._note(
@@ -402,9 +459,15 @@ class AnthropicStream(EventStream):
 
     def _note(self, ending: Mapping[str, Json], usage: Json) -> None:
         """Merge the fields of an ending, and the counts, which are totals so far."""
-        self._message |= {key: value for key, value in ending.items() if key in ENDING and value is not None}
+        self._message |= {
+            key: value
+            for key, value in ending.items()
+            if key in ENDING and value is not None
+        }
         if isinstance(usage, Mapping):
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+            self._usage |= {
+                key: value for key, value in usage.items() if value is not None
+            }
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -425,7 +488,9 @@ _EVENTS = {
 def _index(payload: Mapping[str, Json]) -> int:
     index = payload.get("index", 0)
     if not isinstance(index, int):
-        raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
+        raise json_bodies.unreadable(
+            f"the index of a block is {json_bodies.kind(index)}, not a number"
+        )
     return index
 
 
@@ -473,14 +538,17 @@ def _format(output: Output) -> dict[str, Json]:
     }
 
 
-def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
+def _conversation(
+    messages: Sequence[Message], names: NameMap
+) -> tuple[str, list[dict[str, Json]]]:
     """Return the system message and the messages, with roles that alternate."""
     system: list[str] = []
     groups: list[tuple[str, list[str | list[Block]]]] = []
     for message in messages:
         if isinstance(message, SystemMessage):
             system.append(message.text)
-        elif content := _encode(message, names):  # else the turn is empty, which no history can hold
+        elif content := _encode(message, names):
+            # else the turn is empty, which no history can hold
             if isinstance(message, AssistantMessage):
                 role = "assistant"
             else:
@@ -500,9 +568,15 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
     """Return the id of the newest container that an answer names, unless it has expired."""
-    answers = (each.turn.raw or {} for each in reversed(messages) if isinstance(each, AssistantMessage))
+    answers = (
+        each.turn.raw or {}
+        for each in reversed(messages)
+        if isinstance(each, AssistantMessage)
+    )
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
-    newest = next((container for container in own if isinstance(container, Mapping)), {})
+    newest = next(
+        (container for container in own if isinstance(container, Mapping)), {}
+    )
     id = newest.get("id")
     expires_at = newest.get("expires_at")
     if isinstance(id, str) and not _is_past(expires_at, clock):
@@ -519,16 +593,26 @@ def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() <= clock()
 
 
-def _encode(message: AssistantMessage | UserMessage | ToolMessage, names: NameMap) -> str | list[Block]:
+def _encode(
+    message: AssistantMessage | UserMessage | ToolMessage, names: NameMap
+) -> str | list[Block]:
     match message:
         case AssistantMessage(turn):
             cut = turn.finish in ("length", "error")
-            return [block for block, _ in _encode_turn(turn, names) if not _is_refused(block, cut)]
+            return [
+                block
+                for block, _ in _encode_turn(turn, names)
+                if not _is_refused(block, cut)
+            ]
         case ToolMessage(result):
             return [_encode_result(result)]
         case UserMessage(text, parts):
             if parts:
-                return [block for block in map(_encode_part, parts) if not _is_refused(block)]
+                return [
+                    block
+                    for block in map(_encode_part, parts)
+                    if not _is_refused(block)
+                ]
             return text
 
 
@@ -539,7 +623,9 @@ def _as_blocks(content: Json) -> list[Block]:
             return [{"type": "text", "text": content}]
         return []
     blocks = json_bodies.items(content, "`content`")
-    return [dict(json_bodies.mapping(block, "a block of a message")) for block in blocks]
+    return [
+        dict(json_bodies.mapping(block, "a block of a message")) for block in blocks
+    ]
 
 
 def _is_refused(block: Block, cut: bool = False) -> bool:
@@ -550,7 +636,9 @@ def _is_refused(block: Block, cut: bool = False) -> bool:
     return cut and block.get("type") == "thinking" and not block.get("signature")
 
 
-def _encode_turn(turn: Turn, names: NameMap, *, unsigned: bool = False) -> Iterator[tuple[Block, str]]:
+def _encode_turn(
+    turn: Turn, names: NameMap, *, unsigned: bool = False
+) -> Iterator[tuple[Block, str]]:
     """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
@@ -586,7 +674,9 @@ def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     return None
 
 
-def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
+def _encode_call(
+    call: ToolCall, names: NameMap, sent: Mapping[str, Json]
+) -> tuple[Block, str]:
     id = _IDS.to_wire(call.id)
     name = names.to_wire(call.name)
     return {
@@ -641,7 +731,8 @@ def _encode_result(result: ToolResult) -> Block:
     if result.media:
         seen = [(media, parse_attachment(media)) for media in result.media]
         blocks = [
-            (_encode_attachment(thing) if thing else None) or {"type": "text", "text": describe_hidden(media)}
+            (_encode_attachment(thing) if thing else None)
+            or {"type": "text", "text": describe_hidden(media)}
             for media, thing in seen
         ]
         content = [
@@ -660,8 +751,13 @@ def _is_own_form(result: ToolResult) -> bool:
     """Whether a result is nothing but blocks, one of which only Anthropic knows: sources to cite, tools found."""
     if result.text or not isinstance(result.value, list):
         return False
-    kinds = [block.get("type") if isinstance(block, Mapping) else None for block in result.value]
-    return all(isinstance(kind, str) for kind in kinds) and not _OWN_RESULTS.isdisjoint(kinds)
+    kinds = [
+        block.get("type") if isinstance(block, Mapping) else None
+        for block in result.value
+    ]
+    return all(isinstance(kind, str) for kind in kinds) and not _OWN_RESULTS.isdisjoint(
+        kinds
+    )
 
 
 _OWN_RESULTS = frozenset({"search_result", "tool_reference"})
@@ -701,8 +797,14 @@ def _foreign(message: Json) -> str:
 def _blocks_of_others(content: Sequence[Json]) -> list[str]:
     """Return the types of the blocks that only other providers have, each once."""
     # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-    types = [str(block.get("type") or next(iter(block), "")) for block in content if isinstance(block, Mapping)]
-    return list(dict.fromkeys(each for each in types if each in _BLOCKS_OF_OTHERS or not each))
+    types = [
+        str(block.get("type") or next(iter(block), ""))
+        for block in content
+        if isinstance(block, Mapping)
+    ]
+    return list(
+        dict.fromkeys(each for each in types if each in _BLOCKS_OF_OTHERS or not each)
+    )
 
 
 # -- the provider's side -----------------------------------------------------------------------------------------------
@@ -720,7 +822,9 @@ def _parse_tool(tool: Mapping[str, Json]) -> Described:
         strict = parameters
     else:
         strict = None
-    return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
+    return Described(
+        str(tool["name"]), str(tool.get("description") or ""), parameters, strict
+    )
 
 
 def _take_output(config: Json, rest: dict[str, Json]) -> Output | None:
@@ -744,11 +848,15 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
             if text := "\n\n".join(str(block.get("text") or "") for block in blocks):
                 yield SystemMessage(text)
         case "assistant":
-            yield AssistantMessage(DIALECT.decode_message({"role": role, "content": blocks}))
+            yield AssistantMessage(
+                DIALECT.decode_message({"role": role, "content": blocks})
+            )
         case "user":
             yield from _parse_user_blocks(blocks)
         case _:
-            raise ConfigError(f"a message has the role {role!r}; it is user or assistant")
+            raise ConfigError(
+                f"a message has the role {role!r}; it is user or assistant"
+            )
 
 
 def _parse_user_blocks(blocks: Sequence[Block]) -> Iterator[Message]:
@@ -766,7 +874,9 @@ def _parse_user_blocks(blocks: Sequence[Block]) -> Iterator[Message]:
 
 
 def _join_text(blocks: Iterable[Block]) -> str:
-    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    return "".join(
+        str(block.get("text") or "") for block in blocks if block.get("type") == "text"
+    )
 
 
 def _part(block: Block) -> Block:
@@ -784,7 +894,9 @@ def _part(block: Block) -> Block:
 def _media(block: Block) -> Media | None:
     """Return what a block shows; None where it shows nothing, or what only the provider holds."""
     source = block.get("source")
-    if block.get("type") not in ("image", "document") or not isinstance(source, Mapping):
+    if block.get("type") not in ("image", "document") or not isinstance(
+        source, Mapping
+    ):
         return None
     if block["type"] == "image":
         kind = "image/*"
@@ -797,7 +909,9 @@ def _media(block: Block) -> Media | None:
         case "text":
             return Media("text/plain", str(source.get("data")).encode(), name=name)
         case "base64":
-            thing = Attachment(str(source.get("media_type") or kind), str(source.get("data")))
+            thing = Attachment(
+                str(source.get("media_type") or kind), str(source.get("data"))
+            )
             return Media(thing.media_type, thing.bytes, name=name)
         case _:
             return None
@@ -845,7 +959,9 @@ def _end(turn: Turn) -> dict[str, Json]:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
+        "input_tokens": usage.input_tokens
+        - usage.cached_tokens
+        - usage.cache_written_tokens,
         "cache_creation_input_tokens": usage.cache_written_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,

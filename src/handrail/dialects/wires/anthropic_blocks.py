@@ -103,8 +103,12 @@ class ContentBlock:
             if not isinstance(self.fields.get("citations"), list):
                 self.fields["citations"] = []
             self.fields["citations"].append(delta.get("citation"))
-        for source, name in _GROWTH.get(kind, {}).items() if isinstance(kind, str) else ():
-            if text := json_bodies.string(delta.get(source) or "", f"`{source}` of a delta"):
+        for source, name in (
+            _GROWTH.get(kind, {}).items() if isinstance(kind, str) else ()
+        ):
+            if text := json_bodies.string(
+                delta.get(source) or "", f"`{source}` of a delta"
+            ):
                 self.pieces.setdefault(name, []).append(text)
                 yield name, text
 
@@ -165,7 +169,13 @@ class MessageEnd(Struct, frozen=True):
 
 def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) -> Turn:
     """Return the turn that the blocks of an answer make up."""
-    calls = with_ids([ToolCall(block.id, block.name, block.arguments) for block in blocks if block.is_call])
+    calls = with_ids(
+        [
+            ToolCall(block.id, block.name, block.arguments)
+            for block in blocks
+            if block.is_call
+        ]
+    )
     waiting = iter(calls)
     content: list[Block] = []
     for block in blocks:
@@ -183,7 +193,10 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
     return Turn(
         text="".join(block.text("text") for block in blocks),
         reasoning="".join(block.text("thinking") for block in blocks),
-        calls=tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
+        calls=tuple(
+            ToolCall(call.id, names.from_wire(call.name), call.arguments)
+            for call in calls
+        ),
         finish=end.finish,
         usage=end.usage,
         refusal=end.refusal,
@@ -201,7 +214,10 @@ def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; the API counts apart what came from its cache."""
     if not isinstance(usage, Mapping):
         return Usage()
-    cached, written = (json_bodies.count(usage, f"cache_{act}_input_tokens") for act in ("read", "creation"))
+    cached, written = (
+        json_bodies.count(usage, f"cache_{act}_input_tokens")
+        for act in ("read", "creation")
+    )
     return Usage(
         json_bodies.count(usage, "input_tokens") + cached + written,
         json_bodies.count(usage, "output_tokens"),
@@ -211,7 +227,9 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-def in_deltas(block: Block, arguments: str, piece_chars: int) -> tuple[Block, list[Block]]:
+def in_deltas(
+    block: Block, arguments: str, piece_chars: int
+) -> tuple[Block, list[Block]]:
     """Return how a block begins in a stream, and the deltas that fill it."""
     if block["type"] == "tool_use":
         texts = {**block, "input": arguments}

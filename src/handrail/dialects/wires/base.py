@@ -31,7 +31,9 @@ class BaseWire(ABC):
     output_by: Way = "native"
     history: ClassVar[str] = "messages"
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:
+    def definitions(
+        self, tools: Iterable[ToolLike], *, strict: bool = False
+    ) -> list[dict[str, Json]]:
         """Return the tools as the provider wants them described.
 
         Args:
@@ -39,14 +41,20 @@ class BaseWire(ABC):
                 plainly, so that one such tool does not cost the others their strictness.
         """
         tools = as_collection(tools)
-        defined: list[dict[str, Json]] = compute_once(tools, (type(self), strict), lambda: self.define(tools, strict))
+        defined: list[dict[str, Json]] = compute_once(
+            tools, (type(self), strict), lambda: self.define(tools, strict)
+        )
         return defined
 
     @abstractmethod
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; see `definitions`, which remembers it."""
 
-    def classify(self, status: int | None, headers: Mapping[str, str], body: Json | bytes) -> ModelError:
+    def classify(
+        self, status: int | None, headers: Mapping[str, str], body: Json | bytes
+    ) -> ModelError:
         """Return what an error answer means; see `provider_errors.classify`."""
         return provider_errors.classify(status, headers, body)
 
@@ -75,11 +83,19 @@ def check_choice(
         others = [str(each.get("name")) for each in provided]
     else:
         others = []
-    if choice != "required" and choice not in others and all(tool.name != choice for tool in tools):
+    if (
+        choice != "required"
+        and choice not in others
+        and all(tool.name != choice for tool in tools)
+    ):
         there = len(tools) + len(others)
-        raise ConfigError(f"tool_choice names {choice!r}, which is not among the {there} tools of the request")
+        raise ConfigError(
+            f"tool_choice names {choice!r}, which is not among the {there} tools of the request"
+        )
 
 
 def foreign(what: str, why: str) -> ConfigError:
     """Return the error for a message of another dialect: read anyway, its calls would be passed over in silence."""
-    return ConfigError(f"this is no {what} ({why}); the dialects are {', '.join(plugins.known('dialects'))}")
+    return ConfigError(
+        f"this is no {what} ({why}); the dialects are {', '.join(plugins.known('dialects'))}"
+    )

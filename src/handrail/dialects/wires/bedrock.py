@@ -116,7 +116,9 @@ _DOCUMENTS = {
     "application/vnd.ms-excel": "xls",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
 }
-_MEDIA_TYPES: Mapping[Json, str] = {form: media_type for media_type, form in (_PICTURES | _DOCUMENTS).items()}
+_MEDIA_TYPES: Mapping[Json, str] = {
+    form: media_type for media_type, form in (_PICTURES | _DOCUMENTS).items()
+}
 
 _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
@@ -156,11 +158,22 @@ class Bedrock(BaseWire):
         settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
         fields = {
             "system": [{"text": system}] if system else None,
-            "inferenceConfig": {key: value for key, value in settings.items() if value is not None} or None,
-            "toolConfig": self._tool_config(tools, names, options, _has_calls(conversation)),
-            "outputConfig": {"textFormat": _format(options.output)} if options.output else None,
+            "inferenceConfig": {
+                key: value for key, value in settings.items() if value is not None
+            }
+            or None,
+            "toolConfig": self._tool_config(
+                tools, names, options, _has_calls(conversation)
+            ),
+            "outputConfig": {"textFormat": _format(options.output)}
+            if options.output
+            else None,
         }
-        return {"messages": conversation} | {key: value for key, value in fields.items() if value} | dict(options.extra)
+        return (
+            {"messages": conversation}
+            | {key: value for key, value in fields.items() if value}
+            | dict(options.extra)
+        )
 
     def _tool_config(
         self,
@@ -171,22 +184,32 @@ class Bedrock(BaseWire):
     ) -> dict[str, Json] | None:
         choice = options.tool_choice
         check_choice(choice, tools, options.provider_tools)
-        if not (tools or options.provider_tools) or (choice == "none" and not has_calls):
+        if not (tools or options.provider_tools) or (
+            choice == "none" and not has_calls
+        ):
             return None
         defined = self.definitions(tools, strict=options.strict)
-        config: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
+        config: dict[str, Json] = {
+            "tools": [*defined, *options.provider_tools]
+            if options.provider_tools
+            else defined
+        }
         if choice in ("auto", "none"):
             return config
         if choice == "required":
             return {**config, "toolChoice": {"any": {}}}
         return {**config, "toolChoice": {"tool": {"name": names.to_wire(choice)}}}
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return the one user message that holds the results, in the order of the calls; none without calls.
 
         Raises:
@@ -199,7 +222,9 @@ class Bedrock(BaseWire):
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body: a dictionary, JSON text, or the frames of Amazon's event stream.
 
         Raises:
@@ -215,7 +240,9 @@ class Bedrock(BaseWire):
         if provider_errors.error_in(answer) or isinstance(answer.get("message"), str):
             raise provider_errors.classify(None, {}, answer)
         output = json_bodies.mapping(answer.get("output"), "`output`")
-        content = json_bodies.mapping(output.get("message"), "`output.message`").get("content")
+        content = json_bodies.mapping(output.get("message"), "`output.message`").get(
+            "content"
+        )
         turn = _turn(
             _parse_blocks(content),
             answer.get("stopReason"),
@@ -224,7 +251,9 @@ class Bedrock(BaseWire):
         )
         return received.whole_turn(turn)
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
 
         A bare message does not say how the model ended; it counts as finished, with calls if it has any.
@@ -233,7 +262,9 @@ class Bedrock(BaseWire):
             ConfigError: It is no message of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        if isinstance(message, json_bodies.OBJECT) and ("output" in message and "stopReason" in message):
+        if isinstance(message, json_bodies.OBJECT) and (
+            "output" in message and "stopReason" in message
+        ):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("message of Bedrock's", why)
@@ -241,7 +272,9 @@ class Bedrock(BaseWire):
             word = "tool_use"
         else:
             word = "end_turn"
-        return received.whole_turn(_turn(_parse_blocks(message.get("content")), word, None, _name_map(tools)))
+        return received.whole_turn(
+            _turn(_parse_blocks(message.get("content")), word, None, _name_map(tools))
+        )
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
         """Return a reader for one streamed answer."""
@@ -260,7 +293,9 @@ class Bedrock(BaseWire):
         """Return the body of an error answer; only the status says of what kind it is."""
         return {"message": message}
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
 
         Raises:
@@ -278,7 +313,11 @@ class Bedrock(BaseWire):
                 own_tools.append(_parse_tool(tool["toolSpec"]))
             else:
                 provider_tools.append(tool)
-        settings = dict(json_bodies.mapping(rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"))
+        settings = dict(
+            json_bodies.mapping(
+                rest.pop("inferenceConfig", None) or {}, "`inferenceConfig`"
+            )
+        )
         max_tokens = settings.pop("maxTokens", None)
         temperature = settings.pop("temperature", None)
         model = str(rest.pop("model", ""))
@@ -299,7 +338,9 @@ class Bedrock(BaseWire):
         )
         return messages, own_tools, options
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that Bedrock would send for a turn; it holds neither its model nor a time."""
         content = [block for block, _ in _encode_turn(turn, _name_map(tools), own=True)]
         return {
@@ -325,10 +366,16 @@ class Bedrock(BaseWire):
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
         yield event({"messageStart": {"role": "assistant"}})
-        for index, (block, arguments) in enumerate(_encode_turn(turn, _name_map(tools), own=True)):
+        for index, (block, arguments) in enumerate(
+            _encode_turn(turn, _name_map(tools), own=True)
+        ):
             at = {"contentBlockIndex": index}
             if "toolUse" in block:
-                start = {key: value for key, value in block["toolUse"].items() if key != "input"}
+                start = {
+                    key: value
+                    for key, value in block["toolUse"].items()
+                    if key != "input"
+                }
                 yield event({"contentBlockStart": {**at, "start": {"toolUse": start}}})
             for delta in _deltas(block, arguments, piece_chars):
                 yield event({"contentBlockDelta": {**at, "delta": delta}})
@@ -355,7 +402,8 @@ class ConverseStream(EventStream):
         super().__init__(dialect, tools)
         self._names = _name_map(tools)
         self._blocks: list[_StreamedBlock] = []
-        self._open: dict[int, _StreamedBlock] = {}  # by the index that the provider gave
+        # by the index that the provider gave
+        self._open: dict[int, _StreamedBlock] = {}
         self._calls = 0
         self._stop: Json = None
         self._usage: Json = None
@@ -370,17 +418,29 @@ class ConverseStream(EventStream):
             raise provider_errors.classify(None, {}, payload)
         for kind in ("contentBlockStart", "contentBlockDelta", "contentBlockStop"):
             if kind in payload:
-                self._take_block(kind, json_bodies.mapping(payload[kind], f"`{kind}`"), deltas)
+                self._take_block(
+                    kind, json_bodies.mapping(payload[kind], f"`{kind}`"), deltas
+                )
         if "messageStop" in payload:
-            self._stop = json_bodies.mapping(payload["messageStop"], "`messageStop`").get("stopReason")
+            self._stop = json_bodies.mapping(
+                payload["messageStop"], "`messageStop`"
+            ).get("stopReason")
         if "metadata" in payload:
-            self._usage = json_bodies.mapping(payload["metadata"], "`metadata`").get("usage")
+            self._usage = json_bodies.mapping(payload["metadata"], "`metadata`").get(
+                "usage"
+            )
 
-    def _take_block(self, kind: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _take_block(
+        self, kind: str, payload: Mapping[str, Json], deltas: list[Delta]
+    ) -> None:
         index = payload.get("contentBlockIndex", 0)
         if not isinstance(index, int):
-            raise json_bodies.unreadable(f"the index of a block is {json_bodies.kind(index)}, not a number")
-        start = received.sendable_fields(json_bodies.mapping(payload.get("start") or {}, "the start of a block"))
+            raise json_bodies.unreadable(
+                f"the index of a block is {json_bodies.kind(index)}, not a number"
+            )
+        start = received.sendable_fields(
+            json_bodies.mapping(payload.get("start") or {}, "the start of a block")
+        )
         block = self._open.get(index)
         if start and block is not None and block.fields == start:
             return  # proxies repeat events, and one call must not become two
@@ -388,12 +448,23 @@ class ConverseStream(EventStream):
             return
         if block is None or kind == "contentBlockStart":
             block = self._begin_block(index, start)
-        pieces = block.grow(json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream"))
-        if kind == "contentBlockStop" and block.is_call and not block.pieces.get("input"):
-            pieces = block.grow({"toolUse": {"input": "{}"}})  # a call without arguments
+        pieces = block.grow(
+            json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
+        )
+        if (
+            kind == "contentBlockStop"
+            and block.is_call
+            and not block.pieces.get("input")
+        ):
+            # a call without arguments
+            pieces = block.grow({"toolUse": {"input": "{}"}})
         for field, text in pieces:
             if field == "input" and block.is_call:
-                deltas.append(ArgumentsDelta(block.position, self._names.from_wire(block.name), text))
+                deltas.append(
+                    ArgumentsDelta(
+                        block.position, self._names.from_wire(block.name), text
+                    )
+                )
             elif field in _DELTAS:
                 deltas.append(_DELTAS[field](text))
 
@@ -433,7 +504,9 @@ class _StreamedBlock:
     def begin(self, start: Mapping[str, Json], position: int) -> None:
         """Take what the first event of the block says."""
         self.fields |= start
-        if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(start):
+        if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(
+            start
+        ):
             self.is_call = True
             self.position = position
             self.name = json_bodies.string(call.get("name") or "", "a tool's name")
@@ -451,7 +524,9 @@ class _StreamedBlock:
             "input": json_bodies.mapping(call or {}, "`toolUse`").get("input"),
         }
         pieces = [
-            (field, json_bodies.string(value, f"`{field}` of a delta")) for field, value in values.items() if value
+            (field, json_bodies.string(value, f"`{field}` of a delta"))
+            for field, value in values.items()
+            if value
         ]
         for field, text in pieces:
             self.pieces.setdefault(field, []).append(text)
@@ -464,15 +539,22 @@ class _StreamedBlock:
 
     def whole(self) -> Block:
         """Return the block as a whole answer would hold it."""
-        texts = {field: "".join(texts_of_field) for field, texts_of_field in self.pieces.items()}
+        texts = {
+            field: "".join(texts_of_field)
+            for field, texts_of_field in self.pieces.items()
+        }
         if "redactedContent" in texts:
-            self.fields["reasoningContent"] = {"redactedContent": texts["redactedContent"]}
+            self.fields["reasoningContent"] = {
+                "redactedContent": texts["redactedContent"]
+            }
         elif "thought" in texts or "signature" in texts:
             if "signature" in texts:
                 signature = {"signature": texts["signature"]}
             else:
                 signature = {}
-            self.fields["reasoningContent"] = {"reasoningText": {"text": texts.get("thought", ""), **signature}}
+            self.fields["reasoningContent"] = {
+                "reasoningText": {"text": texts.get("thought", ""), **signature}
+            }
         elif "text" in texts:
             self.fields["text"] = texts["text"]
         return self.fields
@@ -517,13 +599,17 @@ def _format(output: Output) -> dict[str, Json]:
     }
 
 
-def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
+def _conversation(
+    messages: Sequence[Message], names: NameMap
+) -> tuple[str, list[dict[str, Json]]]:
     """Return the system message and the messages, with roles that alternate.
 
     Args:
         messages: Fit to send: a turn is followed by its results, one for each call, in their order.
     """
-    system = [message.text for message in messages if isinstance(message, SystemMessage)]
+    system = [
+        message.text for message in messages if isinstance(message, SystemMessage)
+    ]
     encoded = [
         (
             "assistant" if isinstance(message, AssistantMessage) else "user",
@@ -533,7 +619,9 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
         if not isinstance(message, SystemMessage)
     ]
     conversation: list[dict[str, Json]] = []
-    for role, group in groupby((each for each in encoded if each[1]), lambda each: each[0]):
+    for role, group in groupby(
+        (each for each in encoded if each[1]), lambda each: each[0]
+    ):
         conversation.append(
             {
                 "role": role,
@@ -559,7 +647,9 @@ def _encode(message: Message, names: NameMap) -> list[Block]:
     return [block for block in blocks if str(block.get("text", "-")).strip()]
 
 
-def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[tuple[Block, str]]:
+def _encode_turn(
+    turn: Turn, names: NameMap, *, own: bool = False
+) -> Iterator[tuple[Block, str]]:
     """Yield the blocks of a turn, each with the text of its arguments.
 
     Args:
@@ -596,7 +686,10 @@ def _is_own(content: Json) -> bool:
     if not isinstance(content, list):
         return False
     return all(
-        isinstance(block, Mapping) and "type" not in block and not block.keys().isdisjoint(_BLOCKS) for block in content
+        isinstance(block, Mapping)
+        and "type" not in block
+        and not block.keys().isdisjoint(_BLOCKS)
+        for block in content
     )
 
 
@@ -620,10 +713,14 @@ def _is_call(block: Mapping[str, Json]) -> bool:
 def _is_server_side(block: Mapping[str, Json]) -> bool:
     """Whether the block is about a tool that Bedrock ran: its call, or its result."""
     call = block.get("toolUse")
-    return "toolResult" in block or (isinstance(call, Mapping) and call.get("type") == "server_tool_use")
+    return "toolResult" in block or (
+        isinstance(call, Mapping) and call.get("type") == "server_tool_use"
+    )
 
 
-def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> tuple[Block, str]:
+def _encode_call(
+    call: ToolCall, names: NameMap, sent: Mapping[str, Json]
+) -> tuple[Block, str]:
     tool_use = {
         "toolUseId": _IDS.to_wire(call.id),
         "name": names.to_wire(call.name),
@@ -637,7 +734,10 @@ def _encode_result(result: ToolResult) -> Block:
     content: list[Block] = [{"text": text}] if text.strip() else []
     for media in result.media:
         thing = parse_attachment(media)
-        content.append((_encode_attachment(thing) if thing else None) or {"text": describe_hidden(media)})
+        content.append(
+            (_encode_attachment(thing) if thing else None)
+            or {"text": describe_hidden(media)}
+        )
     status = "success" if result.ok else "error"
     return {
         "toolResult": {
@@ -681,19 +781,30 @@ def _encode_attachment(thing: Attachment) -> Block | None:
 
 def _has_calls(messages: Iterable[Mapping[str, Json]]) -> bool:
     contents = (message.get("content") for message in messages)
-    return any(_is_call(block) for content in contents if isinstance(content, list) for block in content)
+    return any(
+        _is_call(block)
+        for content in contents
+        if isinstance(content, list)
+        for block in content
+    )
 
 
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
 
 def _blocks(content: Json) -> list[Block]:
-    return [dict(json_bodies.mapping(block, "a block")) for block in json_bodies.items(content or [], "`content`")]
+    return [
+        dict(json_bodies.mapping(block, "a block"))
+        for block in json_bodies.items(content or [], "`content`")
+    ]
 
 
 def _parse_blocks(content: Json) -> list[tuple[Block, str]]:
     """Return the blocks of a whole answer, each with the text of its arguments."""
-    return [(block, _arguments(block) if _is_call(block) else "") for block in _blocks(content)]
+    return [
+        (block, _arguments(block) if _is_call(block) else "")
+        for block in _blocks(content)
+    ]
 
 
 def _arguments(block: Block) -> str:
@@ -703,7 +814,9 @@ def _arguments(block: Block) -> str:
     return json_bodies.json_text(value, "the input of a call")
 
 
-def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap) -> Turn:
+def _turn(
+    answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap
+) -> Turn:
     if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
         raise ModelError(
             f"the model wrote what its provider cannot read ({stop})",
@@ -715,7 +828,10 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
     for block, arguments in answered:
         if _is_call(block):
             tool_use = json_bodies.mapping(block["toolUse"], "a `toolUse`")
-            id, name = (json_bodies.string(tool_use.get(key) or "", f"`{key}`") for key in ("toolUseId", "name"))
+            id, name = (
+                json_bodies.string(tool_use.get(key) or "", f"`{key}`")
+                for key in ("toolUseId", "name")
+            )
             calls_on_wire.append(ToolCall(id, name, arguments))
             block = {**block, "toolUse": {**tool_use, "input": as_object(arguments)}}
         content.append(received.sendable_fields(block))
@@ -723,7 +839,10 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
     return Turn(
         _join_text(content),
         "".join(map(_thought, content)),
-        tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in calls),
+        tuple(
+            ToolCall(call.id, names.from_wire(call.name), call.arguments)
+            for call in calls
+        ),
         _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
         _usage(usage),
         raw={"role": "assistant", "content": content},
@@ -732,18 +851,25 @@ def _turn(answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names:
 
 
 def _join_text(blocks: Iterable[Block]) -> str:
-    return "".join(json_bodies.string(block.get("text") or "", "the text of a block") for block in blocks)
+    return "".join(
+        json_bodies.string(block.get("text") or "", "the text of a block")
+        for block in blocks
+    )
 
 
 def _thought(block: Block) -> str:
-    reasoning = json_bodies.mapping(block.get("reasoningContent") or {}, "`reasoningContent`").get("reasoningText")
+    reasoning = json_bodies.mapping(
+        block.get("reasoningContent") or {}, "`reasoningContent`"
+    ).get("reasoningText")
     text = json_bodies.mapping(reasoning or {}, "`reasoningText`").get("text")
     return json_bodies.string(text or "", "the text of reasoning")
 
 
 def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
-    cached, written = (json_bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write"))
+    cached, written = (
+        json_bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write")
+    )
     read = json_bodies.count(usage, "inputTokens") + cached + written
     return Usage(
         read,
@@ -779,17 +905,24 @@ def _read_frames(body: bytes) -> Iterator[ServerEvent]:
     """
     at = 0
     while at < len(body):
-        size, headers = (int.from_bytes(body[start : start + 4], "big") for start in (at, at + 4))
+        size, headers = (
+            int.from_bytes(body[start : start + 4], "big") for start in (at, at + 4)
+        )
         begin = at + _PRELUDE_BYTES + headers
         end = at + size - _SUM_BYTES
-        if size <= _PRELUDE_BYTES + _SUM_BYTES or not begin <= end <= len(body) - _SUM_BYTES:
+        if (
+            size <= _PRELUDE_BYTES + _SUM_BYTES
+            or not begin <= end <= len(body) - _SUM_BYTES
+        ):
             return  # cut in its middle
         kind = _KIND.search(body, at, begin)
         if kind:
             name = kind[1].decode()
         else:
             name = ""
-        yield ServerEvent(f'{{"{name}": {body[begin:end].decode("utf-8", "replace") or "{}"}}}')
+        yield ServerEvent(
+            f'{{"{name}": {body[begin:end].decode("utf-8", "replace") or "{}"}}}'
+        )
         at += size
 
 
@@ -808,7 +941,9 @@ def _parse_tool(spec: Json) -> Described:
     else:
         parameters = None
     if not definition.get("name") or not isinstance(parameters, dict):
-        raise ConfigError("the request has a tool without a name or an `inputSchema.json`")
+        raise ConfigError(
+            "the request has a tool without a name or an `inputSchema.json`"
+        )
     if definition.get("strict"):
         strict = parameters
     else:
@@ -857,9 +992,15 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
     blocks = _blocks(message.get("content"))
     if message.get("role") == "assistant":
-        yield AssistantMessage(DIALECT.decode_message({"role": "assistant", "content": blocks}))
+        yield AssistantMessage(
+            DIALECT.decode_message({"role": "assistant", "content": blocks})
+        )
         return
-    yield from (ToolMessage(_result(block["toolResult"])) for block in blocks if "toolResult" in block)
+    yield from (
+        ToolMessage(_result(block["toolResult"]))
+        for block in blocks
+        if "toolResult" in block
+    )
     contents = [block for block in blocks if "toolResult" not in block]
     if contents or not blocks:
         parts: tuple[Mapping[str, Json] | Media, ...] = ()
@@ -869,11 +1010,15 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
 
 
 def _part(block: Block) -> Mapping[str, Json] | Media:
-    return _media(block) or ({"type": "text", "text": block["text"]} if "text" in block else block)
+    return _media(block) or (
+        {"type": "text", "text": block["text"]} if "text" in block else block
+    )
 
 
 def _media(block: Mapping[str, Json]) -> Media | None:
-    fields = json_bodies.mapping(block.get("image") or block.get("document") or {}, "an image or a document")
+    fields = json_bodies.mapping(
+        block.get("image") or block.get("document") or {}, "an image or a document"
+    )
     source = fields.get("source")
     if not isinstance(source, Mapping):
         return None
@@ -893,7 +1038,10 @@ def _result(fields: Json) -> ToolResult:
     fields = json_bodies.mapping(fields, "`toolResult`")
     blocks = _blocks(fields.get("content"))
     texts = [
-        json.dumps(block["json"], ensure_ascii=False) if "json" in block else _join_text([block]) for block in blocks
+        json.dumps(block["json"], ensure_ascii=False)
+        if "json" in block
+        else _join_text([block])
+        for block in blocks
     ]
     text = "".join(texts)
     if fields.get("status") == "error":
@@ -912,7 +1060,9 @@ def _result(fields: Json) -> ToolResult:
 
 def _encode_usage(usage: Usage) -> dict[str, Json]:
     return {
-        "inputTokens": usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens,
+        "inputTokens": usage.input_tokens
+        - usage.cached_tokens
+        - usage.cache_written_tokens,
         "cacheReadInputTokens": usage.cached_tokens,
         "cacheWriteInputTokens": usage.cache_written_tokens,
         "outputTokens": usage.output_tokens,

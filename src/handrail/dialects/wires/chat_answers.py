@@ -81,7 +81,8 @@ class ChatStream(EventStream):
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
-        self._raw_reasoning: dict[str, list[str]] = {}  # reasoning as the provider spells it, to go back
+        # reasoning as the provider spells it, to go back
+        self._raw_reasoning: dict[str, list[str]] = {}
         self._details: list[Mapping[str, Json]] = []
         self._finish: Finish | None = None
         self._usage = Usage()
@@ -90,27 +91,38 @@ class ChatStream(EventStream):
         """Read one event; see `EventStream.take`."""
         chunk = json_bodies.parse_object(event.data)
         choices = chunk.get("choices")
-        if event.type == "error" or chunk.get("error") or (not choices and provider_errors.error_in(chunk)):
+        if (
+            event.type == "error"
+            or chunk.get("error")
+            or (not choices and provider_errors.error_in(chunk))
+        ):
             raise provider_errors.classify(None, {}, chunk)
         if chunk.get("usage"):
             self._usage = _parse_usage(chunk["usage"])
         if not isinstance(choices, list):
             return
         for choice in choices:
-            if isinstance(choice, json_bodies.OBJECT) and choice.get("index", 0) in _FIRST_INDEXES:
+            if (
+                isinstance(choice, json_bodies.OBJECT)
+                and choice.get("index", 0) in _FIRST_INDEXES
+            ):
                 self._take_choice(choice, deltas)
 
     def _take_choice(self, choice: Mapping[str, Json], deltas: list[Delta]) -> None:
         if choice.get("error"):
             raise provider_errors.classify(None, {}, {"error": choice["error"]})
         # A gateway that cannot stream sends the whole message in one event; behind deltas it says them once more.
-        has_content = self._calls.calls or self._text or self._reasoning or self._refusal
+        has_content = (
+            self._calls.calls or self._text or self._reasoning or self._refusal
+        )
         if "delta" in choice or has_content:
             delta = choice.get("delta")
         else:
             delta = choice.get("message")
         if delta:
-            self._take_delta(json_bodies.mapping(delta, "a delta of the stream"), deltas)
+            self._take_delta(
+                json_bodies.mapping(delta, "a delta of the stream"), deltas
+            )
         # A gateway adds an end of its own, which does not make an answer whole that was cut before.
         if choice.get("finish_reason") and self._finish not in ("length", "refused"):
             self._finish = _parse_finish(choice["finish_reason"])
@@ -135,7 +147,9 @@ class ChatStream(EventStream):
     def _take_reasoning(self, delta: Mapping[str, Json], deltas: list[Delta]) -> None:
         for key in _REASONING_KEYS:
             if delta.get(key):
-                self._raw_reasoning.setdefault(key, []).append(json_bodies.string(delta[key], f"`{key}`"))
+                self._raw_reasoning.setdefault(key, []).append(
+                    json_bodies.string(delta[key], f"`{key}`")
+                )
         details = _details(delta)
         self._details += details
         if thought := _reasoning(delta, details):
@@ -155,7 +169,11 @@ class ChatStream(EventStream):
                 if key in entry and received.is_sendable(entry[key]):
                     call.extras[key] = entry[key]
             if text:
-                deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
+                deltas.append(
+                    ArgumentsDelta(
+                        call.position, self._names.from_wire(call.name), text
+                    )
+                )
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
@@ -173,7 +191,10 @@ class ChatStream(EventStream):
         return Turn(
             text=text,
             reasoning="".join(self._reasoning),
-            calls=tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            calls=tuple(
+                ToolCall(call.id, self._names.from_wire(call.name), call.arguments)
+                for call in calls
+            ),
             finish=self._finish or "error",
             usage=self._usage,
             refusal=refusal,
@@ -211,7 +232,8 @@ def foreign_in(message: Json) -> str:
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
     role = message.get("role")
-    if message.get("tool_calls") or message.get("function_call"):  # only a model's are carried out
+    # only a model's are carried out
+    if message.get("tool_calls") or message.get("function_call"):
         return "" if role in ("assistant", "", None) else f"its role is {role!r}"
     unknown = _unknown_parts(message.get("content"))
     if unknown:
@@ -226,7 +248,11 @@ def _unknown_parts(content: Json) -> list[str]:
     if not isinstance(content, list):
         return []
     # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-    types = [str(part.get("type") or next(iter(part), "")) for part in content if isinstance(part, Mapping)]
+    types = [
+        str(part.get("type") or next(iter(part), ""))
+        for part in content
+        if isinstance(part, Mapping)
+    ]
     return list(dict.fromkeys(each for each in types if each not in _PARTS))
 
 
@@ -237,7 +263,9 @@ def _first_choice(body: Mapping[str, Json]) -> Mapping[str, Json]:
     return json_bodies.mapping(choices[0], "`choices[0]`")
 
 
-def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapping[str, Json]:
+def _whole_message(
+    choice: Mapping[str, Json], body: Mapping[str, Json]
+) -> Mapping[str, Json]:
     """Return the message of the first choice, with the calls that it ends in.
 
     Some gateways give a model's text and its calls as two choices, both of which end in calls. Calls of a choice that
@@ -248,10 +276,18 @@ def _whole_message(choice: Mapping[str, Json], body: Mapping[str, Json]) -> Mapp
     if has_calls or not _ends_in_calls(choice):
         return message
     for other in body["choices"][1:]:
-        if not isinstance(other, json_bodies.OBJECT) or other.get("error") or not _ends_in_calls(other):
+        if (
+            not isinstance(other, json_bodies.OBJECT)
+            or other.get("error")
+            or not _ends_in_calls(other)
+        ):
             continue
         rest = other.get("message")
-        if isinstance(rest, json_bodies.OBJECT) and rest.get("tool_calls") and not rest.get("refusal"):
+        if (
+            isinstance(rest, json_bodies.OBJECT)
+            and rest.get("tool_calls")
+            and not rest.get("refusal")
+        ):
             return {**message, "tool_calls": rest["tool_calls"]}
     return message
 
@@ -279,7 +315,10 @@ def build_turn(
     return Turn(
         text=text,
         reasoning=_reasoning(message, _details(message)) or thought,
-        calls=tuple(ToolCall(call.id, names.from_wire(call.name), call.arguments) for call in wire),
+        calls=tuple(
+            ToolCall(call.id, names.from_wire(call.name), call.arguments)
+            for call in wire
+        ),
         finish=finish,
         usage=usage,
         refusal=json_bodies.string(message.get("refusal") or "", "`refusal`"),
@@ -289,7 +328,9 @@ def build_turn(
 
 def _raw(message: Mapping[str, Json]) -> dict[str, Json]:
     """Return the provider's message as it may be stored: without fields that no request could carry."""
-    raw = received.sendable_fields({name: value for name, value in message.items() if name != "tool_calls"})
+    raw = received.sendable_fields(
+        {name: value for name, value in message.items() if name != "tool_calls"}
+    )
     if calls := message.get("tool_calls"):
         raw["tool_calls"] = [received.sendable_fields(call) for call in calls]
     return raw
@@ -316,16 +357,24 @@ def _has_old_call(message: Mapping[str, Json]) -> bool:
 def _call_parts(entry: Json) -> tuple[str, str, str]:
     """Return id, name and arguments of a call or of a streamed piece of one, each empty where it is missing."""
     if not isinstance(entry, json_bodies.OBJECT):
-        raise json_bodies.unreadable(f"a tool call is {json_bodies.kind(entry)}, not an object")
+        raise json_bodies.unreadable(
+            f"a tool call is {json_bodies.kind(entry)}, not an object"
+        )
     function = entry.get("function") or entry  # some servers leave out the inner object
     if not isinstance(function, json_bodies.OBJECT):
-        raise json_bodies.unreadable(f"the function of a tool call is {json_bodies.kind(function)}, not an object")
+        raise json_bodies.unreadable(
+            f"the function of a tool call is {json_bodies.kind(function)}, not an object"
+        )
     id = entry.get("id")
     name = function.get("name")
     value = function.get("arguments")
     if value is None:
         value = next(
-            (function[key] for key in _OTHER_ARGUMENTS if function.get(key) is not None),
+            (
+                function[key]
+                for key in _OTHER_ARGUMENTS
+                if function.get(key) is not None
+            ),
             None,
         )
     arguments = json_bodies.json_text(value, "what a tool is called with")
@@ -338,7 +387,10 @@ def _call_parts(entry: Json) -> tuple[str, str, str]:
 
 def _indexes(entries: Sequence[Json]) -> Sequence[int | None]:
     """Return the indexes of one list's pieces. One list never names one call twice: where they repeat, places count."""
-    given = [entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None for entry in entries]
+    given = [
+        entry.get("index") if isinstance(entry, json_bodies.OBJECT) else None
+        for entry in entries
+    ]
     indexes = [_index(index) for index in given]
     if len(given) > 1 and len(set(indexes)) < len(given):
         return range(len(given))
@@ -370,7 +422,9 @@ def _content(content: Json) -> tuple[str, str]:
     return "".join(texts), "".join(thoughts)
 
 
-def _reasoning(message: Mapping[str, Json], details: Sequence[Mapping[str, Json]]) -> str:
+def _reasoning(
+    message: Mapping[str, Json], details: Sequence[Mapping[str, Json]]
+) -> str:
     """Return the reasoning once: gateways send it under several names at the same time."""
     for key in _REASONING_KEYS:
         if message.get(key):
@@ -383,7 +437,11 @@ def _details(message: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     details = message.get("reasoning_details")
     if not isinstance(details, list):
         return []
-    return [each for each in details if isinstance(each, Mapping) and received.is_sendable(each)]
+    return [
+        each
+        for each in details
+        if isinstance(each, Mapping) and received.is_sendable(each)
+    ]
 
 
 _DETAIL_TEXTS = ("text", "summary", "data", "signature")
@@ -404,7 +462,10 @@ def _merge_details(pieces: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]
                 texts.setdefault(name, []).append(value)
             elif value is not None or name not in fields:
                 fields[name] = value
-    return [fields | {name: "".join(values) for name, values in texts.items()} for fields, texts in blocks]
+    return [
+        fields | {name: "".join(values) for name, values in texts.items()}
+        for fields, texts in blocks
+    ]
 
 
 def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:

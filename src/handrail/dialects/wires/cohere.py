@@ -128,17 +128,24 @@ class Cohere(BaseWire):
             "model": options.model or None,
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
-            "response_format": _response_format(options.output) if options.output else None,
+            "response_format": _response_format(options.output)
+            if options.output
+            else None,
         }
         return {
-            "messages": [_encode(message, names) for message in _add_media(fit_to_send(messages, tools))],
+            "messages": [
+                _encode(message, names)
+                for message in _add_media(fit_to_send(messages, tools))
+            ],
             "stream": options.stream,
             **{field: value for field, value in fields.items() if value is not None},
             **self._tool_fields(tools, options),
             **options.extra,
         }
 
-    def _tool_fields(self, tools: Collection[ToolLike], options: Options) -> dict[str, Json]:
+    def _tool_fields(
+        self, tools: Collection[ToolLike], options: Options
+    ) -> dict[str, Json]:
         choice = options.tool_choice
         check_choice(choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
@@ -147,16 +154,24 @@ class Cohere(BaseWire):
             tools = [tool for tool in tools if tool.name == choice]
             choice = "required"
         defined = self.definitions(tools)
-        fields: dict[str, Json] = {"tools": [*defined, *options.provider_tools] if options.provider_tools else defined}
+        fields: dict[str, Json] = {
+            "tools": [*defined, *options.provider_tools]
+            if options.provider_tools
+            else defined
+        }
         if word := _CHOICES[choice]:
             fields["tool_choice"] = word
         return fields | ({"strict_tools": True} if options.strict else {})
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; `strict` applies to the whole request."""
         return _CHAT.definitions(tools)
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return one tool message for each call, in the order of the calls, and one with what the results show.
 
         Raises:
@@ -167,7 +182,9 @@ class Cohere(BaseWire):
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body, as a dictionary or as JSON text.
 
         Raises:
@@ -185,7 +202,9 @@ class Cohere(BaseWire):
         )
         return received.whole_turn(turn)
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
 
         A bare message does not say how the model ended; it counts as finished, with calls if it has any.
@@ -196,7 +215,8 @@ class Cohere(BaseWire):
         """
         if isinstance(message, json_bodies.OBJECT) and "message" in message:
             return self.decode(message, tools)
-        finish = _CHAT.decode_message(message, tools).finish  # the same messages are foreign here as there
+        # the same messages are foreign here as there
+        finish = _CHAT.decode_message(message, tools).finish
         return received.whole_turn(_turn(message, finish, Usage(), tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> CohereStream:
@@ -215,7 +235,9 @@ class Cohere(BaseWire):
         """Return the body of an error answer; only the status says of what kind it is."""
         return {"message": message}
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
 
         Raises:
@@ -226,12 +248,17 @@ class Cohere(BaseWire):
         strict = bool(rest.pop("strict_tools", False))
         choice = _CHOICES_BACK.get(rest.pop("tool_choice", None), "auto")
         contents = [
-            _with_plain_content(message) for message in json_bodies.items(rest.pop("messages", []), "`messages`")
+            _with_plain_content(message)
+            for message in json_bodies.items(rest.pop("messages", []), "`messages`")
         ]
-        messages, tools, options = _CHAT.decode_request({**rest, "messages": contents, "tool_choice": choice})
+        messages, tools, options = _CHAT.decode_request(
+            {**rest, "messages": contents, "tool_choice": choice}
+        )
         return messages, tools, replace(options, strict=strict, output=output)
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that Cohere would send for a turn; it holds neither its model nor a time."""
         message: dict[str, Json] = {"role": "assistant"}
         if content := _encode_blocks(turn):
@@ -267,7 +294,9 @@ class Cohere(BaseWire):
             "tool_calls": [],
             "citations": [],
         }
-        yield event({"id": envelope.id, "type": "message-start", "delta": {"message": head}})
+        yield event(
+            {"id": envelope.id, "type": "message-start", "delta": {"message": head}}
+        )
         for index, block in enumerate(_encode_blocks(turn)):
             kind = block["type"]
             yield _event("content-start", index, content={"type": kind, kind: ""})
@@ -305,9 +334,11 @@ class CohereStream(EventStream):
     def __init__(self, dialect: Cohere, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
         self._names = _name_map(tools)
-        self._blocks: dict[Json, tuple[Block, list[str]]] = {}  # by the index that the provider gave
+        # by the index that the provider gave
+        self._blocks: dict[Json, tuple[Block, list[str]]] = {}
         self._calls: list[_StreamedCall] = []
-        self._open: dict[Json, _StreamedCall] = {}  # by the index that the provider gave
+        # by the index that the provider gave
+        self._open: dict[Json, _StreamedCall] = {}
         self._plan: list[str] = []
         self._thoughts: list[str] = []
         self._citations: list[Json] = []
@@ -317,13 +348,21 @@ class CohereStream(EventStream):
         """Read one event; see `EventStream.take`."""
         payload = json_bodies.parse_object(event.data)
         kind = payload.get("type") or event.type
-        if kind == "error" or payload.get("error") or (not kind and payload.get("message")):
+        if (
+            kind == "error"
+            or payload.get("error")
+            or (not kind and payload.get("message"))
+        ):
             raise provider_errors.classify(None, {}, payload)
         delta = json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
-        message = json_bodies.mapping(delta.get("message") or {}, "a message of the stream")
+        message = json_bodies.mapping(
+            delta.get("message") or {}, "a message of the stream"
+        )
         index = payload.get("index")
         if not isinstance(index, int | str | None):
-            raise json_bodies.unreadable(f"an index is {json_bodies.kind(index)}, not a number")
+            raise json_bodies.unreadable(
+                f"an index is {json_bodies.kind(index)}, not a number"
+            )
         match kind:
             case "content-start" | "content-delta":
                 self._take_content(index, message.get("content"), deltas)
@@ -357,9 +396,13 @@ class CohereStream(EventStream):
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def _take_call(self, kind: str, index: Json, value: Json, deltas: list[Delta]) -> None:
+    def _take_call(
+        self, kind: str, index: Json, value: Json, deltas: list[Delta]
+    ) -> None:
         fields = json_bodies.mapping(value, "a call of the stream")
-        function = json_bodies.mapping(fields.get("function") or {}, "the function of a call")
+        function = json_bodies.mapping(
+            fields.get("function") or {}, "the function of a call"
+        )
         call = self._open.get(index)
         if call is None and kind == "tool-call-end":
             return
@@ -372,11 +415,17 @@ class CohereStream(EventStream):
                 id,
                 json_bodies.string(function.get("name") or "", "a tool's name"),
             )
-        text = call.grow(json_bodies.string(function.get("arguments") or "", "the arguments of a call"))
+        text = call.grow(
+            json_bodies.string(
+                function.get("arguments") or "", "the arguments of a call"
+            )
+        )
         if kind == "tool-call-end":
             text = call.end()
         if text:
-            deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), text))
+            deltas.append(
+                ArgumentsDelta(call.position, self._names.from_wire(call.name), text)
+            )
 
     def _begin_call(self, index: Json, id: str, name: str) -> _StreamedCall:
         call = _StreamedCall(len(self._calls), id, name)
@@ -387,7 +436,10 @@ class CohereStream(EventStream):
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         fields: dict[str, Json] = {
-            "content": [{**block, block["type"]: "".join(texts)} for block, texts in self._blocks.values()],
+            "content": [
+                {**block, block["type"]: "".join(texts)}
+                for block, texts in self._blocks.values()
+            ],
             "tool_plan": "".join(self._plan),
             "tool_calls": [
                 {
@@ -409,7 +461,8 @@ class CohereStream(EventStream):
             _usage(self._end.get("usage")),
             self._tools,
         )
-        return replace(turn, reasoning="".join(self._thoughts))  # in the order in which it was thought
+        # in the order in which it was thought
+        return replace(turn, reasoning="".join(self._thoughts))
 
 
 _NONE = "null"
@@ -481,11 +534,15 @@ def _name_hidden_media(message: Message) -> Message:
     result = message.result
     seen = [media for media in result.media if _is_visible(parse_attachment(media))]
     named = [describe_hidden(media) for media in result.media if media not in seen]
-    return ToolMessage(replace(result, media=seen, text="\n".join((result_text(result), *named))))
+    return ToolMessage(
+        replace(result, media=seen, text="\n".join((result_text(result), *named)))
+    )
 
 
 def _is_visible(thing: Attachment | None) -> bool:
-    return thing is not None and (thing.media_type.startswith("image/") or bool(thing.is_text and thing.base64))
+    return thing is not None and (
+        thing.media_type.startswith("image/") or bool(thing.is_text and thing.base64)
+    )
 
 
 def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
@@ -494,7 +551,9 @@ def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     fields = {
         "content": sent if _is_own(sent) else turn.text or turn.refusal,
         "tool_plan": raw.get("tool_plan"),
-        "tool_calls": _CHAT.encode_message(AssistantMessage(turn), names).get("tool_calls"),
+        "tool_calls": _CHAT.encode_message(AssistantMessage(turn), names).get(
+            "tool_calls"
+        ),
         "citations": raw.get("citations"),
     }
     return {
@@ -507,10 +566,15 @@ def _is_own(content: Json) -> bool:
     """Whether a message's content is blocks that Cohere takes."""
     if not isinstance(content, list):
         return False
-    kinds = [block.get("type") if isinstance(block, Mapping) else None for block in content]
+    kinds = [
+        block.get("type") if isinstance(block, Mapping) else None for block in content
+    ]
     # Exactly its own fields: thoughts of others are signed, and mean nothing here.
     return all(
-        isinstance(kind, str) and kind in _BLOCKS and set(block) == {"type", kind} and block[kind]
+        isinstance(kind, str)
+        and kind in _BLOCKS
+        and set(block) == {"type", kind}
+        and block[kind]
         for kind, block in zip(kinds, content, strict=True)
     )
 
@@ -559,9 +623,13 @@ def _turn(
         fields = json_bodies.mapping(block, "a block")
         kind = fields.get("type")
         if isinstance(kind, str) and kind in texts:
-            texts[kind].append(json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block"))
+            texts[kind].append(
+                json_bodies.string(fields.get(kind) or "", f"`{kind}` of a block")
+            )
     plan = json_bodies.string(message.get("tool_plan") or "", "`tool_plan`")
-    called = _CHAT.decode_message({"role": "assistant", "tool_calls": message.get("tool_calls")}, tools).calls
+    called = _CHAT.decode_message(
+        {"role": "assistant", "tool_calls": message.get("tool_calls")}, tools
+    ).calls
     return Turn(
         "".join(texts["text"]),
         "".join(texts["thinking"]) + plan,

@@ -53,7 +53,8 @@ class EventStream(ABC):
         """Return the whole turn; see `DialectStream.close`."""
         if self._turn is None:
             for event in self._splitter.close():
-                if json_bodies.is_json(event.data):  # else it was cut in its middle, and says nothing
+                # else it was cut in its middle, and says nothing
+                if json_bodies.is_json(event.data):
                     self._read([event])
             if self._has_events or self._error:
                 self._turn = received.whole_turn(self.whole())

@@ -147,7 +147,9 @@ class Gemini(BaseWire):
                 body[name] = value
         return body
 
-    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+    def _tool_fields(
+        self, tools: Collection[ToolLike], names: NameMap, options: Options
+    ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools)
         fields: dict[str, Json] = {}
         if tools or options.provider_tools:
@@ -157,20 +159,28 @@ class Gemini(BaseWire):
             else:
                 fields["tools"] = defined
         if tools:
-            fields["toolConfig"] = {"functionCallingConfig": _calling_config(options, names)}
+            fields["toolConfig"] = {
+                "functionCallingConfig": _calling_config(options, names)
+            }
         return fields
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools in one entry that declares them all; see `BaseWire.definitions`.
 
         A tool has no strict form of its own; `strict` applies to the whole request, as the mode `VALIDATED`.
         """
         names = _name_map(tools)
         if tools:
-            return [{"functionDeclarations": [_declaration(tool, names) for tool in tools]}]
+            return [
+                {"functionDeclarations": [_declaration(tool, names) for tool in tools]}
+            ]
         return []
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return the one content that holds the results, in the order of the calls; none without calls.
 
         Raises:
@@ -178,14 +188,20 @@ class Gemini(BaseWire):
         """
         names = _name_map(())
         pairs = zip(calls, in_call_order(calls, results), strict=True)
-        parts = [part for call, result in pairs for part in _encode_result(result, names.to_wire(call.name))]
+        parts = [
+            part
+            for call, result in pairs
+            for part in _encode_result(result, names.to_wire(call.name))
+        ]
         if parts:
             return [{"role": "user", "parts": parts}]
         return []
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body, as a dictionary or as JSON text.
 
         Raises:
@@ -197,7 +213,9 @@ class Gemini(BaseWire):
             answer.take(chunk, [])
         return received.whole_turn(answer.turn())
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one content of a model, or from a whole response body; Google's own client gives both.
 
         A bare content does not say how the model ended; it counts as finished, with calls if it has any.
@@ -207,11 +225,15 @@ class Gemini(BaseWire):
             ModelError: As `decode`.
         """
         message = _in_json(message)
-        if isinstance(message, json_bodies.OBJECT) and ({"candidates", "promptFeedback", "error"} & message.keys()):
+        if isinstance(message, json_bodies.OBJECT) and (
+            {"candidates", "promptFeedback", "error"} & message.keys()
+        ):
             return self.decode(message, tools)
         if why := _foreign(message):
             raise foreign("content of Gemini's", why)
-        return self.decode({"candidates": [{"content": message, "finishReason": "STOP"}]}, tools)
+        return self.decode(
+            {"candidates": [{"content": message, "finishReason": "STOP"}]}, tools
+        )
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ContentStream:
         """Return a reader for one streamed answer."""
@@ -236,7 +258,9 @@ class Gemini(BaseWire):
             }
         }
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options. Names of fields come in either spelling.
 
         Raises:
@@ -245,7 +269,10 @@ class Gemini(BaseWire):
         """
         rest = _camel(body)
         messages = _take_messages(rest)
-        entries = [_camel(tool) for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")]
+        entries = [
+            _camel(tool)
+            for tool in json_bodies.items(rest.pop("tools", None) or [], "`tools`")
+        ]
         declarations: list[Json] = []
         for entry in entries:
             declarations += entry.pop("functionDeclarations", None) or ()
@@ -274,7 +301,9 @@ class Gemini(BaseWire):
         )
         return messages, [_parse_tool(_camel(each)) for each in declarations], options
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that Gemini would send for a turn; it holds no time of creation."""
         parts = [*_encode_turn(turn, _name_map(tools), own=True)]
         return _chunk(parts, envelope, {**_end(turn), "index": 0}, turn.usage)
@@ -298,7 +327,9 @@ class Gemini(BaseWire):
             for piece in _in_pieces(part, piece_chars):
                 yield event(_chunk([piece], envelope, {"index": 0}, turn.usage))
         if turn.finish != "error":
-            yield event(_chunk([{"text": ""}], envelope, {**_end(turn), "index": 0}, turn.usage))
+            yield event(
+                _chunk([{"text": ""}], envelope, {**_end(turn), "index": 0}, turn.usage)
+            )
 
 
 DIALECT = Gemini()
@@ -355,7 +386,9 @@ def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
         "description": tool.description,
     }
     schema = dict(tool.parameters)
-    if not any(value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING):
+    if not any(
+        value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING
+    ):
         return declaration  # Gemini refuses an object without properties
     subset = portability.for_gemini(schema)
     if isinstance(subset, dict) and _is_lossless(schema):
@@ -371,11 +404,21 @@ _SAYS_NOTHING = split_words("type title description $schema $comment")
 def _is_lossless(schema: Schema) -> bool:
     """Whether arguments by Gemini's subset are those of the schema: it spells enums as text and takes few names."""
     parts = list(walk(schema))
-    spelled = any(not isinstance(value, str | None) for part in parts for value in allowed_values(part))
-    return not spelled and all(_PARAMETER_NAMES.accepts(name) for part in parts for name in part.get("properties", ()))
+    spelled = any(
+        not isinstance(value, str | None)
+        for part in parts
+        for value in allowed_values(part)
+    )
+    return not spelled and all(
+        _PARAMETER_NAMES.accepts(name)
+        for part in parts
+        for name in part.get("properties", ())
+    )
 
 
-def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, list[dict[str, Json]]]:
+def _conversation(
+    messages: Sequence[Message], names: NameMap
+) -> tuple[str, list[dict[str, Json]]]:
     """Return the system message and the contents; the results of one turn are in one of them.
 
     Args:
@@ -384,7 +427,8 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
     system: list[str] = []
     contents: list[dict[str, Json]] = []
     names_by_id: dict[str, str] = {}
-    results: list[Part] = []  # of the last turn; in one content, which grows with each of them
+    # of the last turn; in one content, which grows with each of them
+    results: list[Part] = []
     for message in messages:
         match message:
             case SystemMessage(text):
@@ -393,7 +437,9 @@ def _conversation(messages: Sequence[Message], names: NameMap) -> tuple[str, lis
             case ToolMessage(result):
                 if not results:
                     contents.append({"role": "user", "parts": results})
-                results += _encode_result(result, names.to_wire(names_by_id[result.call_id]))
+                results += _encode_result(
+                    result, names.to_wire(names_by_id[result.call_id])
+                )
                 continue
             case UserMessage(text, parts):
                 content = [*map(_encode_part, parts)] if parts else [{"text": text}]
@@ -443,7 +489,9 @@ def _own_parts(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     return None
 
 
-def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool) -> Part:
+def _encode_call(
+    call: ToolCall, names: NameMap, sent: Mapping[str, Json], own: bool
+) -> Part:
     if own:
         id = {"id": call.id}
     else:
@@ -473,7 +521,10 @@ def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
             "response": _response(result),
         }
     }
-    yield from (_encode_attachment(thing) for thing in filter(None, map(parse_attachment, result.media)))
+    yield from (
+        _encode_attachment(thing)
+        for thing in filter(None, map(parse_attachment, result.media))
+    )
 
 
 def _response(result: ToolResult) -> dict[str, Json]:
@@ -536,7 +587,11 @@ def _in_json(value: Json, name: str = "") -> Json:
     """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
     try:
         if isinstance(value, Mapping) and name not in _VALUES:
-            return {key: _in_json(value, key) for key, value in _camel(value).items() if value is not None}
+            return {
+                key: _in_json(value, key)
+                for key, value in _camel(value).items()
+                if value is not None
+            }
         if isinstance(value, list):
             return [_in_json(value) for value in value]
     except RecursionError as error:
@@ -578,7 +633,10 @@ def _take_messages(fields: dict[str, Json]) -> list[Message]:
 def _camel(fields: Json) -> dict[str, Json]:
     """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
     given = json_bodies.mapping(fields, "a part of the request")
-    return {re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), key): given[key] for key in given}
+    return {
+        re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), key): given[key]
+        for key in given
+    }
 
 
 def _parse_parts(content: Json) -> list[Part]:
@@ -594,7 +652,9 @@ def _join_text(parts: Iterable[Part]) -> str:
     return "".join(str(part.get("text") or "") for part in parts)
 
 
-def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> Iterator[Message]:
+def _parse_content(
+    content: Mapping[str, Json], calls: Sequence[ToolCall]
+) -> Iterator[Message]:
     """Yield what one content of a request says.
 
     Args:
@@ -602,7 +662,9 @@ def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> It
     """
     parts = _parse_parts(content)
     if content.get("role") == "model":
-        yield AssistantMessage(DIALECT.decode_message({"role": "model", "parts": parts}))
+        yield AssistantMessage(
+            DIALECT.decode_message({"role": "model", "parts": parts})
+        )
         return
     waiting = list(calls)
     results = list[ToolResult]()
@@ -617,7 +679,9 @@ def _parse_content(content: Mapping[str, Json], calls: Sequence[ToolCall]) -> It
     yield from map(ToolMessage, results)
     if others or not results:
         is_text = [set(part) for part in others] in ([], [{"text"}])
-        yield UserMessage(_join_text(others), () if is_text else tuple(map(_part, others)))
+        yield UserMessage(
+            _join_text(others), () if is_text else tuple(map(_part, others))
+        )
 
 
 def _part(part: Part) -> Mapping[str, Json] | Media:
@@ -667,8 +731,12 @@ def _parse_tool(declaration: Mapping[str, Json]) -> Described:
     if not declaration.get("name"):
         raise ConfigError("the request declares a function without a name")
     plain = declaration.get("parametersJsonSchema")
-    parameters = plain or _lower_types(declaration.get("parameters") or {"type": "object", "properties": {}})
-    return Described(str(declaration["name"]), str(declaration.get("description") or ""), parameters)
+    parameters = plain or _lower_types(
+        declaration.get("parameters") or {"type": "object", "properties": {}}
+    )
+    return Described(
+        str(declaration["name"]), str(declaration.get("description") or ""), parameters
+    )
 
 
 def _lower_types(schema: Json) -> Json:
@@ -704,7 +772,9 @@ def _end(turn: Turn) -> dict[str, Json]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _chunk(parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], usage: Usage) -> dict[str, Json]:
+def _chunk(
+    parts: Sequence[Part], envelope: Envelope, end: Mapping[str, Json], usage: Usage
+) -> dict[str, Json]:
     return {
         "candidates": [{"content": {"parts": parts, "role": "model"}, **end}],
         "usageMetadata": {
@@ -724,4 +794,6 @@ def _in_pieces(part: Part, piece_chars: int) -> Iterator[Part]:
     if "text" not in part or "thoughtSignature" in part:
         yield part
     else:
-        yield from ({**part, "text": piece} for piece in pieces(part["text"], piece_chars))
+        yield from (
+            {**part, "text": piece} for piece in pieces(part["text"], piece_chars)
+        )

@@ -86,7 +86,9 @@ class AnswerAssembler:
             raise provider_errors.classify(None, {}, chunk)
         usage = chunk.get("usageMetadata")
         if isinstance(usage, Mapping):  # totals so far; not every chunk has all of them
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+            self._usage |= {
+                key: value for key, value in usage.items() if value is not None
+            }
         feedback = chunk.get("promptFeedback")
         if isinstance(feedback, Mapping):
             self._take_feedback(feedback)
@@ -102,7 +104,9 @@ class AnswerAssembler:
         if feedback.get("blockReason"):
             self._candidates_came = True
             self._finish = "SAFETY"
-            self._why = _text(feedback, "blockReasonMessage") or _text(feedback, "blockReason")
+            self._why = _text(feedback, "blockReasonMessage") or _text(
+                feedback, "blockReason"
+            )
 
     def turn(self) -> Turn:
         """Return the turn of all chunks; `finish` is `error` where they did not say how it ended.
@@ -124,11 +128,16 @@ class AnswerAssembler:
         elif finish == "stop" and calls:
             finish = "calls"
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        run_by_gemini = [part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)]
+        run_by_gemini = [
+            part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)
+        ]
         return Turn(
             text=self._join_texts(are_thoughts=False),
             reasoning=self._join_texts(are_thoughts=True),
-            calls=tuple(ToolCall(call.id, self._names.from_wire(call.name), call.arguments) for call in calls),
+            calls=tuple(
+                ToolCall(call.id, self._names.from_wire(call.name), call.arguments)
+                for call in calls
+            ),
             finish=finish,
             usage=_usage(self._usage),
             refusal=refusal,
@@ -137,7 +146,9 @@ class AnswerAssembler:
         )
 
     def _raise_if_malformed(self, *, has_calls: bool) -> None:
-        if self._finish not in _WORTH_ANOTHER_TRY or (has_calls and self._finish in FINISHES):
+        if self._finish not in _WORTH_ANOTHER_TRY or (
+            has_calls and self._finish in FINISHES
+        ):
             return
         raise ModelError(
             f"the model wrote what its provider cannot read ({self._finish}): {self._why or 'no reason was given'}",
@@ -152,11 +163,17 @@ class AnswerAssembler:
                 pieces += part.pieces
         return "".join(pieces)
 
-    def _take_candidate(self, candidate: Mapping[str, Json], deltas: list[Delta]) -> None:
-        content = json_bodies.mapping(candidate.get("content") or {}, "the content of a candidate")
+    def _take_candidate(
+        self, candidate: Mapping[str, Json], deltas: list[Delta]
+    ) -> None:
+        content = json_bodies.mapping(
+            candidate.get("content") or {}, "the content of a candidate"
+        )
         for part in json_bodies.items(content.get("parts") or [], "`parts`"):
             self._take_part(json_bodies.mapping(part, "a part"), deltas)
-        metadata = received.sendable_fields({key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)})
+        metadata = received.sendable_fields(
+            {key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)}
+        )
         self._beside += ({key: value} for key, value in metadata.items())
         self._finish = _text(candidate, "finishReason") or self._finish
         self._why = _text(candidate, "finishMessage") or self._why
@@ -187,7 +204,9 @@ class AnswerAssembler:
         else:
             deltas += map(TextDelta, text.pieces)
 
-    def _take_call(self, part: Mapping[str, Json], fields: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _take_call(
+        self, part: Mapping[str, Json], fields: Mapping[str, Json], deltas: list[Delta]
+    ) -> None:
         call = self._open
         if call is None or fields.get("name"):
             if not any(fields.values()):
@@ -202,7 +221,11 @@ class AnswerAssembler:
             self._open = None
         if self._open is None:
             call.is_whole = True
-            deltas.append(ArgumentsDelta(call.position, self._names.from_wire(call.name), call.arguments))
+            deltas.append(
+                ArgumentsDelta(
+                    call.position, self._names.from_wire(call.name), call.arguments
+                )
+            )
 
 
 class _TextPart:
@@ -217,11 +240,15 @@ class _TextPart:
         else:
             self.pieces = []
         self.is_thought = bool(part.get("thought"))
-        self.besides = received.sendable_fields({k: v for k, v in part.items() if k not in ("text", "thought")})
+        self.besides = received.sendable_fields(
+            {k: v for k, v in part.items() if k not in ("text", "thought")}
+        )
 
     def continues_in(self, other: _TextPart) -> bool:
         """Whether two parts can be one: a signature belongs to the very part that it came with."""
-        return not (self.besides or other.besides) and self.is_thought == other.is_thought
+        return (
+            not (self.besides or other.besides) and self.is_thought == other.is_thought
+        )
 
     def raw(self) -> Part:
         """Return the part as it goes back."""
@@ -247,7 +274,9 @@ class _CallPart:
         "position",
     )
 
-    def __init__(self, position: int, part: Mapping[str, Json], fields: Mapping[str, Json]) -> None:
+    def __init__(
+        self, position: int, part: Mapping[str, Json], fields: Mapping[str, Json]
+    ) -> None:
         self.position = position
         self.id = json_bodies.string(fields.get("id") or "", "a call's id")
         self.name = json_bodies.string(fields.get("name") or "", "a tool's name")
@@ -255,18 +284,28 @@ class _CallPart:
         self._args: Json = None
         self._leaves: dict[tuple[str | int, ...], list[Json]] = {}
         self._text: str | None = None
-        self._besides = received.sendable_fields({k: v for k, v in part.items() if k != "functionCall"})
+        self._besides = received.sendable_fields(
+            {k: v for k, v in part.items() if k != "functionCall"}
+        )
         self._sent = {key: fields[key] for key in ("id", "name") if key in fields}
 
     def grow(self, fields: Mapping[str, Json]) -> None:
         """Add what a piece says of the arguments."""
         if fields.get("args") is not None:
             self._args = fields["args"]
-        for piece in json_bodies.items(fields.get("partialArgs") or [], "`partialArgs`"):
+        for piece in json_bodies.items(
+            fields.get("partialArgs") or [], "`partialArgs`"
+        ):
             argument = json_bodies.mapping(piece, "a partial argument")
             values = [argument[key] for key in _VALUES if argument.get(key) is not None]
             if values or "nullValue" in argument:
-                path = tuple(_steps(json_bodies.string(argument.get("jsonPath"), "the path of an argument")))
+                path = tuple(
+                    _steps(
+                        json_bodies.string(
+                            argument.get("jsonPath"), "the path of an argument"
+                        )
+                    )
+                )
                 self._leaves.setdefault(path, []).extend(values)
 
     @property
@@ -276,7 +315,9 @@ class _CallPart:
             try:
                 text = json.dumps(self._value(), ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:
-                raise json_bodies.unreadable("the arguments of a call have no JSON form") from error
+                raise json_bodies.unreadable(
+                    "the arguments of a call have no JSON form"
+                ) from error
             if self.is_whole:
                 self._text = text
             else:
@@ -301,7 +342,9 @@ class _CallPart:
 
 
 _VALUES = ("stringValue", "numberValue", "boolValue")
-_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+_STEP = re.compile(
+    r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]"""
+)
 _ESCAPED = re.compile(r"\\(.)")
 _MOST_STEPS = 64
 
@@ -314,12 +357,16 @@ def _steps(path: str) -> Iterator[str | int]:
         step = _STEP.match(path, at)
         count += 1
         if step is None or count > _MOST_STEPS:
-            raise json_bodies.unreadable(f"the path of an argument begins with {received.beginning(path)}")
+            raise json_bodies.unreadable(
+                f"the path of an argument begins with {received.beginning(path)}"
+            )
         at = step.end()
         name = step[1] or step[3] or step[4]
         yield int(step[2]) if step[2] else _ESCAPED.sub(r"\1", name or "")
     if not count or path[0] != "$":
-        raise json_bodies.unreadable(f"the path of an argument is {received.beginning(path)}")
+        raise json_bodies.unreadable(
+            f"the path of an argument is {received.beginning(path)}"
+        )
 
 
 def _join_pieces(pieces: Sequence[Json]) -> Json:
@@ -344,13 +391,18 @@ def _child(here: Json, step: str | int, value: Json) -> Json:
         if step == len(here):
             here.append(value)
         return here[step]
-    raise json_bodies.unreadable("the paths of a call's arguments contradict one another")
+    raise json_bodies.unreadable(
+        "the paths of a call's arguments contradict one another"
+    )
 
 
 def parse_chunks(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
     """Return the chunks of a whole body: one, or the list that a streamed answer is without `alt=sse`."""
     value = json_bodies.parse_body(body)
-    return [json_bodies.mapping(each, "the body") for each in (value if isinstance(value, list) else [value])]
+    return [
+        json_bodies.mapping(each, "the body")
+        for each in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _text(fields: Mapping[str, Json], key: str) -> str:
@@ -364,7 +416,8 @@ def _usage(usage: Mapping[str, Json]) -> Usage:
     """Return the usage with all that the model read and wrote; Gemini counts its tools' results and thoughts apart."""
     thoughts = json_bodies.count(usage, "thoughtsTokenCount")
     return Usage(
-        json_bodies.count(usage, "promptTokenCount") + json_bodies.count(usage, "toolUsePromptTokenCount"),
+        json_bodies.count(usage, "promptTokenCount")
+        + json_bodies.count(usage, "toolUsePromptTokenCount"),
         json_bodies.count(usage, "candidatesTokenCount") + thoughts,
         json_bodies.count(usage, "cachedContentTokenCount"),
         thoughts,

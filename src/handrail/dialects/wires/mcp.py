@@ -25,7 +25,9 @@ class Mcp:
 
     name = "mcp"
 
-    def definitions(self, tools: Iterable[ToolLike], *, strict: bool = False) -> list[dict[str, Json]]:  # noqa: ARG002
+    def definitions(
+        self, tools: Iterable[ToolLike], *, strict: bool = False
+    ) -> list[dict[str, Json]]:  # noqa: ARG002
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
         tools = as_collection(tools)
         names = name_map(tools, NAMES)
@@ -49,7 +51,8 @@ def _describe_tool(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     }
     if isinstance(tool, BaseTool):
         promised = tool.result_schema
-        if promised is not None and promised.get("type") == "object":  # structured content is an object
+        # structured content is an object
+        if promised is not None and promised.get("type") == "object":
             description["outputSchema"] = promised
         description["annotations"] = _hints(tool)
     return description
@@ -74,7 +77,9 @@ def _title(name: str) -> str:
     ('User info get', 'Get weather', 'Parse HTML page', '查询天气')
     """
     words = _BETWEEN_WORDS.sub(" ", name).split()
-    title = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
+    title = " ".join(
+        word if word.isupper() and len(word) > 1 else word.lower() for word in words
+    )
     return title[:1].upper() + title[1:]
 
 

@@ -104,34 +104,45 @@ class OpenAIChat(BaseWire):
         tools = as_collection(tools)
         names = chat_names(tools)
         body: dict[str, Json] = {
-            "messages": [self.encode_message(each, names) for each in add_media(fit_to_send(messages, tools))]
+            "messages": [
+                self.encode_message(each, names)
+                for each in add_media(fit_to_send(messages, tools))
+            ]
         }
         fields = {
             "model": options.model or None,
             self.max_tokens_field: options.max_tokens,
             "temperature": options.temperature,
-            "response_format": _response_format(options.output) if options.output else None,
+            "response_format": _response_format(options.output)
+            if options.output
+            else None,
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | dict(options.extra)
 
-    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+    def _tool_fields(
+        self, tools: Collection[ToolLike], names: NameMap, options: Options
+    ) -> dict[str, Json]:
         """Return what a request says of tools; OpenAI refuses every one of these fields in a request without tools."""
         check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
             return {}
         defined = self.definitions(tools, strict=options.strict)
         fields: dict[str, Json] = {
-            "tools": [*defined, *options.provider_tools] if options.provider_tools else defined,
+            "tools": [*defined, *options.provider_tools]
+            if options.provider_tools
+            else defined,
             "tool_choice": _tool_choice(options.tool_choice, names),
         }
         if options.parallel is None:
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
 
-    def encode_message(self, message: Message, names: NameMap | None = None) -> dict[str, Json]:
+    def encode_message(
+        self, message: Message, names: NameMap | None = None
+    ) -> dict[str, Json]:
         """Return one message of a request. Messages are frozen, so a caller may keep the result."""
         match message:
             case SystemMessage(text):
@@ -146,12 +157,16 @@ class OpenAIChat(BaseWire):
             case AssistantMessage(turn):
                 return _encode_assistant(turn, names or chat_names(()))
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = chat_names(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return one tool message for each call, in the order of the calls; a user's message with what they show.
 
         Raises:
@@ -159,11 +174,15 @@ class OpenAIChat(BaseWire):
         """
         ordered = in_call_order(calls, results)
         messages = [_encode_result(result) for result in ordered]
-        return messages + [self.encode_message(each) for each in _media_messages(ordered)]
+        return messages + [
+            self.encode_message(each) for each in _media_messages(ordered)
+        ]
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body, as a dictionary or as JSON text.
 
         Raises:
@@ -171,7 +190,9 @@ class OpenAIChat(BaseWire):
         """
         return received.whole_turn(parse_turn(json_bodies.parse_object(body), tools))
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from one assistant message, or from a whole response body.
 
         A bare message does not say how the model ended; it counts as finished, with calls if it has any.
@@ -180,12 +201,16 @@ class OpenAIChat(BaseWire):
             ConfigError: It is no message of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        if isinstance(message, json_bodies.OBJECT) and ("choices" in message or "error" in message):
+        if isinstance(message, json_bodies.OBJECT) and (
+            "choices" in message or "error" in message
+        ):
             return self.decode(message, tools)
         if why := foreign_in(message):
             raise foreign("OpenAI chat message", why)
         calls = message.get("tool_calls") or message.get("function_call")
-        return received.whole_turn(build_turn(message, "calls" if calls else "stop", Usage(), tools))
+        return received.whole_turn(
+            build_turn(message, "calls" if calls else "stop", Usage(), tools)
+        )
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ChatStream:
         """Return a reader for one streamed answer."""
@@ -201,9 +226,13 @@ class OpenAIChat(BaseWire):
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
-        return {"error": {"message": message, "type": type, "param": None, "code": None}}
+        return {
+            "error": {"message": message, "type": type, "param": None, "code": None}
+        }
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
 
         Raises:
@@ -214,7 +243,9 @@ class OpenAIChat(BaseWire):
         entries = rest.pop("tools", None) or ()
         tools = [_parse_tool(tool) for tool in entries if not _is_provider_s(tool)]
         rest.pop("stream_options", None)
-        limits = [rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")]
+        limits = [
+            rest.pop(key, None) for key in ("max_completion_tokens", "max_tokens")
+        ]
         options = Options(
             model=str(rest.pop("model", "")),
             tool_choice=_parse_choice(rest.pop("tool_choice", None)),
@@ -229,7 +260,9 @@ class OpenAIChat(BaseWire):
         )
         return messages, tools, options
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
         names = chat_names(tools)
         message: dict[str, Json] = {
@@ -240,7 +273,9 @@ class OpenAIChat(BaseWire):
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
         if turn.calls:
-            message["tool_calls"] = [_encode_call(call, names, call.arguments) for call in turn.calls]
+            message["tool_calls"] = [
+                _encode_call(call, names, call.arguments) for call in turn.calls
+            ]
         choice = {
             "index": 0,
             "message": message,
@@ -303,7 +338,9 @@ class OpenAIChat(BaseWire):
 DIALECT = OpenAIChat()
 """For api.openai.com."""
 
-COMPATIBLE = OpenAIChat("openai-compatible", max_tokens_field="max_tokens", output_by="prompt")
+COMPATIBLE = OpenAIChat(
+    "openai-compatible", max_tokens_field="max_tokens", output_by="prompt"
+)
 """For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
 
 
@@ -409,7 +446,9 @@ def _encode_assistant(turn: Turn, names: NameMap) -> dict[str, Json]:
     return message
 
 
-def _encode_calls(calls: Sequence[ToolCall], names: NameMap, sent: Json) -> list[dict[str, Json]]:
+def _encode_calls(
+    calls: Sequence[ToolCall], names: NameMap, sent: Json
+) -> list[dict[str, Json]]:
     """Return the calls of a history, with those fields of the provider's calls `sent` that have to go back."""
     if not isinstance(sent, list) or len(sent) != len(calls):
         sent = [{}] * len(calls)
@@ -417,7 +456,9 @@ def _encode_calls(calls: Sequence[ToolCall], names: NameMap, sent: Json) -> list
     for call, original in zip(calls, sent, strict=True):
         fields = _encode_call(call, names, as_history(call.arguments))
         if isinstance(original, Mapping):
-            fields |= {key: original[key] for key in CALL_GOES_BACK if original.get(key)}
+            fields |= {
+                key: original[key] for key in CALL_GOES_BACK if original.get(key)
+            }
         encoded.append(fields)
     return encoded
 
@@ -465,7 +506,9 @@ def _parse_tool(tool: Json) -> Described:
     else:
         function = None
     if not isinstance(function, Mapping) or not function.get("name"):
-        raise ConfigError(f"the request has a tool without a function: {argument_errors.format_value(tool)}")
+        raise ConfigError(
+            f"the request has a tool without a function: {argument_errors.format_value(tool)}"
+        )
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     if function.get("strict"):
         strict = parameters
@@ -511,7 +554,9 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
     }
 
 
-def _encode_deltas(turn: Turn, names: NameMap, piece_chars: int) -> Iterator[dict[str, Json]]:
+def _encode_deltas(
+    turn: Turn, names: NameMap, piece_chars: int
+) -> Iterator[dict[str, Json]]:
     for key, text in (
         ("reasoning_content", turn.reasoning),
         ("content", turn.text),

@@ -118,17 +118,27 @@ _PIECES: Mapping[str, _TextEvent] = {
     "response.output_text.delta": _TextEvent("message", "text", "delta"),
     "response.refusal.delta": _TextEvent("message", "refusal", "delta"),
     "response.reasoning_text.delta": _TextEvent("reasoning", "thought", "delta"),
-    "response.reasoning_summary_text.delta": _TextEvent("reasoning", "summary", "delta"),
-    "response.function_call_arguments.delta": _TextEvent("function_call", "call", "delta"),
-    "response.custom_tool_call_input.delta": _TextEvent("custom_tool_call", "call", "delta"),
+    "response.reasoning_summary_text.delta": _TextEvent(
+        "reasoning", "summary", "delta"
+    ),
+    "response.function_call_arguments.delta": _TextEvent(
+        "function_call", "call", "delta"
+    ),
+    "response.custom_tool_call_input.delta": _TextEvent(
+        "custom_tool_call", "call", "delta"
+    ),
 }
 _WHOLES: Mapping[str, _TextEvent] = {
     "response.output_text.done": _TextEvent("message", "text", "text"),
     "response.refusal.done": _TextEvent("message", "refusal", "refusal"),
     "response.reasoning_text.done": _TextEvent("reasoning", "thought", "text"),
     "response.reasoning_summary_text.done": _TextEvent("reasoning", "summary", "text"),
-    "response.function_call_arguments.done": _TextEvent("function_call", "call", "arguments"),
-    "response.custom_tool_call_input.done": _TextEvent("custom_tool_call", "call", "input"),
+    "response.function_call_arguments.done": _TextEvent(
+        "function_call", "call", "arguments"
+    ),
+    "response.custom_tool_call_input.done": _TextEvent(
+        "custom_tool_call", "call", "input"
+    ),
 }
 
 
@@ -188,7 +198,9 @@ class OpenAIResponses(BaseWire):
         body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
 
-    def _tool_fields(self, tools: Collection[ToolLike], names: NameMap, options: Options) -> dict[str, Json]:
+    def _tool_fields(
+        self, tools: Collection[ToolLike], names: NameMap, options: Options
+    ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
             return {}
@@ -196,7 +208,9 @@ class OpenAIResponses(BaseWire):
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
-            defined = [each for each in defined if each["name"] not in named] + [*map(dict, options.provider_tools)]
+            defined = [each for each in defined if each["name"] not in named] + [
+                *map(dict, options.provider_tools)
+            ]
         fields: dict[str, Json] = {
             "tools": defined,
             "tool_choice": _tool_choice(options.tool_choice, names),
@@ -205,12 +219,16 @@ class OpenAIResponses(BaseWire):
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
 
-    def define(self, tools: Collection[ToolLike], strict: bool) -> list[dict[str, Json]]:
+    def define(
+        self, tools: Collection[ToolLike], strict: bool
+    ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form of one is its `strict_parameters`."""
         names = _name_map(tools)
         return [_definition(tool, names, strict) for tool in tools]
 
-    def encode_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[dict[str, Json]]:
+    def encode_results(
+        self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
+    ) -> list[dict[str, Json]]:
         """Return one output item for each call, in the order of the calls.
 
         Raises:
@@ -220,7 +238,9 @@ class OpenAIResponses(BaseWire):
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
-    def decode(self, body: Json | bytes, tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode(
+        self, body: Json | bytes, tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn in a whole response body, as a dictionary or as JSON text.
 
         Raises:
@@ -231,7 +251,9 @@ class OpenAIResponses(BaseWire):
         json_bodies.items(answer.get("output"), "`output`")
         return received.whole_turn(_turn(answer, tools))
 
-    def decode_message(self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None) -> Turn:
+    def decode_message(
+        self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
+    ) -> Turn:
         """Return the turn from a whole response body, or from one item of its output.
 
         A bare item or list does not say how the model ended; it counts as finished, with calls if it has any.
@@ -240,9 +262,14 @@ class OpenAIResponses(BaseWire):
             ConfigError: It is nothing of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        if isinstance(message, json_bodies.OBJECT) and ("output" in message or "error" in message):
+        if isinstance(message, json_bodies.OBJECT) and (
+            "output" in message or "error" in message
+        ):
             return self.decode({"status": "completed", **message}, tools)
-        if not (isinstance(message, json_bodies.OBJECT) and isinstance(message.get("type"), str)):
+        if not (
+            isinstance(message, json_bodies.OBJECT)
+            and isinstance(message.get("type"), str)
+        ):
             raise foreign("OpenAI response", "it has neither `output` nor a `type`")
         return self.decode({"status": "completed", "output": [message]}, tools)
 
@@ -260,19 +287,32 @@ class OpenAIResponses(BaseWire):
 
     def encode_error(self, message: str, *, status: int, type: str) -> dict[str, Json]:
         """Return the body of an error answer."""
-        return {"error": {"message": message, "type": type, "param": None, "code": None}}
+        return {
+            "error": {"message": message, "type": type, "param": None, "code": None}
+        }
 
-    def decode_request(self, body: Mapping[str, Json]) -> tuple[list[Message], list[Described], Options]:
+    def decode_request(
+        self, body: Mapping[str, Json]
+    ) -> tuple[list[Message], list[Described], Options]:
         """Return what a client asked: messages, tools and options.
 
         Raises:
             ConfigError: The request cannot be read.
         """
-        rest = {name: value for name, value in body.items() if value is not None and _STATELESS.get(name) != value}
+        rest = {
+            name: value
+            for name, value in body.items()
+            if value is not None and _STATELESS.get(name) != value
+        }
         instructions = rest.pop("instructions", None)
         messages = _messages(rest.pop("input", []))
-        entries = [_require_object(tool, "a tool") for tool in _require_list(rest.pop("tools", []), "`tools`")]
-        tools = [_parse_tool(tool) for tool in entries if tool.get("type") == "function"]
+        entries = [
+            _require_object(tool, "a tool")
+            for tool in _require_list(rest.pop("tools", []), "`tools`")
+        ]
+        tools = [
+            _parse_tool(tool) for tool in entries if tool.get("type") == "function"
+        ]
         options = Options(
             model=str(rest.pop("model", "")),
             tool_choice=_parse_choice(rest.pop("tool_choice", None)),
@@ -282,7 +322,9 @@ class OpenAIResponses(BaseWire):
             temperature=rest.pop("temperature", None),
             stream=bool(rest.pop("stream", False)),
             output=_take_output(rest),
-            provider_tools=tuple(tool for tool in entries if tool.get("type") != "function"),
+            provider_tools=tuple(
+                tool for tool in entries if tool.get("type") != "function"
+            ),
             extra=rest,
         )
         return (
@@ -291,7 +333,9 @@ class OpenAIResponses(BaseWire):
             options,
         )
 
-    def encode_turn(self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None) -> dict[str, Json]:
+    def encode_turn(
+        self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
+    ) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
         tools = as_collection(tools)
         output = list(_output(turn, _name_map(tools), envelope.id))
@@ -335,11 +379,15 @@ class OpenAIResponses(BaseWire):
         tools = as_collection(tools)
         head = self._head(envelope, tools)
         output = list(_output(turn, _name_map(tools), envelope.id))
-        events: list[dict[str, Json]] = [{"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS]
+        events: list[dict[str, Json]] = [
+            {"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS
+        ]
         for index, item in enumerate(output):
             events += _item_events(item, index, piece_chars)
         if turn.finish != "error":
-            whole = {**head, **_ending(turn), "output": output} | ({} if envelope.usage else {"usage": None})
+            whole = {**head, **_ending(turn), "output": output} | (
+                {} if envelope.usage else {"usage": None}
+            )
             events.append({"type": f"response.{whole['status']}", "response": whole})
         for number, each in enumerate(events):
             yield event({**each, "sequence_number": number}, each["type"])
@@ -363,10 +411,13 @@ class ResponsesStream(EventStream):
         name = payload.get("type")
         if not isinstance(name, str):
             name = event.type
-        if name == "error" or (not name.startswith("response.") and provider_errors.error_in(payload)):
+        if name == "error" or (
+            not name.startswith("response.") and provider_errors.error_in(payload)
+        ):
             raise provider_errors.classify(None, {}, payload)
         if self._end:
-            return  # the last event holds the whole answer, so one that comes after it adds nothing
+            # the last event holds the whole answer, so one that comes after it adds nothing
+            return
         index = payload.get("output_index")
         if name in _PIECES:
             item, position, text = self._find_text(_PIECES[name], payload, index)
@@ -389,13 +440,17 @@ class ResponsesStream(EventStream):
     ) -> tuple[OutputItem, TextPosition, str]:
         """Return the item that an event's text belongs to, its position there, and the text."""
         item = self._answer.find_item(event.item, payload.get("item_id"), index)
-        text = json_bodies.string(payload.get(event.field) or "", f"`{event.field}` of an event")
+        text = json_bodies.string(
+            payload.get(event.field) or "", f"`{event.field}` of an event"
+        )
         part = payload.get("summary_index")
         if not isinstance(part, int):
             part = 0
         return item, TextPosition(event.kind, part), text
 
-    def _take_end(self, status: str, payload: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _take_end(
+        self, status: str, payload: Mapping[str, Json], deltas: list[Delta]
+    ) -> None:
         response = payload.get("response")
         end = {
             "status": status,
@@ -407,7 +462,9 @@ class ResponsesStream(EventStream):
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
-        return self._answer.turn(_finish(self._end), _usage(self._end.get("usage")), id=self._end.get("id"))
+        return self._answer.turn(
+            _finish(self._end), _usage(self._end.get("usage")), id=self._end.get("id")
+        )
 
 
 # -- writing a request -------------------------------------------------------------------------------------------------
@@ -453,11 +510,15 @@ def _with_form(options: Options) -> dict[str, Json]:
     }
     own = fields.get("text") or {}
     if not isinstance(own, Mapping):
-        raise ConfigError("the option `text` is no object, so the answer's form has no place in it")
+        raise ConfigError(
+            "the option `text` is no object, so the answer's form has no place in it"
+        )
     return {**fields, "text": {**own, "format": form}}
 
 
-def _items(messages: Iterable[Message], names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
+def _items(
+    messages: Iterable[Message], names: NameMap, is_stored: bool
+) -> list[dict[str, Json]]:
     items: list[dict[str, Json]] = []
     free_text: set[str] = set()  # calls that are answered in another kind of item
     for message in messages:
@@ -473,12 +534,18 @@ def _items(messages: Iterable[Message], names: NameMap, is_stored: bool) -> list
                 items.append(_encode_result(result, custom=result.call_id in free_text))
             case AssistantMessage(turn):
                 output = _encode_assistant(turn, names, is_stored)
-                free_text |= {item["call_id"] for item in output if item["type"] == "custom_tool_call"}
+                free_text |= {
+                    item["call_id"]
+                    for item in output
+                    if item["type"] == "custom_tool_call"
+                }
                 items += output
     return items
 
 
-def _encode_assistant(turn: Turn, names: NameMap, is_stored: bool) -> list[dict[str, Json]]:
+def _encode_assistant(
+    turn: Turn, names: NameMap, is_stored: bool
+) -> list[dict[str, Json]]:
     output = (turn.raw or {}).get("output")
     if not isinstance(output, list):  # it came over another wire
         output = [{"type": "message", "content": turn.text or turn.refusal}]
@@ -529,10 +596,16 @@ def _join_parts(parts: Iterable[Json]) -> str:
 
 def _without_id(item: dict[str, Json]) -> dict[str, Json]:
     """Return a call without its id; items that are neither calls nor messages must have theirs."""
-    return {key: value for key, value in item.items() if key != "id" or item["type"] not in CALLS}
+    return {
+        key: value
+        for key, value in item.items()
+        if key != "id" or item["type"] not in CALLS
+    }
 
 
-def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None) -> dict[str, Json]:
+def _encode_call(
+    call: ToolCall, names: NameMap, sent: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
     item: dict[str, Json] = {
         **(sent or {"type": "function_call"}),
         "call_id": call.id,
@@ -579,7 +652,9 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
     return own
 
 
-def _encode_attachment(thing: Attachment, part: Mapping[str, Json] | Media) -> dict[str, Json]:
+def _encode_attachment(
+    thing: Attachment, part: Mapping[str, Json] | Media
+) -> dict[str, Json]:
     link = _link(thing)
     kind, _, form = thing.media_type.partition("/")
     if kind == "image":
@@ -609,7 +684,9 @@ def _image_detail(part: Mapping[str, Json] | Media) -> Json:
 
 def _raise_if_failed(answer: Mapping[str, Json]) -> None:
     if answer.get("error") or answer.get("status") == "failed":
-        raise provider_errors.classify(None, {}, {"error": answer.get("error") or "the provider does not say why"})
+        raise provider_errors.classify(
+            None, {}, {"error": answer.get("error") or "the provider does not say why"}
+        )
     if "output" not in answer and provider_errors.error_in(answer):
         raise provider_errors.classify(None, {}, answer)
 
@@ -652,13 +729,17 @@ def _usage(usage: Json) -> Usage:
 
 def _require_object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, json_bodies.OBJECT):
-        raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not an object")
+        raise ConfigError(
+            f"{what} is {json_bodies.kind(value)} in the request, not an object"
+        )
     return value
 
 
 def _require_list(value: Json, what: str) -> list[Json]:
     if not isinstance(value, list):
-        raise ConfigError(f"{what} is {json_bodies.kind(value)} in the request, not a list")
+        raise ConfigError(
+            f"{what} is {json_bodies.kind(value)} in the request, not a list"
+        )
     return value
 
 
@@ -686,12 +767,21 @@ def _message(item: Mapping[str, Json]) -> Message | None:
     """Return a message of a person or a tool; None for items of the model, and for items that are no messages."""
     if str(item.get("type")) in _OUTPUTS:
         text, parts = _content(item.get("output"))
-        media = [Media(seen.media_type, url=_link(seen)) for part in parts if (seen := parse_attachment(part))]
-        return ToolMessage(ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media))
+        media = [
+            Media(seen.media_type, url=_link(seen))
+            for part in parts
+            if (seen := parse_attachment(part))
+        ]
+        return ToolMessage(
+            ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media)
+        )
     if item.get("type") == "item_reference":
-        raise ConfigError("the request has an `item_reference`: what it names is stored by the provider, and not here")
+        raise ConfigError(
+            "the request has an `item_reference`: what it names is stored by the provider, and not here"
+        )
     if item.get("type") not in (None, "message"):
-        return None  # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
+        # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
+        return None
     match item.get("role"):
         case "system" | "developer":
             return SystemMessage(_content(item.get("content"))[0])
@@ -709,9 +799,14 @@ def _content(content: Json) -> tuple[str, list[dict[str, Json]]]:
     if content is None or isinstance(content, str):
         return content or "", []
     parts = [
-        _require_object(part, "a part of a message") for part in _require_list(content, "the content of a message")
+        _require_object(part, "a part of a message")
+        for part in _require_list(content, "the content of a message")
     ]
-    texts = [str(part.get("text", "")) for part in parts if part.get("type") in ("input_text", "output_text", "text")]
+    texts = [
+        str(part.get("text", ""))
+        for part in parts
+        if part.get("type") in ("input_text", "output_text", "text")
+    ]
     return "".join(texts), [_chat_part(part) for part in parts]
 
 
@@ -745,7 +840,9 @@ def _parse_turn(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
     try:
         return AssistantMessage(_turn({"status": "completed", "output": output}, None))
     except ModelError as error:
-        raise ConfigError(f"the model's items in the request cannot be read: {error}") from error
+        raise ConfigError(
+            f"the model's items in the request cannot be read: {error}"
+        ) from error
 
 
 def _parse_tool(tool: Mapping[str, Json]) -> Described:
@@ -761,7 +858,9 @@ def _parse_tool(tool: Mapping[str, Json]) -> Described:
         strict = parameters
     else:
         strict = None
-    return Described(str(tool["name"]), str(tool.get("description") or ""), parameters, strict)
+    return Described(
+        str(tool["name"]), str(tool.get("description") or ""), parameters, strict
+    )
 
 
 def _parse_choice(choice: Json) -> str:
@@ -817,7 +916,9 @@ def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
 
 
 def _ending(turn: Turn) -> dict[str, Json]:
-    status, reason = _ENDINGS["stop" if turn.refusal and turn.finish == "refused" else turn.finish]
+    status, reason = _ENDINGS[
+        "stop" if turn.refusal and turn.finish == "refused" else turn.finish
+    ]
     spent = turn.usage
     usage = {
         "input_tokens": spent.input_tokens,
@@ -839,7 +940,9 @@ def _ending(turn: Turn) -> dict[str, Json]:
 _FIRST_EVENTS = ("created", "in_progress")
 
 
-def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterator[dict[str, Json]]:
+def _item_events(
+    item: dict[str, Json], index: int, piece_chars: int
+) -> Iterator[dict[str, Json]]:
     """Yield the events of an item: announced empty, its texts in pieces and whole, then the item itself."""
     if item["type"] == "function_call":
         history = "arguments"
@@ -859,10 +962,14 @@ def _item_events(item: dict[str, Json], index: int, piece_chars: int) -> Iterato
     }
     place = {"item_id": item["id"], "output_index": index}
     if history == "arguments":
-        yield from _text_events("function_call_arguments", "arguments", item[history], place, piece_chars)
+        yield from _text_events(
+            "function_call_arguments", "arguments", item[history], place, piece_chars
+        )
     else:
         for number, part in enumerate(item[history]):
-            yield from _part_events(part, {**place, f"{history}_index": number}, piece_chars)
+            yield from _part_events(
+                part, {**place, f"{history}_index": number}, piece_chars
+            )
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
@@ -873,7 +980,9 @@ _PART_EVENTS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def _part_events(part: dict[str, Json], place: dict[str, Json], piece_chars: int) -> Iterator[dict[str, Json]]:
+def _part_events(
+    part: dict[str, Json], place: dict[str, Json], piece_chars: int
+) -> Iterator[dict[str, Json]]:
     frame, name, key = _PART_EVENTS[part["type"]]
     yield {"type": f"response.{frame}.added", **place, "part": {**part, key: ""}}
     yield from _text_events(
@@ -886,7 +995,9 @@ def _part_events(part: dict[str, Json], place: dict[str, Json], piece_chars: int
     yield {"type": f"response.{frame}.done", **place, "part": part}
 
 
-def _text_events(name: str, key: str, text: str, place: dict[str, Json], piece_chars: int) -> Iterator[dict[str, Json]]:
+def _text_events(
+    name: str, key: str, text: str, place: dict[str, Json], piece_chars: int
+) -> Iterator[dict[str, Json]]:
     for piece in pieces(text, piece_chars):
         yield {"type": f"response.{name}.delta", **place, "delta": piece}
     yield {"type": f"response.{name}.done", **place, key: text}

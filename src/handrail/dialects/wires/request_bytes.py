@@ -49,11 +49,15 @@ class _EncodedRequest(Struct, frozen=True):
     history: bytes
     ids: frozenset[str]
 
-    def is_extended_by(self, messages: Sequence[Message], definitions: Json, options: Options) -> bool:
+    def is_extended_by(
+        self, messages: Sequence[Message], definitions: Json, options: Options
+    ) -> bool:
         """Whether a request with these begins with the very messages of this one, tools and options being the same."""
         if definitions is not self.tools or options != self.options:
             return False
-        return _find_cut(messages) == len(self.messages) and all(map(operator.is_, self.messages, messages))
+        return _find_cut(messages) == len(self.messages) and all(
+            map(operator.is_, self.messages, messages)
+        )
 
 
 class RequestEncoder:
@@ -74,7 +78,11 @@ class RequestEncoder:
             ConfigError: A tool or an option holds something that JSON cannot.
             ModelError: The conversation does (`code="unwritable"`): it stems from people, tools and the model itself.
         """
-        if self._field in ("", *options.extra) or options.tool_choice == "none" or not hasattr(tools, "compute_once"):
+        if (
+            self._field in ("", *options.extra)
+            or options.tool_choice == "none"
+            or not hasattr(tools, "compute_once")
+        ):
             fields = self._wire.encode_request(messages, tools, options)
             tools_bytes = self._take_tools(fields, options)
             return b"".join((_frame(fields), tools_bytes))[:-1] + b"}"
@@ -106,7 +114,9 @@ class RequestEncoder:
         if not cut:
             return None
         previous = self._requests.get(id(messages[cut - 1]))
-        if previous is None or not previous.is_extended_by(messages, definitions, options):
+        if previous is None or not previous.is_extended_by(
+            messages, definitions, options
+        ):
             return None
         new = messages[cut:]
         ids = _ids(new)
@@ -118,7 +128,8 @@ class RequestEncoder:
         if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
             return None
         if not history or history[0].get("role") in ("user", "tool"):
-            return None  # this wire leaves the answer out, so that its neighbours may join
+            # this wire leaves the answer out, so that its neighbours may join
+            return None
         self._forget(previous)
         extended = _EncodedRequest(
             messages=(*messages,),
@@ -165,10 +176,14 @@ class RequestEncoder:
                 self._tools = encoded
             to_json(dict(options.extra))
         except _UNWRITABLE as error:
-            raise ConfigError(f"the request cannot be written as JSON: {error}") from error
+            raise ConfigError(
+                f"the request cannot be written as JSON: {error}"
+            ) from error
         return b"" if tools is None else encoded[1]
 
-    def _remember(self, request: _EncodedRequest, history: Sequence[Mapping[str, Json]]) -> _EncodedRequest:
+    def _remember(
+        self, request: _EncodedRequest, history: Sequence[Mapping[str, Json]]
+    ) -> _EncodedRequest:
         """Cache the request, unless the next answer might join with its end."""
         if history and history[-1].get("role") not in _ANSWERS:
             with self._lock:
@@ -192,7 +207,9 @@ def _frame(fields: Mapping[str, Json]) -> bytes:
 def _find_cut(messages: Sequence[Message]) -> int:
     """Return where the last answer begins that follows a person or a result; 0 where there is none."""
     for place in range(len(messages) - 1, 0, -1):
-        if isinstance(messages[place], AssistantMessage) and not isinstance(messages[place - 1], AssistantMessage):
+        if isinstance(messages[place], AssistantMessage) and not isinstance(
+            messages[place - 1], AssistantMessage
+        ):
             return place
     return 0
 
@@ -202,7 +219,12 @@ def _is_sound(messages: Sequence[Message]) -> bool:
 
 
 def _ids(messages: Sequence[Message]) -> frozenset[str]:
-    return frozenset(call.id for each in messages if isinstance(each, AssistantMessage) for call in each.turn.calls)
+    return frozenset(
+        call.id
+        for each in messages
+        if isinstance(each, AssistantMessage)
+        for call in each.turn.calls
+    )
 
 
 def _encode_history(history: Json) -> bytes:
@@ -213,4 +235,6 @@ def _json(value: Json) -> bytes:
     try:
         return to_json(value)
     except _UNWRITABLE as error:
-        raise ModelError(f"the conversation cannot be written as JSON: {error}", code="unwritable") from error
+        raise ModelError(
+            f"the conversation cannot be written as JSON: {error}", code="unwritable"
+        ) from error

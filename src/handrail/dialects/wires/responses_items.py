@@ -142,7 +142,9 @@ class OutputItem:
         parts: dict[str, list[Json]] = {}
         for position in self.pieces:
             part = _PARTS[position.kind]
-            parts.setdefault(part.field, []).append({"type": part.type, part.text: self.text_at(position)})
+            parts.setdefault(part.field, []).append(
+                {"type": part.type, part.text: self.text_at(position)}
+            )
         if self.type == "message":
             role = {"role": "assistant"}
         else:
@@ -174,7 +176,11 @@ class OutputAssembler:
         type = _type(fields)
         call_id = _text(fields, "call_id")
         item = self._by_id.get(_text(fields, "id"))
-        if item is None or item.type != type or (item.is_whole and _text(item.fields, "call_id") != call_id):
+        if (
+            item is None
+            or item.type != type
+            or (item.is_whole and _text(item.fields, "call_id") != call_id)
+        ):
             self._update(self._begin(type), fields, index)
         elif not item.is_whole:
             self._update(item, fields, index)
@@ -182,14 +188,18 @@ class OutputAssembler:
     def complete(self, entry: Json, index: Json, deltas: list[Delta]) -> None:
         """Take an item that is whole, and report what is new in it."""
         fields = json_bodies.mapping(entry, "an item of the answer")
-        item = self._find_announced(fields, _number(index)) or self._begin(_type(fields))
+        item = self._find_announced(fields, _number(index)) or self._begin(
+            _type(fields)
+        )
         self._complete(item, fields, index, deltas)
 
     def close(self, output: Json, deltas: list[Delta]) -> None:
         """Take the list of all items at the answer's end, if there is one, and report what only it holds."""
         entries: list[Mapping[str, Json]] = []
         if isinstance(output, list):
-            entries = [json_bodies.mapping(entry, "an item of the answer") for entry in output]
+            entries = [
+                json_bodies.mapping(entry, "an item of the answer") for entry in output
+            ]
         for fields, item in zip(entries, self._match_items(entries), strict=True):
             if item is None or not item.is_whole:
                 self._complete(item or self._begin(_type(fields)), fields, None, deltas)
@@ -212,7 +222,8 @@ class OutputAssembler:
         item = None
         if isinstance(id, str):
             item = self._by_id.get(id)
-        if item is None and number is not None:  # some gateways give an item another id in every event
+        # some gateways give an item another id in every event
+        if item is None and number is not None:
             item = self._by_index.get(number)
             if item and item.is_whole:
                 item = None
@@ -225,7 +236,9 @@ class OutputAssembler:
         self._update(started, fields, index)
         return started
 
-    def say(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
+    def say(
+        self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]
+    ) -> None:
         """Add the next piece of an item's text."""
         if not text or item.is_closed:
             return
@@ -250,7 +263,9 @@ class OutputAssembler:
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
-    def whole(self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]) -> None:
+    def whole(
+        self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]
+    ) -> None:
         """Take a text that is sent whole, and report the part that is new.
 
         Raises:
@@ -259,8 +274,15 @@ class OutputAssembler:
         so_far = item.text_at(position)
         if len(text) > len(so_far) and text.startswith(so_far):
             self.say(item, position, text[len(so_far) :], deltas)
-        elif position.kind == "call" and text and text != so_far and not _same_json(text, so_far):
-            raise json_bodies.unreadable(f"the arguments of a call of {self._name(item)!r} were sent twice, and differ")
+        elif (
+            position.kind == "call"
+            and text
+            and text != so_far
+            and not _same_json(text, so_far)
+        ):
+            raise json_bodies.unreadable(
+                f"the arguments of a call of {self._name(item)!r} were sent twice, and differ"
+            )
 
     def turn(self, finish: Finish, usage: Usage, *, id: Json = None) -> Turn:
         """Return the turn that the items make."""
@@ -292,13 +314,20 @@ class OutputAssembler:
 
     def _waits_for(self) -> str:
         """Return what the items wait for; empty if the provider has answered them itself."""
-        answered = {_text(item.fields, "call_id") for item in self.items if item.type.endswith("_output")}
+        answered = {
+            _text(item.fields, "call_id")
+            for item in self.items
+            if item.type.endswith("_output")
+        }
         wanted = [
             _WAITING[item.type].format_map(defaultdict(str, item.fields))
             for item in self.items
             if item.type in _WAITING
             and _text(item.fields, "call_id") not in answered - {""}
-            and (item.type != "tool_search_call" or item.fields.get("execution") == "client")
+            and (
+                item.type != "tool_search_call"
+                or item.fields.get("execution") == "client"
+            )
         ]
         return "; and for ".join(wanted)
 
@@ -317,7 +346,9 @@ class OutputAssembler:
             self._calls.append(item)
         return item
 
-    def _update(self, item: OutputItem, fields: Mapping[str, Json], index: Json) -> None:
+    def _update(
+        self, item: OutputItem, fields: Mapping[str, Json], index: Json
+    ) -> None:
         item.fields.update(fields)
         if id := _text(fields, "id"):
             self._by_id[id] = item
@@ -345,13 +376,19 @@ class OutputAssembler:
                 opened = ""
             else:
                 opened = _FREE_OPENS
-            deltas.append(ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES))
+            deltas.append(
+                ArgumentsDelta(item.call, self._name(item), opened + _FREE_CLOSES)
+            )
 
-    def _say_rest(self, item: OutputItem, fields: Mapping[str, Json], deltas: list[Delta]) -> None:
+    def _say_rest(
+        self, item: OutputItem, fields: Mapping[str, Json], deltas: list[Delta]
+    ) -> None:
         for position, text in _texts(fields, item.type):
             self.whole(item, position, text, deltas)
 
-    def _find_announced(self, fields: Mapping[str, Json], index: int | None) -> OutputItem | None:
+    def _find_announced(
+        self, fields: Mapping[str, Json], index: int | None
+    ) -> OutputItem | None:
         """Return the item that is now sent whole. Only its own id can name it a second time."""
         type = _type(fields)
         item = self._by_id.get(_text(fields, "id"))
@@ -362,7 +399,11 @@ class OutputAssembler:
             self._by_call_id.get(_text(fields, "call_id")),
         )
         return next(
-            (each for each in others if each and each.type == type and not each.is_whole),
+            (
+                each
+                for each in others
+                if each and each.type == type and not each.is_whole
+            ),
             None,
         )
 
@@ -374,7 +415,9 @@ class OutputAssembler:
         left = dict.fromkeys(self.items)
         matches: list[OutputItem | None] = []
         for fields in listed:
-            item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(_text(fields, "call_id"))
+            item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(
+                _text(fields, "call_id")
+            )
             if item not in left or item.type != _type(fields):
                 matches.append(None)
                 continue
@@ -409,7 +452,9 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition
         yield position, "".join(pieces)
 
 
-def _parts(fields: Mapping[str, Json], field: str, type: str) -> list[Mapping[str, Json]]:
+def _parts(
+    fields: Mapping[str, Json], field: str, type: str
+) -> list[Mapping[str, Json]]:
     """Return the parts in a field of an item; some servers send one text in place of them."""
     parts = fields.get(field) or []
     if isinstance(parts, str):

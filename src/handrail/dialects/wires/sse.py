@@ -36,7 +36,8 @@ class EventSplitter:
         self._data: list[str] = []
         self._type = ""
         self._begun = False  # past the place of a byte order mark
-        self._after_cr = False  # a CR ended the last piece: an LF that follows belongs to it
+        # a CR ended the last piece: an LF that follows belongs to it
+        self._after_cr = False
         self._any = False
 
     def feed(self, chunk: str | bytes) -> list[ServerEvent]:
@@ -93,5 +94,6 @@ class EventSplitter:
             self._data.append(value.removeprefix(" "))
         elif name == "event":
             self._type = value.removeprefix(" ")
-        elif name not in ("", "id", "retry") and not self._any:  # an empty name is a comment
+        elif name not in ("", "id", "retry") and not self._any:
+            # an empty name is a comment
             self.strays.append(line)

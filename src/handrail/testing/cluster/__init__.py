@@ -25,10 +25,23 @@ from typing import Any
 
 from handrail.errors import Json
 from handrail.testing import Fault
-from handrail.testing.cluster.objects import BORN, KINDS, Deployment, Kind, Object, Placed, Pods, RolloutProgress
+from handrail.testing.cluster.objects import (
+    BORN,
+    KINDS,
+    Deployment,
+    Kind,
+    Object,
+    Placed,
+    Pods,
+    RolloutProgress,
+)
 from handrail.testing.loopback import Answer, Loopback, ReceivedRequest
 
-FAKE_KUBECTL: Sequence[str] = (sys.executable, "-I", str(Path(__file__).with_name("kubectl.py")))
+FAKE_KUBECTL: Sequence[str] = (
+    sys.executable,
+    "-I",
+    str(Path(__file__).with_name("kubectl.py")),
+)
 """A command that takes the arguments of `kubectl` which the tools use, for machines that have none."""
 
 _RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
@@ -55,9 +68,13 @@ class StandInCluster(Loopback):
         self.broken: dict[str, Fault] = {}
         self.unheard: set[str] = set()
         self._change = Lock()
-        self._folder = TemporaryDirectory(prefix="handrail-cluster-", ignore_cleanup_errors=True)
+        self._folder = TemporaryDirectory(
+            prefix="handrail-cluster-", ignore_cleanup_errors=True
+        )
         self.kubeconfig = Path(self._folder.name, "kubeconfig")
-        self.kubeconfig.write_text(json.dumps(self._config(), indent=1), encoding="utf-8")
+        self.kubeconfig.write_text(
+            json.dumps(self._config(), indent=1), encoding="utf-8"
+        )
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -65,12 +82,20 @@ class StandInCluster(Loopback):
 
     def pods(self, deployment: str) -> Sequence[str]:
         """Return the names of a deployment's present pods."""
-        return next(each.pod_names for each in self._placed if each.deployment.name == deployment)
+        return next(
+            each.pod_names
+            for each in self._placed
+            if each.deployment.name == deployment
+        )
 
     def _config(self) -> Object:
         """Return the kubeconfig; it is JSON, which is YAML too."""
         address = self.url
-        context = {"cluster": self.context, "user": self.context, "namespace": "default"}
+        context = {
+            "cluster": self.context,
+            "user": self.context,
+            "namespace": "default",
+        }
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -85,7 +110,14 @@ class StandInCluster(Loopback):
     def note(self, asked: ReceivedRequest) -> Fault | None:
         """Keep a request; return what is to go wrong with it."""
         super().note(asked)
-        return next((fault for part, fault in self.broken.items() if part in f"{asked.method} {asked.path}"), None)
+        return next(
+            (
+                fault
+                for part, fault in self.broken.items()
+                if part in f"{asked.method} {asked.path}"
+            ),
+            None,
+        )
 
     def _respond(self, asked: ReceivedRequest) -> Answer | None:
         """Return what the API says to a request; nothing when its answer is to be lost."""
@@ -101,7 +133,9 @@ class StandInCluster(Loopback):
         if len(steps) == 4 and steps[:3] == ["api", "v1", "namespaces"]:
             return self._namespace(steps[3])
         if (resource := _resource(steps)) is None:
-            return _refusal(404, "NotFound", "the server could not find the requested resource")
+            return _refusal(
+                404, "NotFound", "the server could not find the requested resource"
+            )
         kind, namespace, name, part = resource
         with self._change:
             if part == "log":
@@ -109,32 +143,55 @@ class StandInCluster(Loopback):
             if asked.method == "PATCH" and kind.name == "deployments":
                 return self._patch(namespace, name, asked.json())
         if asked.method != "GET" or part:
-            return _refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            return _refusal(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )
         return self._read(kind, namespace, name, asked)
 
-    def _read(self, kind: Kind, namespace: str, name: str, asked: ReceivedRequest) -> Answer:
+    def _read(
+        self, kind: Kind, namespace: str, name: str, asked: ReceivedRequest
+    ) -> Answer:
         """Return one object or a list, as a table where that is preferred, or what changes from now on."""
         if asked.query.get("watch") in ("true", "1"):
             return Answer(stream=self._watch(kind, namespace, asked.query))
         with self._change:
-            objects = [each for each in self._objects(kind, namespace) if _fits(each, asked.query)]
+            objects = [
+                each
+                for each in self._objects(kind, namespace)
+                if _fits(each, asked.query)
+            ]
         if name:
             objects = [each for each in objects if each["metadata"]["name"] == name]
             if not objects:
                 return _not_found(kind, name)
         if "as=Table" in asked.headers.get("accept", ""):
             return Answer(json=kind.table(objects))
-        whole = {"kind": f"{kind.kind}List", "apiVersion": kind.api, "metadata": {"resourceVersion": "1"}}
+        whole = {
+            "kind": f"{kind.kind}List",
+            "apiVersion": kind.api,
+            "metadata": {"resourceVersion": "1"},
+        }
         return Answer(json=objects[0] if name else {**whole, "items": objects})
 
-    def _watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Iterator[bytes]:
+    def _watch(
+        self, kind: Kind, namespace: str, query: Mapping[str, str]
+    ) -> Iterator[bytes]:
         """Yield changes for as long as there are some to come; each is a look at what is being rolled out."""
         more = True
         while more:
             with self._change:
                 more = any(each.rollout.goes_on for each in self._placed)
-                objects = [each for each in self._objects(kind, namespace) if _fits(each, query)]
-            yield from (json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in objects)
+                objects = [
+                    each
+                    for each in self._objects(kind, namespace)
+                    if _fits(each, query)
+                ]
+            yield from (
+                json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n"
+                for each in objects
+            )
 
     def _objects(self, kind: Kind, namespace: str) -> list[Object]:
         """Return the objects of a kind; to look at deployments lets their rollouts go on."""
@@ -151,7 +208,12 @@ class StandInCluster(Loopback):
     def _namespace(self, name: str) -> Answer:
         """Return a namespace: kubectl looks whether it is there when something in it is not."""
         if all(each.deployment.namespace != name for each in self._placed):
-            return _refusal(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
+            return _refusal(
+                404,
+                "NotFound",
+                f'namespaces "{name}" not found',
+                {"name": name, "kind": "namespaces"},
+            )
         metadata = {
             "name": name,
             "uid": "",
@@ -168,18 +230,29 @@ class StandInCluster(Loopback):
         )
 
     def _log(self, namespace: str, pod: str, query: Mapping[str, str]) -> Answer:
-        own = next((p for p in self._placed if p.deployment.namespace == namespace and pod in p.pod_names), None)
+        own = next(
+            (
+                p
+                for p in self._placed
+                if p.deployment.namespace == namespace and pod in p.pod_names
+            ),
+            None,
+        )
         if own is None:
             return _not_found(KINDS[0], pod)
         container = query.get("container") or own.deployment.name
         if container != own.deployment.name:
-            return _refusal(400, "BadRequest", f"container {container} is not valid for pod {pod}")
+            return _refusal(
+                400, "BadRequest", f"container {container} is not valid for pod {pod}"
+            )
         if query.get("previous") == "true":
             lines = own.pods.previous_logs
         else:
             lines = own.pods.logs
         if lines is None:
-            message = f'previous terminated container "{container}" in pod "{pod}" not found'
+            message = (
+                f'previous terminated container "{container}" in pod "{pod}" not found'
+            )
             return _refusal(400, "BadRequest", message)
         if query.get("tailLines", "0") != "0":
             lines = lines[-int(query["tailLines"]) :]
@@ -189,15 +262,29 @@ class StandInCluster(Loopback):
 
     def _patch(self, namespace: str, name: str, body: Json) -> Answer:
         """Take a patch of a deployment; the only one that is understood is that of `kubectl rollout restart`."""
-        own = next((p for p in self._placed if (p.deployment.namespace, p.deployment.name) == (namespace, name)), None)
+        own = next(
+            (
+                p
+                for p in self._placed
+                if (p.deployment.namespace, p.deployment.name) == (namespace, name)
+            ),
+            None,
+        )
         kind = next(kind for kind in KINDS if kind.name == "deployments")
         if own is None:
             return _not_found(kind, name)
         try:
-            restarted_at = body["spec"]["template"]["metadata"]["annotations"][_RESTARTED_AT]
+            restarted_at = body["spec"]["template"]["metadata"]["annotations"][
+                _RESTARTED_AT
+            ]
         except (LookupError, TypeError):
-            return _refusal(422, "Invalid", "this stand-in takes no other patch than that of a restart")
-        if restarted_at != own.rollout.restarted_at:  # the same second twice changes nothing, as in a real cluster
+            return _refusal(
+                422,
+                "Invalid",
+                "this stand-in takes no other patch than that of a restart",
+            )
+        # the same second twice changes nothing, as in a real cluster
+        if restarted_at != own.rollout.restarted_at:
             own.rollout.restarted_at = restarted_at
             own.rollout.revision += 1
             own.rollout.resource_version += 1
@@ -209,40 +296,56 @@ class StandInCluster(Loopback):
 # ---------------------------------------------------------------------- what the API says whatever is in it
 
 
+_VERSION = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0-handrail",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+
+
 def _discovery(path: str) -> Object | None:
     """Return what discovery says at a path, in the form that every version reads."""
-    groups = sorted({kind.api for kind in KINDS if "/" in kind.api})
     if path == "/version":
-        version = {
-            "major": "1",
-            "minor": "32",
-            "gitVersion": "v1.32.0-handrail",
-            "platform": "linux/amd64",
-        }
-        return {
-            **version,
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "",
-            "goVersion": "",
-            "compiler": "",
-        }
+        return dict(_VERSION)
     if path == "/api":
-        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-    if path == "/apis":
-        versions = [{"groupVersion": api, "version": api.partition("/")[2]} for api in groups]
         return {
-            "kind": "APIGroupList",
-            "apiVersion": "v1",
-            "groups": [
-                {"name": version["groupVersion"].partition("/")[0], "versions": [version], "preferredVersion": version}
-                for version in versions
-            ],
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [],
         }
+    if path == "/apis":
+        return _list_groups()
     if path.startswith("/apis/"):
-        api = path.removeprefix("/apis/")
-    else:
-        api = path.removeprefix("/api/")
+        return _list_resources(path.removeprefix("/apis/"))
+    return _list_resources(path.removeprefix("/api/"))
+
+
+def _list_groups() -> Object:
+    groups = sorted({kind.api for kind in KINDS if "/" in kind.api})
+    versions = [
+        {"groupVersion": api, "version": api.partition("/")[2]} for api in groups
+    ]
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [
+            {
+                "name": version["groupVersion"].partition("/")[0],
+                "versions": [version],
+                "preferredVersion": version,
+            }
+            for version in versions
+        ],
+    }
+
+
+def _list_resources(api: str) -> Object | None:
     kinds = [kind for kind in KINDS if kind.api == api]
     if not kinds:
         return None
@@ -270,7 +373,9 @@ def _resource(steps: list[str]) -> tuple[Kind, str, str, str] | None:
         own = kind.api.split("/")
         if steps[1 : len(own) + 1] == own:
             match steps[len(own) + 1 :]:
-                case ["namespaces", namespace, plural, *rest] if plural == kind.name and len(rest) <= 2:
+                case ["namespaces", namespace, plural, *rest] if (
+                    plural == kind.name and len(rest) <= 2
+                ):
                     name, part = (*rest, "", "")[:2]
                     return kind, namespace, name, part
     return None
@@ -287,7 +392,9 @@ def _fits(each: Object, query: Mapping[str, str]) -> bool:
         name, _, value = part.partition("=")
         value_found: Any = each
         for step in name.split("."):
-            value_found = value_found.get(step, {}) if isinstance(value_found, dict) else {}
+            value_found = (
+                value_found.get(step, {}) if isinstance(value_found, dict) else {}
+            )
         if value_found != value:
             return False
     return True
@@ -295,10 +402,14 @@ def _fits(each: Object, query: Mapping[str, str]) -> bool:
 
 def _not_found(kind: Kind, name: str) -> Answer:
     details = {"name": name, "kind": kind.name, "group": kind.group.removeprefix(".")}
-    return _refusal(404, "NotFound", f'{kind.name}{kind.group} "{name}" not found', details)
+    return _refusal(
+        404, "NotFound", f'{kind.name}{kind.group} "{name}" not found', details
+    )
 
 
-def _refusal(status: int, reason: str, message: str, details: Object | None = None) -> Answer:
+def _refusal(
+    status: int, reason: str, message: str, details: Object | None = None
+) -> Answer:
     status_object = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -20,7 +20,8 @@ Object: TypeAlias = dict[str, Any]
 BORN = "2026-11-01T08:00:00Z"
 """When everything in the cluster was made."""
 
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes the ends of names of: no vowels, so no words
+# what Kubernetes makes the ends of names of: no vowels, so no words
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Pods(Struct, frozen=True):
@@ -129,16 +130,23 @@ def _template(placed: Placed) -> Object:
     own = placed.deployment
     metadata = {"labels": {"app": placed.deployment.name}}
     if placed.rollout.restarted_at:
-        metadata["annotations"] = {"kubectl.kubernetes.io/restartedAt": placed.rollout.restarted_at}
+        metadata["annotations"] = {
+            "kubectl.kubernetes.io/restartedAt": placed.rollout.restarted_at
+        }
     container = {
         "name": own.name,
         "image": f"registry.example/{own.name}:1.4.2",
         "resources": {"limits": {"cpu": "1", "memory": f"{own.memory_limit_mib}Mi"}},
-        "env": [{"name": name, "value": value} for name, value in own.environment.items()],
+        "env": [
+            {"name": name, "value": value} for name, value in own.environment.items()
+        ],
         "terminationMessagePath": "/dev/termination-log",
         "imagePullPolicy": "IfNotPresent",
     }
-    return {"metadata": metadata, "spec": {"containers": [container], "restartPolicy": "Always"}}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [container], "restartPolicy": "Always"},
+    }
 
 
 def deployments(placed: Placed) -> list[Object]:
@@ -180,7 +188,10 @@ def deployments(placed: Placed) -> list[Object]:
                 "replicas": all_of_it,
                 "selector": {"matchLabels": {"app": own.name}},
                 "template": _template(placed),
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+                },
                 "progressDeadlineSeconds": 600,
                 "revisionHistoryLimit": 10,
             },
@@ -222,7 +233,11 @@ def replica_sets(placed: Placed) -> list[Object]:
                     "selector": {"matchLabels": {"app": own.name}},
                     "template": _template(placed),
                 },
-                "status": {"replicas": wanted, "readyReplicas": wanted, "observedGeneration": 1},
+                "status": {
+                    "replicas": wanted,
+                    "readyReplicas": wanted,
+                    "observedGeneration": 1,
+                },
             }
         )
     return sets
@@ -236,7 +251,11 @@ def pods(placed: Placed) -> list[Object]:
     crashed = placed.pods.previous_logs is not None
     state = {"running": {"startedAt": BORN}}
     owner = _owner("ReplicaSet", placed.set_name(placed.rollout.revision))
-    annotations = {key: value for key, value in template["metadata"].items() if key == "annotations"}
+    annotations = {
+        key: value
+        for key, value in template["metadata"].items()
+        if key == "annotations"
+    }
     status = {
         "name": own.name,
         "ready": ready,
@@ -249,7 +268,10 @@ def pods(placed: Placed) -> list[Object]:
         "lastState": {"terminated": _TERMINATED} if crashed else {},
     }
     ready_text = "True" if ready else "False"
-    conditions = [{"type": each, "status": ready_text} for each in ("Initialized", "Ready", "ContainersReady")]
+    conditions = [
+        {"type": each, "status": ready_text}
+        for each in ("Initialized", "Ready", "ContainersReady")
+    ]
     return [
         {
             "apiVersion": "v1",
@@ -410,7 +432,11 @@ class Kind(Struct, frozen=True):
 
     def table(self, found: Sequence[Object]) -> Object:
         """Return the objects as a server-side table, which is what `kubectl get` prints."""
-        columns: Columns = {"Name": lambda each: each["metadata"]["name"], **self.columns, "Age": lambda _: "20d"}
+        columns: Columns = {
+            "Name": lambda each: each["metadata"]["name"],
+            **self.columns,
+            "Age": lambda _: "20d",
+        }
         return {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
@@ -483,7 +509,9 @@ KINDS = (
         columns={
             "Type": lambda each: each["type"],
             "Reason": lambda each: each["reason"],
-            "Object": lambda each: f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}",
+            "Object": lambda each: (
+                f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}"
+            ),
             "Message": lambda each: each["message"],
         },
     ),

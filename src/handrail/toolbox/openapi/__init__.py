@@ -63,15 +63,24 @@ _SAYING = ("message", "detail", "error_description", "title", "error", "errors",
 """Where services put what was wrong (RFC 9457 and customs)."""
 _CODES: Mapping[int, tuple[str, str]] = {
     400: ("REQUEST_REFUSED", "Call again with what the service asks for."),
-    401: ("NOT_AUTHENTICATED", "Tell the user that the credentials for this service are not accepted."),
-    403: (Code.NOT_PERMITTED, "Go on without it, or tell the user that the service does not permit it."),
+    401: (
+        "NOT_AUTHENTICATED",
+        "Tell the user that the credentials for this service are not accepted.",
+    ),
+    403: (
+        Code.NOT_PERMITTED,
+        "Go on without it, or tell the user that the service does not permit it.",
+    ),
     404: ("NOT_FOUND", "Look up what there is, or ask the user."),
     409: ("CONFLICT", "Look at how things stand now before trying again."),
     410: ("NOT_FOUND", "It is gone for good; go on without it."),
     412: ("CONFLICT", "Look at how things stand now before trying again."),
     422: ("REQUEST_REFUSED", "Call again with what the service asks for."),
 }
-_OTHERWISE = ("REQUEST_REFUSED", "Call differently, or tell the user what the service said.")
+_OTHERWISE = (
+    "REQUEST_REFUSED",
+    "Call differently, or tell the user what the service said.",
+)
 
 
 def openapi(
@@ -106,9 +115,15 @@ def openapi(
     document = spec if isinstance(spec, Mapping) else _read(spec)
     _check(document)
     if base_url and not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"{base_url!r} does not begin with http:// or https://; it is where the service is")
+        raise ConfigError(
+            f"{base_url!r} does not begin with http:// or https://; it is where the service is"
+        )
     all_operations = list(operations(document))
-    chosen = [each for each in all_operations if any(fnmatchcase(each.name, pattern) for pattern in include)]
+    chosen = [
+        each
+        for each in all_operations
+        if any(fnmatchcase(each.name, pattern) for pattern in include)
+    ]
     wire = Wire(
         document,
         base_url or server_of(document),
@@ -122,7 +137,9 @@ def openapi(
     left = [each for each in chosen if isinstance(each, LeftOut)]
     for each in chosen:
         if isinstance(each, Operation):
-            made = _operation_tool(each, wire, overrides.pop(each.name, each.effect), timeout_s)
+            made = _operation_tool(
+                each, wire, overrides.pop(each.name, each.effect), timeout_s
+            )
             if isinstance(made, LeftOut):
                 left.append(made)
             else:
@@ -133,11 +150,15 @@ def openapi(
             why = f": {left[0].name}: {left[0].reason}"
         raise ConfigError(f"no operation can be used as a tool{why}")
     if overrides:
-        raise ConfigError(f"effects names {next(iter(overrides))!r}, which is no tool of this document")
+        raise ConfigError(
+            f"effects names {next(iter(overrides))!r}, which is no tool of this document"
+        )
     return Service(tools, left)
 
 
-def _operation_tool(operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float) -> OperationTool | LeftOut:
+def _operation_tool(
+    operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float
+) -> OperationTool | LeftOut:
     """Return an operation as a tool that is compiled, or the reason why it cannot be one."""
     try:
         wire.check_server(operation)
@@ -161,7 +182,9 @@ def service_at(place: str, environment: Mapping[str, str]) -> Service:
     path, _, base_url = place.partition("@")
     document = _read(path)
     auth = {
-        name: environment[each] for name in security_schemes(document) if (each := auth_variable(name)) in environment
+        name: environment[each]
+        for name in security_schemes(document)
+        if (each := auth_variable(name)) in environment
     }
     return openapi(document, base_url=base_url, auth=auth)
 
@@ -183,7 +206,9 @@ class Service(Toolset):
         left_out: Operations that are none, each with the reason.
     """
 
-    def __init__(self, tools: Sequence[OperationTool] = (), left_out: Sequence[LeftOut] = ()) -> None:
+    def __init__(
+        self, tools: Sequence[OperationTool] = (), left_out: Sequence[LeftOut] = ()
+    ) -> None:
         super().__init__(tools)
         self.operations = tuple(tools)
         self.left_out = tuple(left_out)
@@ -192,7 +217,9 @@ class Service(Toolset):
 def _read(place: str | Path) -> Mapping[str, Any]:
     path = Path(place)
     if str(place).startswith(("http://", "https://")):
-        raise ConfigError(f"{place} is no file, and nothing is fetched; save it in a file first: curl -O {place}")
+        raise ConfigError(
+            f"{place} is no file, and nothing is fetched; save it in a file first: curl -O {place}"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
@@ -200,22 +227,32 @@ def _read(place: str | Path) -> Mapping[str, Any]:
             why = error.strerror or str(error)
         else:
             why = "it is no text"
-        raise ConfigError(f"the document {str(path)!r} cannot be read: {why}") from error
+        raise ConfigError(
+            f"the document {str(path)!r} cannot be read: {why}"
+        ) from error
     try:
         if path.suffix.lower() in (".yaml", ".yml"):
             return cast(Mapping[str, Any], yamltext.loads(text))
         return cast(Mapping[str, Any], json.loads(text))
     except ConfigError as error:
-        raise ConfigError(f"the document {str(path)!r} cannot be read: {error}") from error
+        raise ConfigError(
+            f"the document {str(path)!r} cannot be read: {error}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the document {str(path)!r} is not JSON: {error}") from error
 
 
 def _check(document: Any) -> None:
     if isinstance(document, Mapping) and "swagger" in document:
-        raise ConfigError("the document is of Swagger 2.0; convert it to OpenAPI 3 first")
-    if not is_one(document) or not re.match(r"3\.[01]\b", str(document.get("openapi", ""))):
-        raise ConfigError("it is no document of OpenAPI 3.0 or 3.1: it needs `openapi` and `paths`")
+        raise ConfigError(
+            "the document is of Swagger 2.0; convert it to OpenAPI 3 first"
+        )
+    if not is_one(document) or not re.match(
+        r"3\.[01]\b", str(document.get("openapi", ""))
+    ):
+        raise ConfigError(
+            "it is no document of OpenAPI 3.0 or 3.1: it needs `openapi` and `paths`"
+        )
 
 
 # ---------------------------------------------------------------------- the wire
@@ -246,18 +283,25 @@ class Wire:
         for name, secret in self.auth.items():
             if name not in self.schemes:
                 names = ", ".join(self.schemes) or "none"
-                raise ConfigError(f"auth names {name!r}, and the document's security schemes are {names}")
+                raise ConfigError(
+                    f"auth names {name!r}, and the document's security schemes are {names}"
+                )
             if scheme_kind(self.schemes[name]) not in SENT:
                 raise ConfigError(
                     f"auth names {name!r}, a credential of the kind {scheme_kind(self.schemes[name])}, which cannot be "
                     f"sent; those that can are {', '.join(SENT)}"
                 )
-            if not callable(secret) and (fault := reason_unsendable(secret, self.schemes[name])):
+            if not callable(secret) and (
+                fault := reason_unsendable(secret, self.schemes[name])
+            ):
                 raise ConfigError(f"the credential for {name!r} {fault}")
 
     def missing(self, operation: Operation) -> str:
         """Say what an operation needs, by the first of the ways that its document names."""
-        kinds = [(name, scheme_kind(self.schemes.get(name, {}))) for name in operation.security[0]]
+        kinds = [
+            (name, scheme_kind(self.schemes.get(name, {})))
+            for name in operation.security[0]
+        ]
         return " and ".join(
             f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in FETCHED else ''})"
             for name, kind in kinds
@@ -266,7 +310,11 @@ class Wire:
     @property
     def query_keys(self) -> set[str]:
         """Names under which credentials go in the query."""
-        return {str(each.get("name")) for each in self.schemes.values() if each.get("in") == "query"}
+        return {
+            str(each.get("name"))
+            for each in self.schemes.values()
+            if each.get("in") == "query"
+        }
 
     def check_server(self, operation: Operation) -> str:
         """Return where an operation's requests go.
@@ -282,7 +330,13 @@ class Wire:
             url = httpx2.URL(server)
         except httpx2.InvalidURL:
             url = httpx2.URL("")
-        if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
+        if (
+            url.scheme not in ("http", "https")
+            or not url.host
+            or url.query
+            or url.fragment
+            or url.userinfo
+        ):
             if server:
                 fault = f"{server!r} is no address of a server"
             else:
@@ -308,7 +362,11 @@ class Wire:
 
     def _usable_schemes(self, operation: Operation) -> Sequence[str] | None:
         """Return the schemes of the first way that has all its credentials; None where there is no such way."""
-        ways = (way for way in operation.security if all(name in self.auth and name in self.schemes for name in way))
+        ways = (
+            way
+            for way in operation.security
+            if all(name in self.auth and name in self.schemes for name in way)
+        )
         return next((tuple(way) for way in ways), None)
 
     def acquire(self) -> None:
@@ -316,7 +374,9 @@ class Wire:
         with self._guard:
             self._users += 1
             if self._client is None:
-                self._client = make_client(headers={"user-agent": USER_AGENT}, follow_redirects=False)
+                self._client = make_client(
+                    headers={"user-agent": USER_AGENT}, follow_redirects=False
+                )
 
     def release(self) -> None:
         """Count one tool less; the last one closes the client."""
@@ -332,7 +392,9 @@ class Wire:
         assert self._client is not None
         return self._client
 
-    def credentials(self, operation: Operation) -> list[tuple[Mapping[str, Any], str]] | None:
+    def credentials(
+        self, operation: Operation
+    ) -> list[tuple[Mapping[str, Any], str]] | None:
         """Return the schemes that go along with a request, each with its credential; None where one is missing.
 
         Raises:
@@ -343,7 +405,10 @@ class Wire:
         if (together := self._usable_schemes(operation)) is None:
             return None
         schemes = [(name, self.schemes[name]) for name in together]
-        return [(each, current_secret(self.auth[name], each, operation.name)) for name, each in schemes]
+        return [
+            (each, current_secret(self.auth[name], each, operation.name))
+            for name, each in schemes
+        ]
 
 
 def _origin(server: str) -> tuple[str, str, int | None]:
@@ -355,15 +420,20 @@ def _origin(server: str) -> tuple[str, str, int | None]:
 class OperationTool(HttpTool):
     """One operation as a tool."""
 
-    def __init__(self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float) -> None:
+    def __init__(
+        self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float
+    ) -> None:
         self.operation = operation
         self.wire = wire
         self.name = operation.name
         self.effect = effect
         self.timeout_s = timeout_s
-        self.description = operation.description or f"{operation.method.upper()} {operation.path}"
+        self.description = (
+            operation.description or f"{operation.method.upper()} {operation.path}"
+        )
         self.returns = operation.returns or None
-        self.one_request = effect != "read"  # redirects are not followed, and a refused one is not sent again
+        # redirects are not followed, and a refused one is not sent again
+        self.one_request = effect != "read"
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
         self.parameters = import_schema(operation.schema, name=operation.name)
@@ -397,8 +467,15 @@ class OperationTool(HttpTool):
         if context.idempotency_key:
             request.headers.append(("Idempotency-Key", _ascii(context.idempotency_key)))
         query = "&".join(request.query)
-        url = self.wire.check_server(operation) + request.path + (f"?{query}" if query else "")
-        headers = [*request.headers, *([("Cookie", "; ".join(request.cookies))] if request.cookies else [])]
+        url = (
+            self.wire.check_server(operation)
+            + request.path
+            + (f"?{query}" if query else "")
+        )
+        headers = [
+            *request.headers,
+            *([("Cookie", "; ".join(request.cookies))] if request.cookies else []),
+        ]
         answer = self.fetch(
             operation.method.upper(),
             url,
@@ -423,7 +500,11 @@ class OperationTool(HttpTool):
             note = f"The answer has more than {self.wire.most_bytes:,} bytes and was not read."
             if self.writes:
                 return {"status": answer.status, "note": note}
-            raise ToolError("TOO_LARGE", note, suggestion="Ask for less: a page, a filter, fewer fields.")
+            raise ToolError(
+                "TOO_LARGE",
+                note,
+                suggestion="Ask for less: a page, a filter, fewer fields.",
+            )
         value = _value(answer)
         return mask_secrets(value, secrets) if secrets else value
 
@@ -469,7 +550,11 @@ def _value(answer: Answer) -> Any:
     try:
         return answer.body.decode()
     except UnicodeDecodeError:
-        return {"media_type": kind, "bytes": len(answer.body), "note": "The answer is no text, and is not shown."}
+        return {
+            "media_type": kind,
+            "bytes": len(answer.body),
+            "note": "The answer is no text, and is not shown.",
+        }
 
 
 def _refusal_text(answer: Answer) -> str:
@@ -477,13 +562,23 @@ def _refusal_text(answer: Answer) -> str:
     try:
         message = json.loads(answer.body)
     except (ValueError, RecursionError):
-        message = answer.body.decode(errors="replace") if answer.media_type == "text/plain" else ""
+        message = (
+            answer.body.decode(errors="replace")
+            if answer.media_type == "text/plain"
+            else ""
+        )
     for _ in range(2):  # `{"error": {"message": ...}}`
         if isinstance(message, dict):
-            message = next((message[key] for key in _SAYING if message.get(key)), message)
+            message = next(
+                (message[key] for key in _SAYING if message.get(key)), message
+            )
     text = ""
     with suppress(RecursionError):
-        text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+        text = (
+            message
+            if isinstance(message, str)
+            else json.dumps(message, ensure_ascii=False)
+        )
     line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
     if len(line) <= MOST_SAID_CHARS:
         return line

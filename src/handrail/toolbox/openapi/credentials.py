@@ -51,7 +51,9 @@ def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
     elif scheme.get("type") == "apiKey":
         request.headers.append((name, secret))
     elif str(scheme.get("scheme", "")).lower() == "basic":
-        request.headers.append(("Authorization", f"Basic {base64.b64encode(secret.encode()).decode()}"))
+        request.headers.append(
+            ("Authorization", f"Basic {base64.b64encode(secret.encode()).decode()}")
+        )
     else:
         request.headers.append(("Authorization", f"Bearer {secret}"))
 
@@ -86,7 +88,9 @@ def mask_secrets(value: Any, secrets: Sequence[str]) -> Any:
 def secret_forms(secret: str) -> list[str]:
     """Return the forms in which a credential went over the wire and may come back, the longest first."""
     parts = {secret, secret.partition(":")[2]}  # of a user and a password, the password
-    parts |= {quote(each, safe="") for each in parts} | {base64.b64encode(secret.encode()).decode()}
+    parts |= {quote(each, safe="") for each in parts} | {
+        base64.b64encode(secret.encode()).decode()
+    }
     return sorted(
         (each for each in parts if len(each) >= _LEAST_SECRET_CHARS),
         key=len,
@@ -109,7 +113,10 @@ def reason_unsendable(secret: Any, scheme: Mapping[str, Any]) -> str:
         return f"is no text but a {type(secret).__name__}"
     if re.search(r"[\x00-\x1f\x7f]", secret):
         return "holds a line break or another control character; strip what was read from a file"
-    in_header = scheme.get("in") == "header" or scheme_kind(scheme) not in ("apiKey", "http basic")
+    in_header = scheme.get("in") == "header" or scheme_kind(scheme) not in (
+        "apiKey",
+        "http basic",
+    )
     if in_header and not secret.isascii():
         return "holds a character that no header can: only ASCII is sent"
     return ""
@@ -131,7 +138,8 @@ def current_secret(secret: Secret, scheme: Mapping[str, Any], tool: str) -> str:
         if fault := reason_unsendable(value, scheme):
             raise ValueError(f"what it gave {fault}")
         return value
-    except Exception as error:  # whatever fetches a token: nothing was sent, so nothing happened
+    except Exception as error:
+        # whatever fetches a token: nothing was sent, so nothing happened
         raise NoEffect(
             Code.UNAVAILABLE,
             f"The credentials for `{tool}` cannot be had just now.",

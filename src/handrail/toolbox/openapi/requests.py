@@ -36,7 +36,9 @@ class Request:
     content: bytes | None = None
 
 
-def write_request(operation: Operation, given: Mapping[str, Json], query_keys: set[str]) -> Request:
+def write_request(
+    operation: Operation, given: Mapping[str, Json], query_keys: set[str]
+) -> Request:
     """Return the request that an operation is with these arguments.
 
     Args:
@@ -60,7 +62,14 @@ def write_request(operation: Operation, given: Mapping[str, Json], query_keys: s
         else:
             _write_argument(request, operation, argument, value, query_keys=query_keys)
     if any(segment in (".", "..") for segment in request.path.split("/")):
-        raise _no_segment(next(name for name, place in operation.places.items() if place.where == "path"), "dots")
+        raise _no_segment(
+            next(
+                name
+                for name, place in operation.places.items()
+                if place.where == "path"
+            ),
+            "dots",
+        )
     _write_body(request, operation, fields, parts)
     return request
 
@@ -77,7 +86,9 @@ def _write_argument(
     place = operation.places[argument]
     match place.where:
         case "path":
-            request.path = request.path.replace(f"{{{place.name}}}", _in_path(argument, place, value))
+            request.path = request.path.replace(
+                f"{{{place.name}}}", _in_path(argument, place, value)
+            )
         case "query":
             if (place.explode or place.style == "deepObject") and not place.as_json:
                 _check_names(operation, argument, value, query_keys)
@@ -85,24 +96,38 @@ def _write_argument(
         case "header":
             request.headers.append((place.name, _in_header(argument, place, value)))
         case "cookie":
-            request.cookies.append(f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}")
+            request.cookies.append(
+                f"{quote(place.name, safe='')}={quote(_text(value, place), safe='')}"
+            )
         case "body":
             request.content = _body(operation, value)
 
 
-def _write_body(request: Request, operation: Operation, fields: Mapping[str, Json], parts: list[_Part]) -> None:
+def _write_body(
+    request: Request,
+    operation: Operation,
+    fields: Mapping[str, Json],
+    parts: list[_Part],
+) -> None:
     """Write the fields of the body, and the header that names its type."""
     if operation.body == "multipart":
         _take_parts(request, parts)
-    elif fields or (operation.body and request.content is None and _has_fields(operation)):
+    elif fields or (
+        operation.body and request.content is None and _has_fields(operation)
+    ):
         request.content = _body(operation, fields)
     if request.content is not None and operation.body != "multipart":
-        request.headers.append(("Content-Type", operation.media_type.replace("*/*", "application/json")))
+        request.headers.append(
+            ("Content-Type", operation.media_type.replace("*/*", "application/json"))
+        )
 
 
 def _parts(argument: str, place: Place, value: Json) -> list[_Part]:
     """Return a field of a multipart body as its parts: an array is several of one name (RFC 7578, 4.3)."""
-    return [_part(argument, place, each) for each in (value if isinstance(value, list) else [value])]
+    return [
+        _part(argument, place, each)
+        for each in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _part(argument: str, place: Place, value: Json) -> _Part:
@@ -117,7 +142,9 @@ def _part(argument: str, place: Place, value: Json) -> _Part:
                 suggestion=f"Call again with the bytes of `{argument}` in base64.",
             ) from None
         return place.name, (place.name + (guess_extension(kind) or ""), data, kind)
-    kind = place.media_type or ("application/json" if isinstance(value, dict | list) else "")
+    kind = place.media_type or (
+        "application/json" if isinstance(value, dict | list) else ""
+    )
     if _is_json(kind):
         text = json.dumps(value, ensure_ascii=False)
     else:
@@ -143,13 +170,19 @@ def _is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _check_names(operation: Operation, argument: str, value: Json, keys: set[str]) -> None:
+def _check_names(
+    operation: Operation, argument: str, value: Json, keys: set[str]
+) -> None:
     """Refuse an object whose names, which stand on the wire by themselves, are those of something else.
 
     Servers may not mind the case of a name, so it makes no difference here.
     """
     place = operation.places[argument]
-    others = {each.name for name, each in operation.places.items() if each.where == place.where and name != argument}
+    others = {
+        each.name
+        for name, each in operation.places.items()
+        if each.where == place.where and name != argument
+    }
     reserved = {each.casefold() for each in others | keys}
     inside = tuple(
         f"{each}[" for each in reserved if each.startswith(f"{place.name.casefold()}[")
@@ -180,11 +213,17 @@ def _has_fields(operation: Operation) -> bool:
 
 def _body(operation: Operation, value: Json) -> bytes:
     if operation.body == "text":
-        return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+        return (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        ).encode()
     if operation.body == "json":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     fields = value if isinstance(value, dict) else {"value": value}
-    pairs = (pair for name, each in fields.items() for pair in _in_query(Place(name, "query", "form", True), each))
+    pairs = (
+        pair
+        for name, each in fields.items()
+        for pair in _in_query(Place(name, "query", "form", True), each)
+    )
     return "&".join(pairs).encode()
 
 
@@ -196,7 +235,9 @@ def _in_path(argument: str, place: Place, value: Json) -> str:
     if place.as_json:
         text = quote_value(json.dumps(value, ensure_ascii=False))
     elif isinstance(value, dict) and place.explode:
-        text = between.join(f"{quote_value(key)}={quote_value(each)}" for key, each in value.items())
+        text = between.join(
+            f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()
+        )
     else:
         text = between.join(map(quote_value, _flat(value)))
     if not text:
@@ -207,7 +248,9 @@ def _in_path(argument: str, place: Place, value: Json) -> str:
 def _in_matrix(place: Place, value: Json) -> str:
     name = quote(place.name, safe="")
     if isinstance(value, dict) and place.explode:
-        return "".join(f";{quote_value(key)}={quote_value(each)}" for key, each in value.items())
+        return "".join(
+            f";{quote_value(key)}={quote_value(each)}" for key, each in value.items()
+        )
     if isinstance(value, list) and place.explode:
         return "".join(f";{name}={quote_value(each)}" for each in value)
     return f";{name}={','.join(map(quote_value, _flat(value)))}"
@@ -232,13 +275,19 @@ def _in_query(place: Place, value: Json) -> list[str]:
             return [
                 pair
                 for key, each in value.items()
-                for pair in _in_query(Place(f"{place.name}[{key}]", "query", "deepObject", True), each)
+                for pair in _in_query(
+                    Place(f"{place.name}[{key}]", "query", "deepObject", True), each
+                )
             ]
         if place.explode:
-            return [f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()]
+            return [
+                f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()
+            ]
     if isinstance(value, list) and place.explode:
         return [f"{name}={quote_value(each)}" for each in value]
-    return [f"{name}={_BETWEEN.get(place.style, ',').join(map(quote_value, _flat(value)))}"]
+    return [
+        f"{name}={_BETWEEN.get(place.style, ',').join(map(quote_value, _flat(value)))}"
+    ]
 
 
 _BETWEEN = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}

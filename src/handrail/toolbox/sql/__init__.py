@@ -49,11 +49,20 @@ class Databases(Toolset):
         ConfigError: An address cannot be used, or what it needs is not installed.
     """
 
-    def __init__(self, addresses: Mapping[str, str], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, addresses: Mapping[str, str], *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> None:
         if not addresses:
-            raise ConfigError('name at least one database: Databases({"shop": "sqlite:///shop.db"})')
-        databases = {name: _database(name, address) for name, address in addresses.items()}
-        super().__init__(kind(databases, timeout_s) for kind in (_ListTables, _DescribeTable, _RunQuery))
+            raise ConfigError(
+                'name at least one database: Databases({"shop": "sqlite:///shop.db"})'
+            )
+        databases = {
+            name: _database(name, address) for name, address in addresses.items()
+        }
+        super().__init__(
+            kind(databases, timeout_s)
+            for kind in (_ListTables, _DescribeTable, _RunQuery)
+        )
 
 
 def _database(name: str, address: str) -> Database:
@@ -61,14 +70,18 @@ def _database(name: str, address: str) -> Database:
     if scheme == "sqlite":
         path = address.removeprefix("sqlite:")
         if not path.startswith("///"):
-            raise ConfigError(f"the database {name!r} names no file: write sqlite:///shop.db, or four slashes")
+            raise ConfigError(
+                f"the database {name!r} names no file: write sqlite:///shop.db, or four slashes"
+            )
         return SqliteDatabase(name, path[3:])
     if scheme in ("postgresql", "postgres"):
         from handrail.toolbox.sql.postgres import PostgresDatabase
 
         return PostgresDatabase(name, address)
     # The address may hold a password: it is not told.
-    raise ConfigError(f"the database {name!r} is neither at sqlite:///... nor at postgresql://...")
+    raise ConfigError(
+        f"the database {name!r} is neither at sqlite:///... nor at postgresql://..."
+    )
 
 
 class _OnDatabases(BaseTool):
@@ -97,7 +110,9 @@ class _ListTables(_OnDatabases):
         Args:
             database: Which database.
         """
-        tables = self._databases[database].tables(Share(_early(context), context.cancelled.is_set))
+        tables = self._databases[database].tables(
+            Share(_early(context), context.cancelled.is_set)
+        )
         return [
             {
                 "table": table.name,
@@ -130,7 +145,11 @@ class _DescribeTable(_OnDatabases):
                 meant = f"Did you mean {' or '.join(near)}?"
             else:
                 meant = "Call `list_tables` for their names."
-            raise ToolError("TABLE_NOT_FOUND", f"There is no table {table[:60]!r} in `{database}`.", suggestion=meant)
+            raise ToolError(
+                "TABLE_NOT_FOUND",
+                f"There is no table {table[:60]!r} in `{database}`.",
+                suggestion=meant,
+            )
         return tables[wanted]
 
 
@@ -143,7 +162,9 @@ class _RunQuery(_OnDatabases):
         context: Context[Any],
         database: str,
         sql: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)],
-        parameters: Annotated[Sequence[str | int | float | bool | None], Field(max_length=100)] = (),
+        parameters: Annotated[
+            Sequence[str | int | float | bool | None], Field(max_length=100)
+        ] = (),
         limit: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 100,
         offset: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0,
     ) -> Page:
@@ -165,7 +186,10 @@ class _RunQuery(_OnDatabases):
         """
         there = self._databases[database]
         checked_query = check_query(sql, parameters, there.dialect)
-        return there.query(checked_query, Share(_early(context), context.cancelled.is_set, offset, limit))
+        return there.query(
+            checked_query,
+            Share(_early(context), context.cancelled.is_set, offset, limit),
+        )
 
 
 def _early(context: Context[Any]) -> float:

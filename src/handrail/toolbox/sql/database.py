@@ -126,7 +126,9 @@ def missing_file(name: str) -> ToolError:
     )
 
 
-def query_failure(message: str, wrong: str, tables: Callable[[], Sequence[Table]]) -> ToolError:
+def query_failure(
+    message: str, wrong: str, tables: Callable[[], Sequence[Table]]
+) -> ToolError:
     """Return the failure of a query that the engine could not make sense of, with names that are near.
 
     Args:
@@ -137,13 +139,19 @@ def query_failure(message: str, wrong: str, tables: Callable[[], Sequence[Table]
     suggestion = "Mend the query and send it again; `list_tables` and `describe_table` tell what there is."
     if wrong:
         there = tables()
-        known_names = {table.name for table in there} | {column.name for table in there for column in table.columns}
+        known_names = {table.name for table in there} | {
+            column.name for table in there for column in table.columns
+        }
         if near := [f"`{name}`" for name in names.nearest(wrong, sorted(known_names))]:
             suggestion = f"Did you mean {' or '.join(near)}? {suggestion}"
-    return ToolError("QUERY_FAILED", f"The database says: {words(message)}", suggestion=suggestion)
+    return ToolError(
+        "QUERY_FAILED", f"The database says: {words(message)}", suggestion=suggestion
+    )
 
 
 def words(text: str) -> str:
     """Return an engine's own words in one line; a part of the query in them may hold any character."""
-    printable = "".join(each if each.isprintable() else " " for each in text[: 2 * MOST_SHOWN])
+    printable = "".join(
+        each if each.isprintable() else " " for each in text[: 2 * MOST_SHOWN]
+    )
     return " ".join(printable.split())[:MOST_SHOWN]

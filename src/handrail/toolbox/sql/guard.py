@@ -23,7 +23,9 @@ try:
     from sqlglot.errors import SqlglotError
     from sqlglot.tokenizer_core import TokenType
 except ImportError as error:
-    raise ConfigError("the SQL tools need sqlglot: pip install 'handrail[sql]'") from error
+    raise ConfigError(
+        "the SQL tools need sqlglot: pip install 'handrail[sql]'"
+    ) from error
 
 MOST_DEPTH = 60
 """Brackets within brackets. A parser calls itself for each, and an engine plans each."""
@@ -116,7 +118,8 @@ def check_query(text: str, parameters: Sequence[Any], dialect: str) -> Query:
     Raises:
         ToolError: It is no single query, writes, or asks for what is not known to be harmless.
     """
-    text = text.removeprefix("\ufeff")  # a byte order mark, as some editors begin a file with
+    # a byte order mark, as some editors begin a file with
+    text = text.removeprefix("\ufeff")
     # What is read is a copy of the same length, in which `$1` is a name: sqlglot takes `$1 + $` for the beginning of a
     # quoted text, in which a call could hide.
     copy = _PARAMETER.sub(r"_\1", text)
@@ -134,38 +137,65 @@ def check_query(text: str, parameters: Sequence[Any], dialect: str) -> Query:
 def _read(how: Callable[..., list[Any]], text: str, dialect: str) -> list[Any]:
     try:
         return how(text, dialect=dialect)
-    except Exception as error:  # on garbage sqlglot raises AttributeError as well as errors of its own
+    except Exception as error:
+        # on garbage sqlglot raises AttributeError as well as errors of its own
         if isinstance(error, SqlglotError):
             why = str(error).split("\n")[0].rstrip(".")[:200]
         else:
             why = "it makes no sense"
-        raise _refusal(f"It cannot be read: {why}.", "Mend the syntax, or write it more simply.") from None
+        raise _refusal(
+            f"It cannot be read: {why}.", "Mend the syntax, or write it more simply."
+        ) from None
 
 
 def _check_outline(tokens: Sequence[Any]) -> None:
     """Look at the words alone: where it begins, how many there are of it, how deep it is."""
-    if not tokens or tokens[0].token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN):
-        raise _refusal("It must begin with SELECT or WITH.", "Only queries that read are possible here.")
+    if not tokens or tokens[0].token_type not in (
+        TokenType.SELECT,
+        TokenType.WITH,
+        TokenType.L_PAREN,
+    ):
+        raise _refusal(
+            "It must begin with SELECT or WITH.",
+            "Only queries that read are possible here.",
+        )
     depth = 0
     for token in tokens:
         kind = token.token_type
         if kind is TokenType.SEMICOLON:
-            raise _refusal("It holds more than one statement.", "Send one query at a time.")
+            raise _refusal(
+                "It holds more than one statement.", "Send one query at a time."
+            )
         if any(comment.lstrip().startswith("!") for comment in token.comments):
-            raise _refusal("It holds a comment that some databases execute.", "Leave the comment out.")
+            raise _refusal(
+                "It holds a comment that some databases execute.",
+                "Leave the comment out.",
+            )
         # In texts of other kinds than 'this', parser and engine may not agree where they end.
-        if kind in _OTHER_TEXTS or ("$" in token.text and kind not in (TokenType.STRING, TokenType.IDENTIFIER)):
-            raise _refusal("It quotes a text in an unusual way.", "Write text as 'text', and a quote in it as ''.")
+        if kind in _OTHER_TEXTS or (
+            "$" in token.text and kind not in (TokenType.STRING, TokenType.IDENTIFIER)
+        ):
+            raise _refusal(
+                "It quotes a text in an unusual way.",
+                "Write text as 'text', and a quote in it as ''.",
+            )
         depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
         if depth > MOST_DEPTH:
-            raise _refusal(f"It has more than {MOST_DEPTH} brackets within brackets.", "Use WITH to take it apart.")
+            raise _refusal(
+                f"It has more than {MOST_DEPTH} brackets within brackets.",
+                "Use WITH to take it apart.",
+            )
 
 
-def _check_parameters(tokens: Sequence[Any], text: str, count: int, dialect: str) -> None:
+def _check_parameters(
+    tokens: Sequence[Any], text: str, count: int, dialect: str
+) -> None:
     """Hold `$1`, `$2` in the text against the number of values beside it."""
     places = {int(token.text[1:]) for token in tokens if text[token.start] == "$"}
     # In Postgres these are operators.
-    others = dialect == "sqlite" and any(token.token_type in _OTHER_PARAMETERS for token in tokens)
+    others = dialect == "sqlite" and any(
+        token.token_type in _OTHER_PARAMETERS for token in tokens
+    )
     if others or places != set(range(1, count + 1)):
         raise _refusal(
             f"{len(places)} parameters are named in it as `$1`, `$2`, ... and {count} values came with it.",
@@ -189,14 +219,19 @@ def _only_reads(tree: exp.Expr | None, dialect: str) -> exp.Query:
             )
         if _tells_of_the_session(node, dialect):
             what = "It asks who is connected to what, which is not told here."
-            raise _refusal(what, "Read the tables. A column of such a name must be quoted.")
+            raise _refusal(
+                what, "Read the tables. A column of such a name must be quoted."
+            )
         if (characters := _characters(node)) is not None and not _is_short(characters):
             raise _refusal(
                 f"{_word(node)} takes its characters from somewhere else than its text.",
                 f"Write them out, at most {MOST_CHARACTERS}, as in trim(name, ' ,').",
             )
         if isinstance(node, exp.Table) and (system := _system(node)):
-            raise _refusal(f"{system!r} belongs to the database itself.", "Use `list_tables` and `describe_table`.")
+            raise _refusal(
+                f"{system!r} belongs to the database itself.",
+                "Use `list_tables` and `describe_table`.",
+            )
     return tree
 
 
@@ -206,10 +241,16 @@ def _tells_of_the_session(node: exp.Expr, dialect: str) -> bool:
     Postgres reads `user` so wherever it stands alone: a column of that name must be quoted there.
     """
     if isinstance(node, exp.Column | exp.Table):
-        alone = isinstance(node.this, exp.Identifier) and not node.this.quoted and len(node.parts) == 1
+        alone = (
+            isinstance(node.this, exp.Identifier)
+            and not node.this.quoted
+            and len(node.parts) == 1
+        )
         return dialect == "postgres" and alone and node.name.lower() in _OF_SESSION
     name = type(node).__name__
-    return isinstance(node, exp.Func) and (name == "SessionUser" or (name.startswith("Current") and name not in _TIMES))
+    return isinstance(node, exp.Func) and (
+        name == "SessionUser" or (name.startswith("Current") and name not in _TIMES)
+    )
 
 
 _OF_SESSION = {
@@ -237,9 +278,12 @@ def _characters(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_short(characters: exp.Expr) -> bool:
-    is_text = isinstance(characters, exp.Literal) and len(characters.name) <= MOST_CHARACTERS
+    is_text = (
+        isinstance(characters, exp.Literal) and len(characters.name) <= MOST_CHARACTERS
+    )
     return is_text or (
-        isinstance(characters, exp.Chr) and all(isinstance(n, exp.Literal) for n in characters.expressions)
+        isinstance(characters, exp.Chr)
+        and all(isinstance(n, exp.Literal) for n in characters.expressions)
     )
 
 
@@ -249,29 +293,46 @@ def _check_expansion(tree: exp.Query) -> None:
     Thirty names, each of which reads the one before twice, are a thousand million: SQLite plans them all, and cannot be
     interrupted while it plans.
     """
-    ctes = [(each.alias.lower(), list(each.find_all(exp.Table))) for each in tree.find_all(exp.CTE)]
+    ctes = [
+        (each.alias.lower(), list(each.find_all(exp.Table)))
+        for each in tree.find_all(exp.CTE)
+    ]
     sizes: dict[str, int] = {}
-    for _ in ctes:  # a name may be counted before what it reads; after so many rounds all are counted
+    # a name may be counted before what it reads; after so many rounds all are counted
+    for _ in ctes:
         before = dict(sizes)
         for name, read in ctes:
-            size = 1 + sum(sizes.get(table.name.lower(), 1) for table in read if table.name.lower() != name)
+            size = 1 + sum(
+                sizes.get(table.name.lower(), 1)
+                for table in read
+                if table.name.lower() != name
+            )
             sizes[name] = max(sizes.get(name, 1), size)
             if size > MOST_TABLES:
-                raise _refusal("Its WITHs read one another too often.", "Read each of them once or twice only.")
+                raise _refusal(
+                    "Its WITHs read one another too often.",
+                    "Read each of them once or twice only.",
+                )
         if sizes == before:
             return
 
 
 def _system(table: exp.Table) -> str:
     """Return the name of a table that is the engine's own, or empty."""
-    parts = [part.name.lower() for part in table.parts if isinstance(part, exp.Identifier)]
+    parts = [
+        part.name.lower() for part in table.parts if isinstance(part, exp.Identifier)
+    ]
     own = ("pg_", "sqlite_", "pragma_", "information_schema")
     return next((part[:60] for part in parts if part.startswith(own)), "")
 
 
 def _word(node: exp.Expr) -> str:
-    return {"Into": "SELECT INTO", "Lock": "FOR UPDATE"}.get(type(node).__name__, type(node).__name__.upper())
+    return {"Into": "SELECT INTO", "Lock": "FOR UPDATE"}.get(
+        type(node).__name__, type(node).__name__.upper()
+    )
 
 
 def _refusal(why: str, suggestion: str) -> ToolError:
-    return ToolError("QUERY_REFUSED", f"The query was not run. {why}", suggestion=suggestion)
+    return ToolError(
+        "QUERY_REFUSED", f"The query was not run. {why}", suggestion=suggestion
+    )

@@ -40,7 +40,9 @@ try:
     from psycopg import errors, pq
     from psycopg.types.numeric import Float8, Int4, Int8
 except ImportError as error:
-    raise ConfigError("a Postgres database needs psycopg: pip install 'handrail[postgres,sql]'") from error
+    raise ConfigError(
+        "a Postgres database needs psycopg: pip install 'handrail[postgres,sql]'"
+    ) from error
 
 _CONNECT_S = 5
 _LOOK_S = 0.2
@@ -51,7 +53,9 @@ _TABLES = (Path(__file__).parent / "postgres.sql").read_text(encoding="utf-8")
 # lacks.
 _AS_THEY_ARE = {16, 20, 21, 23, 26, 700, 701, 2950}
 
-_UNKNOWN = re.compile(r'(?:column|relation|function) "?(?:\w+\.)*([^".\s(]+)"?.* does not exist')
+_UNKNOWN = re.compile(
+    r'(?:column|relation|function) "?(?:\w+\.)*([^".\s(]+)"?.* does not exist'
+)
 _FORBIDDEN = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
 
 
@@ -70,22 +74,31 @@ class PostgresDatabase:
         try:
             psycopg.conninfo.conninfo_to_dict(address)
         except psycopg.ProgrammingError:
-            raise ConfigError(f"the address of the database {name!r} cannot be read by libpq") from None
+            raise ConfigError(
+                f"the address of the database {name!r} cannot be read by libpq"
+            ) from None
         self._address = address
 
     def tables(self, share: Share) -> Sequence[Table]:
         """See `Database.tables`."""
         columns_by_table: dict[tuple[str, str], list[Column]] = {}
         with self._open(share) as connection:
-            for table, kind, *column in connection.execute(_TABLES, prepare=True).fetchall():
+            for table, kind, *column in connection.execute(
+                _TABLES, prepare=True
+            ).fetchall():
                 columns_by_table.setdefault((table, kind), []).append(Column(*column))
-        return [Table(table, kind, columns) for (table, kind), columns in columns_by_table.items()]
+        return [
+            Table(table, kind, columns)
+            for (table, kind), columns in columns_by_table.items()
+        ]
 
     def query(self, query: Query, share: Share) -> Page:
         """See `Database.query`."""
         with self._open(share) as connection:
             values = [_parameter(value) for value in query.parameters]
-            columns_described = self._column_types(connection, query.text, [oid for oid, _ in values])
+            columns_described = self._column_types(
+                connection, query.text, [oid for oid, _ in values]
+            )
             columns = [name for name, _ in columns_described]
             most = cell_size(len(columns))
             count = len(values)
@@ -97,7 +110,10 @@ class PostgresDatabase:
             text = f"SELECT {', '.join(expressions)} FROM (\n{query.text}\n) AS q({', '.join(aliases)})"
             text += f" LIMIT ${count + 1} OFFSET ${count + 2}"
             cursor = psycopg.RawCursor(connection)
-            cursor.execute(text.encode(), [*(value for _, value in values), share.limit + 1, share.offset])
+            cursor.execute(
+                text.encode(),
+                [*(value for _, value in values), share.limit + 1, share.offset],
+            )
             page = Gathering(share.offset, 0, PAGE_BYTES, share.limit)
             for row in cursor:
                 if not page.take([cell(value, most) for value in row]):
@@ -109,10 +125,16 @@ class PostgresDatabase:
     ) -> Sequence[tuple[str, int]]:
         """Let the server compile the query as it stands; return its columns: name, oid of the type."""
         line = connection.pgconn
-        for result in (line.prepare(b"", text.encode(), oids), line.describe_prepared(b"")):
+        for result in (
+            line.prepare(b"", text.encode(), oids),
+            line.describe_prepared(b""),
+        ):
             if result.status != pq.ExecStatus.COMMAND_OK:
                 raise errors.error_from_result(result, encoding="utf-8")
-        columns = [((result.fname(n) or b"").decode(), result.ftype(n)) for n in range(result.nfields)]
+        columns = [
+            ((result.fname(n) or b"").decode(), result.ftype(n))
+            for n in range(result.nfields)
+        ]
         if not columns:
             raise query_failure("the query has no columns", "", list)
         return columns
@@ -121,12 +143,17 @@ class PostgresDatabase:
     def _open(self, share: Share) -> Iterator[psycopg.Connection[Any]]:
         """Begin a read-only transaction on a connection of its own, and word what the server says."""
         try:
-            with psycopg.connect(self._address, connect_timeout=_CONNECT_S, client_encoding="utf8") as connection:
+            with psycopg.connect(
+                self._address, connect_timeout=_CONNECT_S, client_encoding="utf8"
+            ) as connection:
                 connection.read_only = True
                 superuser = connection.info.parameter_status("is_superuser") == "on"
                 milliseconds = max(1, round(share.time_s * 1000))
-                connection.execute(f"SET LOCAL statement_timeout = {milliseconds}".encode())
-                connection.execute("SET LOCAL standard_conforming_strings = on")  # as the guard reads texts
+                connection.execute(
+                    f"SET LOCAL statement_timeout = {milliseconds}".encode()
+                )
+                # as the guard reads texts
+                connection.execute("SET LOCAL standard_conforming_strings = on")
                 if superuser:
                     connection.execute("SET LOCAL ROLE pg_read_all_data")
                 try:
@@ -138,7 +165,9 @@ class PostgresDatabase:
             raise self._failure(error, share) from None
 
     def _failure(self, error: psycopg.Error, share: Share) -> ToolError:
-        message = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_hint)))
+        message = ". ".join(
+            filter(None, (error.diag.message_primary, error.diag.message_hint))
+        )
         if isinstance(error, errors.QueryCanceled):
             return too_slow(share.time_s)
         if isinstance(error, _FORBIDDEN):
@@ -147,17 +176,29 @@ class PostgresDatabase:
                 f"The query was not run. The database says: {words(message)}.",
                 suggestion="Read what `list_tables` names, and change nothing.",
             )
-        if isinstance(error, psycopg.DataError) and not error.sqlstate:  # a value that cannot be sent, such as a NUL
+        # a value that cannot be sent, such as a NUL
+        if isinstance(error, psycopg.DataError) and not error.sqlstate:
             return query_failure(str(error), "", list)
         # Without a SQLSTATE nothing came from the server; these classes are its own trouble, not the query's.
-        if not error.sqlstate or error.sqlstate[:2] in ("08", "28", "3D", "53", "57", "58"):
+        if not error.sqlstate or error.sqlstate[:2] in (
+            "08",
+            "28",
+            "3D",
+            "53",
+            "57",
+            "58",
+        ):
             return unavailable(self.name)
         unknown = _UNKNOWN.search(error.diag.message_primary or "")
-        return query_failure(message, unknown[1] if unknown else "", lambda: self.tables(share))
+        return query_failure(
+            message, unknown[1] if unknown else "", lambda: self.tables(share)
+        )
 
 
 @contextmanager
-def _cancelling_when(given_up: Callable[[], bool], connection: psycopg.Connection[Any]) -> Iterator[None]:
+def _cancelling_when(
+    given_up: Callable[[], bool], connection: psycopg.Connection[Any]
+) -> Iterator[None]:
     """Ask the server to stop as soon as nobody waits for the answer any more, long before its own timeout."""
     done = Event()
 

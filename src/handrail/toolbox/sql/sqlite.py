@@ -49,7 +49,8 @@ _LIMITS: Mapping[int, int] = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,  # GLOB's too: a megabyte by `*[a-z][a-z]...` of 1,000 is six seconds
+    # GLOB's too: a megabyte by `*[a-z][a-z]...` of 1,000 is six seconds
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 
@@ -73,7 +74,9 @@ class SqliteDatabase:
     def __init__(self, name: str, path: str) -> None:
         self.name = name
         if not path:
-            raise ConfigError(f"the database {name!r} names no file: write sqlite:///shop.db")
+            raise ConfigError(
+                f"the database {name!r} names no file: write sqlite:///shop.db"
+            )
         # Resolved now: the program may go into another folder later.
         self._path = Path(path).resolve()
         self._uri = f"file:{quote(str(self._path))}?mode=ro"
@@ -82,17 +85,26 @@ class SqliteDatabase:
         """See `Database.tables`."""
         with self._open(share) as connection:
             names = connection.execute(f"{_TABLES} ORDER BY name").fetchall()
-            return [Table(name, kind, _columns(connection, name)) for name, kind in names]
+            return [
+                Table(name, kind, _columns(connection, name)) for name, kind in names
+            ]
 
     def query(self, query: Query, share: Share) -> Page:
         """See `Database.query`."""
         with self._open(share) as connection:
             readable = {name for name, _ in connection.execute(_TABLES)} | set(_MODULES)
             # A module makes its table when it is first looked at, by statements that nobody may make afterwards.
-            for name in [*_MODULES, *(name for (name,) in connection.execute(_VIRTUAL))]:
-                connection.execute(f'SELECT 1 FROM "{name.replace(_QUOTE, _QUOTE * 2)}" LIMIT 0')
+            for name in [
+                *_MODULES,
+                *(name for (name,) in connection.execute(_VIRTUAL)),
+            ]:
+                connection.execute(
+                    f'SELECT 1 FROM "{name.replace(_QUOTE, _QUOTE * 2)}" LIMIT 0'
+                )
             connection.set_authorizer(_authorizer({name.lower() for name in readable}))
-            values = {str(place): value for place, value in enumerate(query.parameters, 1)}
+            values = {
+                str(place): value for place, value in enumerate(query.parameters, 1)
+            }
             cursor = connection.execute(query.text, values)
             columns = [name for name, *_ in cursor.description or ()]
             most = cell_size(len(columns))
@@ -118,7 +130,9 @@ class SqliteDatabase:
         try:
             for limit, most in _LIMITS.items():
                 connection.setlimit(limit, most)
-            connection.set_progress_handler(lambda: share.given_up() or monotonic() > until, _STEPS)
+            connection.set_progress_handler(
+                lambda: share.given_up() or monotonic() > until, _STEPS
+            )
             # Views of the file may be somebody's trap too: they get the functions of a query, no others.
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
@@ -138,7 +152,12 @@ class SqliteDatabase:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_INTERRUPT:
             return too_slow(share.time_s)
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR):
+        if code in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+            sqlite3.SQLITE_IOERR,
+        ):
             return self._unavailable()
         if code in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             return ToolError(
@@ -153,7 +172,9 @@ class SqliteDatabase:
                 suggestion="Name the columns that you need and leave the long one out; length(column) tells how long.",
             )
         unknown = _UNKNOWN.match(message)
-        return query_failure(message, unknown[1] if unknown else "", lambda: self.tables(share))
+        return query_failure(
+            message, unknown[1] if unknown else "", lambda: self.tables(share)
+        )
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[Column]:
@@ -169,17 +190,29 @@ def _columns(connection: sqlite3.Connection, table: str) -> Sequence[Column]:
 def _read_columns(connection: sqlite3.Connection, table: str) -> Iterator[Column]:
     refers = {
         row[3]: f"{row[2]}.{row[4] or 'its key'}"
-        for row in connection.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,))
+        for row in connection.execute(
+            "SELECT * FROM pragma_foreign_key_list(?)", (table,)
+        )
     }
-    described = connection.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,))
+    described = connection.execute(
+        'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,)
+    )
     for name, kind, strict, key in described:
-        yield Column(name, kind or "any", not (strict or key), bool(key), refers.get(name, ""))
+        yield Column(
+            name, kind or "any", not (strict or key), bool(key), refers.get(name, "")
+        )
 
 
 def _authorizer(readable: set[str]) -> Callable[..., int]:
     """Return what the engine asks: SELECT, the reading of these tables, and functions that compute."""
 
-    def allows(action: int, first: str | None, second: str | None, database: str | None, _within: str | None) -> int:
+    def allows(
+        action: int,
+        first: str | None,
+        second: str | None,
+        database: str | None,
+        _within: str | None,
+    ) -> int:
         allowed = False
         if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE):
             allowed = True
@@ -188,7 +221,8 @@ def _authorizer(readable: set[str]) -> Callable[..., int]:
             allowed = (first or "").lower() in readable or not (second or database)
         elif action == sqlite3.SQLITE_FUNCTION:
             allowed = (second or "").lower() in FUNCTIONS
-        elif action == sqlite3.SQLITE_PRAGMA:  # full-text search asks by it whether its index is fresh
+        elif action == sqlite3.SQLITE_PRAGMA:
+            # full-text search asks by it whether its index is fresh
             allowed = first == "data_version" and second is None
         if allowed:
             return sqlite3.SQLITE_OK
