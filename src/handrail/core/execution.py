@@ -558,22 +558,21 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     call = held.call
     claim = held.claim
     tool = call.tool
-    place = f"{call.place}#{_key_again(call, held.claimed)}"
     if (
         held.claimed.repeated
         and held.claimed.state is ClaimState.DONE
         and tool.asks_before_repeating
     ):
-        return _question(
-            call, f"the same {tool.name} was already done, with these arguments", place
-        )
-    if state == "in_doubt" and tool.on_doubt == "ask":
+        reason = f"the same {tool.name} was already done, with these arguments"
+    elif state == "in_doubt" and tool.on_doubt == "ask":
         reason = (
             f"{tool.name} was begun and nobody knows whether it happened. Look first: approve to run it again, deny to "
             f"leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
         )
-        return _question(call, reason, place)
-    return None
+    else:
+        return None
+    place = f"{call.place}#{_key_again(call, held.claimed)}"
+    return _question(call, reason, place)
 
 
 def _key_again(call: Admitted, claimed: Claimed) -> str:
