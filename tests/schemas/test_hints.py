@@ -703,7 +703,10 @@ def laughing(times, by="#/$defs/{}", name="$anchor"):
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "leads out of it"),
         ({"properties": {"a": {"type": "wizard"}}}, 'its type "wizard" is unknown'),
         ({"properties": {"a": {"type": 3}}}, "its type 3 is unknown"),
-        ({"properties": {"a": "string"}}, '"string" was found where a schema is expected'),
+        (
+            {"properties": {"a": "string"}},
+            '"string" was found where a schema is expected',
+        ),
         ({"properties": {"a": {"pattern": "("}}}, "at properties/a/pattern"),
         ({"properties": {"a": {"maximum": "3"}}}, "at properties/a/maximum"),
         (

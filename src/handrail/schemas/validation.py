@@ -536,11 +536,12 @@ def _copy(value: Json) -> Json:
 
 
 def _holds_whole_float(value: Json) -> bool:
-    parts: Iterable[Json] = ()
     if isinstance(value, dict):
-        parts = value.values()
+        parts: Iterable[Json] = value.values()
     elif isinstance(value, list):
         parts = value
+    else:
+        return False
     for part in parts:
         kind = type(part)
         if kind is float:
