@@ -32,7 +32,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
-from handrail.schemas.openapi import LeftOut, Operation, is_one, operations, server_of
+from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, make_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -126,7 +126,7 @@ def openapi(
     ]
     wire = Wire(
         document,
-        base_url or server_of(document),
+        base_url or find_server(document),
         dict(auth or {}),
         most_bytes,
         fixed=bool(base_url),

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from handrail.errors import Code, NoEffect
-from handrail.schemas.openapi import followed
+from handrail.schemas.openapi import follow_reference
 from handrail.toolbox.openapi.requests import Request, quote_value
 
 Secret: TypeAlias = "str | Callable[[], str]"
@@ -36,7 +36,9 @@ def security_schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, A
     else:
         schemes = None
     declared = schemes if isinstance(schemes, Mapping) else {}
-    resolved = {name: followed(each, document) for name, each in declared.items()}
+    resolved = {
+        name: follow_reference(each, document) for name, each in declared.items()
+    }
     return {name: each for name, each in resolved.items() if isinstance(each, Mapping)}
 
 
