@@ -90,7 +90,7 @@ class Spent(Struct):
         return (used[0] * for_input + used[1] * for_output) / 1e6
 
 
-def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
+def find_stop_reason(budget: Budget, spent: Spent, elapsed_s: float) -> str:
     """Return which part of the budget forbids another turn, as a sentence for people; empty when none does.
 
     Calls do not: a model that has made its last one may still answer with what it knows; see `calls_used_up`.

@@ -27,7 +27,7 @@ from handrail.core.execution import RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import as_history
 from handrail.core.loop_detection import LoopDetector, detect_loops
-from handrail.core.results import text_of
+from handrail.core.results import as_text
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
@@ -130,7 +130,7 @@ def conversation(
     parts = _Parts(progress, budget, settings, wanted, flow)
     spent = progress.spent
     while True:
-        reason = budgets.used_up(budget, spent, settings.now() - started)
+        reason = budgets.find_stop_reason(budget, spent, settings.now() - started)
         if reason:
             return Ending("budget", reason, last_text(progress.messages))
         progress.turn += 1
@@ -166,8 +166,8 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
             return None
     if parts.wanted is None:
         return ending
-    answer = parts.wanted.said(turn)
-    if isinstance(answer, Failure) and not parts.wanted.given_up:
+    answer = parts.wanted.read_text(turn)
+    if isinstance(answer, Failure) and not parts.wanted.is_exhausted:
         progress.messages.append(UserMessage(to_the_model(answer)))
     return _ending_by_answer(
         answer, turn.text, parts.wanted, progress.turn, parts.settings
@@ -191,7 +191,7 @@ def _take_calls(
 ) -> Generator[RunCalls, Any, Ending | None]:
     """Carry out the calls of a turn and add them with their results to the history; None when the run goes on."""
     progress = parts.progress
-    turn = separated(turn, tools)
+    turn = split_glued_calls(turn, tools)
     calls = turn if parts.wanted is None else parts.wanted.without_answers(turn)
     answers = calls is not turn
     outcome = _TurnOutcome(turn, [])
@@ -235,7 +235,7 @@ def _take_answer_calls(
         refusal = Failure(Code.NOT_PERMITTED, outcome.complaint)
         outcome.results = wanted.results(turn, outcome.results, refusal)
         return
-    answer = wanted.called(turn)
+    answer = wanted.read_call(turn)
     outcome.results = wanted.results(turn, outcome.results, answer)
     if outcome.ending is None:
         text = turn.text or turn.calls[0].arguments
@@ -249,7 +249,7 @@ def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
     progress = parts.progress
     if any(result.handle for result in outcome.results):
         progress.reads_on = True
-    outcome.turn = understood(outcome.turn, outcome.results)
+    outcome.turn = normalize_turn(outcome.turn, outcome.results)
     used_up = budgets.calls_used_up(parts.budget, progress.spent)
     outcome.ending = (
         _ending_by_results(outcome.turn, outcome.results, used_up) or outcome.ending
@@ -295,7 +295,7 @@ def _ending_by_answer(
         return Ending("done", "", answer.text, answer.value)
     if settings.tell is not None:
         settings.tell(AnswerRefused(turn, wanted.way, answer))
-    if not wanted.given_up:
+    if not wanted.is_exhausted:
         return None
     attempts = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
     return Ending(
@@ -336,9 +336,9 @@ def _ending_by_tools(batch: Batch, wanted: OutputTracker | None) -> Ending | Non
     waiting = _waiting_for_approval(batch.followed.values())
     if waiting:
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}")
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-        last_step = batch.followed.get(lane.index, result)
-        ends_run = lane.admitted is not None and lane.admitted.tool.ends_run
+    for state, result in zip(batch.states, batch.collect_results(), strict=True):
+        last_step = batch.followed.get(state.index, result)
+        ends_run = state.admitted is not None and state.admitted.tool.ends_run
         if ends_run and result.ok and last_step.ok:
             return _ending_by_result(result, wanted)
     return None
@@ -348,7 +348,7 @@ def _ending_by_result(result: ToolResult, wanted: OutputTracker | None) -> Endin
     """Return how the run ends with the result of a tool that ends it, held to the form that is asked for."""
     if wanted is None:
         return Ending("done", "", result.text, result.value)
-    answer = wanted.plan.read(text_of(result.value))
+    answer = wanted.plan.read(as_text(result.value))
     if isinstance(answer, Failure):
         return Ending(
             "invalid", f"{result.name} ends the run, and {answer.message}", result.text
@@ -369,7 +369,7 @@ def last_text(messages: Sequence[Message]) -> str:
 # ---------------------------------------------------------------------- the history stays valid
 
 
-def separated(turn: Turn, tools: Toolset) -> Turn:
+def split_glued_calls(turn: Turn, tools: Toolset) -> Turn:
     """Return the turn with glued calls (`{..}{..}` as one call's arguments) taken apart, for tools that only read.
 
     A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
@@ -399,7 +399,7 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
     return replace(turn, calls=apart, raw=None)
 
 
-def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
+def normalize_turn(turn: Turn, results: Sequence[ToolResult]) -> Turn:
     """Return the turn as it may go back to a provider: with the arguments that were understood, or as text."""
     if not any(result.repairs or result.failure for result in results):
         return turn

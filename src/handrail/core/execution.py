@@ -25,7 +25,7 @@ from handrail.calls import ToolResult
 from handrail.core import materialize, results, retries
 from handrail.core.admission import Admitted, ParsedCall, Tell, admit, refuse_call
 from handrail.core.policy import Decision, Policy
-from handrail.core.redaction import Known
+from handrail.core.redaction import KnownSecrets
 from handrail.effects import (
     AGAIN,
     Approval,
@@ -127,7 +127,7 @@ class RunSettings(Struct, frozen=True):
     epoch: int = 0
     renews: bool = False
     looks_up: bool = False
-    secrets: Known | None = None
+    secrets: KnownSecrets | None = None
     refusal: Callable[[str], Failure | None] | None = None
 
 
@@ -350,13 +350,13 @@ def _returned(call: Admitted, outcome: Returned, attempts: int) -> CallOutcome:
 def _materialized(value: Any) -> Any:
     """Return a value that may be looked at twice, by the ledger and for the model."""
     try:
-        if not materialize.are_in(value):
+        if not materialize.has_iterators(value):
             return value
         read = materialize.read(value)
-        if not materialize.are_in(read):
+        if not materialize.has_iterators(read):
             return read
         # What has fields is its author's, and keeps its iterators: what it would be as JSON stands for it.
-        return from_json(results.encoded(read))
+        return from_json(results.encode(read))
     except Exception:
         # the tool's own, which has returned; or a circle: whoever looks first finds what there is
         return value

@@ -99,7 +99,7 @@ class FlowState(Struct):
     def tool_choice(self, tools: Toolset) -> str:
         """Return the turn's `tool_choice`; empty where the rules have none."""
         if self.required is not None:
-            names = self.required_tools(tools)
+            names = self.list_required_tools(tools)
             if len(names) == 1:
                 return names[0]
             return "required"
@@ -107,7 +107,7 @@ class FlowState(Struct):
             return "none"
         return ""
 
-    def required_tools(self, tools: Toolset) -> list[str]:
+    def list_required_tools(self, tools: Toolset) -> list[str]:
         """Name the tools of which one must be called now; none where nothing must."""
         if self.required is None:
             return []
@@ -138,7 +138,11 @@ class FlowState(Struct):
         Returns:
             What the model reads where its answer is not taken, and why the run must stop; each empty by default.
         """
-        results = [] if batch is None else [*batch.finished(), *batch.followed.values()]
+        results = (
+            []
+            if batch is None
+            else [*batch.collect_results(), *batch.followed.values()]
+        )
         called = {each.name for each in results if each.attempts or each.replayed}
         succeeded = {each.name for each in results if each.ok}
         self.step = replace(

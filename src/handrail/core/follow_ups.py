@@ -28,17 +28,17 @@ from handrail.tools import keys
 from handrail.tools.tool import BaseTool, Then
 
 
-class Following(Struct, frozen=True):
-    """A step that is to follow the call of `lane`; `fault` is why it cannot be called, in which case nothing runs."""
+class FollowUp(Struct, frozen=True):
+    """A step that follows a call; with a `refusal` it cannot be called, and nothing runs."""
 
-    lane: CallState
+    state: CallState
     tool: BaseTool
     call: ToolCall
-    slot: CallPosition
-    fault: ToolResult | None = None
+    position: CallPosition
+    refusal: ToolResult | None = None
 
 
-def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
+def make_follow_ups(batch: Batch, stem: str, tell: Tell | None) -> list[FollowUp]:
     """Return the steps that follow the calls of a batch that is done.
 
     Args:
@@ -46,32 +46,32 @@ def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
         tell: Learns of a function that raised when it was asked for a step's arguments.
     """
     found = []
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
+    for state, result in zip(batch.states, batch.collect_results(), strict=True):
         if (
-            lane.admitted is not None
+            state.admitted is not None
             and result.ok
-            and (then := lane.admitted.tool.then) is not None
+            and (then := state.admitted.tool.then) is not None
         ):
-            step = _step(lane, result, then, stem, len(batch.lanes), tell)
+            step = _step(state, result, then, stem, len(batch.states), tell)
             found += [step] if step else []
     return found
 
 
 def _step(
-    lane: CallState,
+    state: CallState,
     result: ToolResult,
     then: Then,
     stem: str,
     width: int,
     tell: Tell | None,
-) -> Following | None:
-    admitted = lane.admitted
+) -> FollowUp | None:
+    admitted = state.admitted
     assert admitted is not None
     # The write's key names the step, so a write that an earlier call made is not followed a second time.
-    act = result.done_under or admitted.key or f"{stem}/{lane.place}"
+    act = result.done_under or admitted.key or f"{stem}/{state.place}"
     key = f"{admitted.tool.name}/{act}/then"
-    call = ToolCall(f"{lane.call.id}.then", then.tool.name)
-    slot = CallPosition(lane.place + width, key)
+    call = ToolCall(f"{state.call.id}.then", then.tool.name)
+    position = CallPosition(state.place + width, key)
     try:
         given = then.fill_arguments(
             admitted.tool.with_defaults(admitted.arguments), results.plain(result.value)
@@ -80,35 +80,35 @@ def _step(
             return None
         if not isinstance(given, dict):
             given = dict(given)
-        return Following(
-            lane,
+        return FollowUp(
+            state,
             then.tool,
             replace(call, arguments=keys.canonical(results.plain(given))),
-            slot,
+            position,
         )
     except Exception as error:
         # a template that looks at what is not there, or the author's own function
         raised = Raised(error)
         logs.log_exception(
-            f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})",
+            f"the step {call.name} after {state.call.name} was not made (reference {raised.reference})",
             error,
         )
         if tell is not None:
             tell(AttemptFailed(call, 0, f"not called: {raised.words}", None))
-        return Following(
-            lane,
+        return FollowUp(
+            state,
             then.tool,
             call,
-            slot,
+            position,
             refuse_call(call, internal(call.name, raised.reference)),
         )
 
 
-def tell_of(
-    batch: Batch, step: Following, became: ToolResult, further: ToolResult | None = None
+def note_follow_up(
+    batch: Batch, step: FollowUp, became: ToolResult, further: ToolResult | None = None
 ) -> None:
     """Put beside a call's result what became of the step that followed it, and of what `further` followed that."""
-    at = step.lane.index
+    at = step.state.index
     result = batch.results[at]
     assert result is not None
     batch.followed[at] = became if further is None or further.ok else further

@@ -1,7 +1,7 @@
 """A conversation made fit to send, and kept small.
 
 Providers refuse a whole conversation for one call without a result, one result without its call, or one string that is
-no JSON. Conversations get so by crashes, by cutting, by other programs. `mended` makes any list of messages fit:
+no JSON. Conversations get so by crashes, by cutting, by other programs. `sanitize` makes any list of messages fit:
 
     an orphan call      gets a result: the real one where it is known, else the truth that nobody knows
     an orphan result    is left out
@@ -10,7 +10,7 @@ no JSON. Conversations get so by crashes, by cutting, by other programs. `mended
     arguments           that are no JSON object are shown under one key
     an empty answer     is left out
 
-`folded` makes it smaller: old results become handles, which the model can read with `read_result`.
+`fold` makes it smaller: old results become handles, which the model can read with `read_result`.
 
 Rule 1: what is sound is returned as it is, the same object. What is mended once is sound.
 Rule 2: nothing is invented: where a call's end is unknown, a write is said to be in doubt.
@@ -44,30 +44,30 @@ from handrail.parsing import jsontext
 from handrail.tools import keys
 
 
-class Mended(Struct, frozen=True):
+class Sanitized(Struct, frozen=True):
     """Messages that are fit to send, and a sentence for people for each thing that was mended."""
 
     messages: Sequence[Message]
     notes: Sequence[str] = ()
 
 
-def mended(
+def sanitize(
     messages: Sequence[Message],
     *,
-    known: Callable[[ToolCall], ToolResult | None] | None = None,
+    find_result: Callable[[ToolCall], ToolResult | None] | None = None,
     reads: Callable[[str], bool] | None = None,
-) -> Mended:
+) -> Sanitized:
     """Return the messages as every provider takes them.
 
     Args:
-        known: What became of a call that has no result, where something is known of it: from a ledger or a journal.
+        find_result: Returns the result of a call that has none here, from a ledger or a journal; None if there is none.
         reads: Whether the tool of that name only reads. A lost call of any other may have had an effect.
     """
     if _is_sound(messages):
-        return Mended(messages)
-    mending = _Mending(messages, known, reads)
-    fit = list(mending.all())
-    return Mended(messages if _same(fit, messages) else fit, mending.notes)
+        return Sanitized(messages)
+    sanitizer = _Sanitizer(messages, find_result, reads)
+    fit = list(sanitizer.all())
+    return Sanitized(messages if _same(fit, messages) else fit, sanitizer.notes)
 
 
 def as_history(arguments: str) -> str:
@@ -81,7 +81,7 @@ def as_history(arguments: str) -> str:
     """
     # A history is written anew in every turn; judging each text once makes that linear in what is new.
     if len(arguments) < _MOST_REMEMBERED_CHARS:
-        return _judged(arguments)
+        return _as_object_cached(arguments)
     return _as_object(arguments)
 
 
@@ -104,7 +104,7 @@ def _as_object(arguments: str) -> str:
     return json.dumps({"INVALID_JSON": told}, ensure_ascii=False)
 
 
-_judged = lru_cache(maxsize=4096)(_as_object)
+_as_object_cached = lru_cache(maxsize=4096)(_as_object)
 
 
 # ---------------------------------------------------------------------- sound or not
@@ -140,20 +140,20 @@ def _same(fit: Sequence[Message], given: Sequence[Message]) -> bool:
     return len(fit) == len(given) and all(map(operator.is_, fit, given))
 
 
-class _Mending:
+class _Sanitizer:
     """One pass over one list. `used` holds the ids that stand before the present message."""
 
     def __init__(
         self,
         messages: Sequence[Message],
-        known: Callable[[ToolCall], ToolResult | None] | None,
+        find_result: Callable[[ToolCall], ToolResult | None] | None,
         reads: Callable[[str], bool] | None,
     ) -> None:
         self.messages = messages
-        self.known = known
+        self.find_result = find_result
         self.reads = reads
         self.notes: list[str] = []
-        self.results = _paired(messages)
+        self.results = _pair_results(messages)
         self.used: set[str] = set()
         self.numbers: dict[str, Iterator[int]] = {}
         self.taken = {call.id for turn in _turns(messages) for call in turn.calls}
@@ -187,9 +187,9 @@ class _Mending:
             fit.append(self._fit(call))
             waiting = by_id.get(call.id)
             results.append(
-                _renamed(waiting.popleft(), fit[-1].id)
+                _rename(waiting.popleft(), fit[-1].id)
                 if waiting
-                else self._closed(call, fit[-1].id)
+                else self._make_result(call, fit[-1].id)
             )
         is_sound = all(map(operator.is_, fit, turn.calls))
         yield (
@@ -225,10 +225,10 @@ class _Mending:
             return call
         return ToolCall(name, call.name, arguments)
 
-    def _closed(self, call: ToolCall, id: str) -> ToolMessage:
+    def _make_result(self, call: ToolCall, id: str) -> ToolMessage:
         """Return the result of a call that has none here."""
         self.notes.append(f"the call {call.id!r} of {call.name} had no result")
-        result = self.known(call) if self.known else None
+        result = self.find_result(call) if self.find_result else None
         if result is not None:
             return ToolMessage(replace(result, call_id=id))
         failure = (
@@ -247,7 +247,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
     )
 
 
-def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
+def _pair_results(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
     """Return for each answer, by its position, the results of its calls: those that follow before the id is used again.
 
     Of more results than calls the last ones count: a later word on one call is the newer one.
@@ -271,7 +271,7 @@ def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
     return paired
 
 
-def _renamed(message: ToolMessage, id: str) -> ToolMessage:
+def _rename(message: ToolMessage, id: str) -> ToolMessage:
     if message.result.call_id == id:
         return message
     return ToolMessage(replace(message.result, call_id=id))
@@ -345,32 +345,33 @@ _FOLD_TO = 0.7
 _SHOWN = 120
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text: one for four characters of an alphabet, one for each wide character.
 
-    >>> tokens_of("a word or two"), tokens_of("北京天气")
+    >>> estimate_tokens("a word or two"), estimate_tokens("北京天气")
     (4, 4)
     """
     wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
     return wide + -(-(len(text) - wide) // _CHARACTERS_A_TOKEN)
 
 
-def size_of(message: Message) -> int:
+def estimate_size(message: Message) -> int:
     """Estimate the tokens of a message."""
     match message:
         case SystemMessage(text=text):
-            size = tokens_of(text)
+            size = estimate_tokens(text)
         case UserMessage(text=text, parts=parts):
-            size = tokens_of(text) + _TOKENS_OF_MEDIA * sum(
+            size = estimate_tokens(text) + _TOKENS_OF_MEDIA * sum(
                 not _is_text(part) for part in parts
             )
         case AssistantMessage(turn=turn):
-            said = tokens_of(turn.text) + tokens_of(turn.reasoning)
+            said = estimate_tokens(turn.text) + estimate_tokens(turn.reasoning)
             size = said + sum(
-                tokens_of(call.name) + tokens_of(call.arguments) for call in turn.calls
+                estimate_tokens(call.name) + estimate_tokens(call.arguments)
+                for call in turn.calls
             )
         case ToolMessage(result=result):
-            size = tokens_of(result.text) + _TOKENS_OF_MEDIA * len(result.media)
+            size = estimate_tokens(result.text) + _TOKENS_OF_MEDIA * len(result.media)
     return size + _TOKENS_OF_A_MESSAGE
 
 
@@ -398,10 +399,10 @@ class Window(Struct):
 
     def size(self, messages: Sequence[Message]) -> int:
         """Return about how many tokens the messages have, and remember it for what the provider will count."""
-        self.asked = sum(map(size_of, messages))
+        self.asked = sum(map(estimate_size, messages))
         return round(self.asked * self.scale)
 
-    def counted(self, input_tokens: int) -> None:
+    def learn_scale(self, input_tokens: int) -> None:
         """Learn from what the provider counted for the last request: half of it is new, half is what was known."""
         if input_tokens and self.asked:
             # A server that counts absurdly is bounded, and one that leaves out what it had cached does not lull.
@@ -423,14 +424,14 @@ def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
     for position, message in enumerate(messages[:newest]):
         if excess_tokens <= 0:
             break
-        size = size_of(message)
+        size = estimate_size(message)
         if isinstance(message, ToolMessage) and size >= _SMALLEST_FOLDED:
             chosen.append(position)
             excess_tokens -= size - _SMALLEST_FOLDED // 4
     return chosen
 
 
-def folded(message: ToolMessage, handle: str) -> ToolMessage:
+def fold(message: ToolMessage, handle: str) -> ToolMessage:
     """Return a result whose text is kept under a handle: its beginning, and how to read it again.
 
     Pictures and the like are left out: the model has seen them.

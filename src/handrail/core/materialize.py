@@ -90,20 +90,20 @@ def read(value: Any) -> Any:
 
 def _read(value: Any, room: _Room) -> Any:
     if _measure(value, room):
-        return _rebuilt(value, room)
+        return _rebuild(value, room)
     return value
 
 
-def _rebuilt(value: Any, room: _Room) -> Any:
+def _rebuild(value: Any, room: _Room) -> Any:
     """Return a measured value with its iterators read into lists; their items are measured too."""
     kind = type(value)
     if kind is dict:
-        return {name: _rebuilt(each, room) for name, each in value.items()}
+        return {name: _rebuild(each, room) for name, each in value.items()}
     if kind is list or kind is tuple:
-        return kind([_rebuilt(each, room) for each in value])
+        return kind([_rebuild(each, room) for each in value])
     if not hasattr(kind, "__next__"):
-        if are_in(value):
-            return _with_parts_rebuilt(value, kind, room)
+        if has_iterators(value):
+            return _rebuild_parts(value, kind, room)
         return value
     given: list[Any] = []
     while some := list(islice(value, _AT_ONCE)):
@@ -111,10 +111,10 @@ def _rebuilt(value: Any, room: _Room) -> Any:
     return given
 
 
-def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
+def _rebuild_parts(value: Any, kind: type, room: _Room) -> Any:
     """Return a copy of a tuple, deque, struct or dataclass with its iterators read; other values as they are."""
     if isinstance(value, tuple | deque):
-        parts = [_rebuilt(each, room) for each in value]
+        parts = [_rebuild(each, room) for each in value]
         if hasattr(kind, "_fields"):
             return kind(*parts)
         return kind(parts)
@@ -126,8 +126,8 @@ def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
     changed = copy(value)
     for name in names:
         field = getattr(value, name, None)
-        if are_in(field):
-            set_field(changed, name, _rebuilt(field, room))
+        if has_iterators(field):
+            set_field(changed, name, _rebuild(field, room))
     return changed
 
 
@@ -168,7 +168,7 @@ def _measure(value: Any, room: _Room) -> bool:
                 waiting.append(part)
         if values > room.values or size > room.bytes:
             if _holds_itself(value):
-                values, size = _expanded(value)
+                values, size = _count_unrolled(value)
             break
     room.take(values, size)
     return found
@@ -197,7 +197,7 @@ def _holds_itself(value: Any) -> bool:
     return False
 
 
-def _expanded(value: Any) -> tuple[int, int]:
+def _count_unrolled(value: Any) -> tuple[int, int]:
     """Count the values and bytes of a value that contains itself, up to a little more than a result may hold.
 
     On each path a part that contains itself is visited once, as Python prints it.
@@ -233,7 +233,7 @@ def _size_of_names(value: dict[Any, Any]) -> int:
         return sum(len(name) for name in value if isinstance(name, str))
 
 
-def are_in(value: Any) -> bool:
+def has_iterators(value: Any) -> bool:
     """Whether there is an iterator anywhere in a value: in its lists and objects, and in what has fields."""
     left = [value]
     seen = set[int]()

@@ -80,10 +80,10 @@ def _step(call: ToolCall, tools: Toolset) -> Step:
     arguments = parsed.value if isinstance(parsed, jsontext.Parsed) else {}
     if not isinstance(tool, BaseTool):
         return Step(call.id, call.name, arguments)
-    return step_of(call.id, tool, arguments)
+    return make_step(call.id, tool, arguments)
 
 
-def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
+def make_step(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
     """Return how planning sees a call with these arguments, which may hold references."""
     after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
     touches = (
@@ -99,35 +99,35 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
     uses: list[frozenset[int]] = []
     places: dict[str, int] = {}
     for index, step in enumerate(steps):
-        uses.append(frozenset(_used(step.arguments, places, before=index)))
+        uses.append(frozenset(_find_uses(step.arguments, places, before=index)))
         # an id that is there twice means, like a variable, its nearest earlier call
         places[step.id] = index
-    queues = _in_queues(steps)
-    known = [_joined(*pair) for pair in zip(uses, queues, strict=True)]
+    queues = _find_queue_waits(steps)
+    known = [_union(*pair) for pair in zip(uses, queues, strict=True)]
     waves, circular = _waves(steps, known)
-    declared = _declared(steps, waves, known if circular else None)
-    needs = [_joined(*pair) for pair in zip(uses, declared, strict=True)]
+    declared = _find_declared_waits(steps, waves, known if circular else None)
+    needs = [_union(*pair) for pair in zip(uses, declared, strict=True)]
 
     @cache
-    def ids_of(some: frozenset[int]) -> list[str]:
+    def list_ids(some: frozenset[int]) -> list[str]:
         return [steps[index].id for index in sorted(some)]
 
     return Plan(
-        {step.id: ids_of(needs[index]) for index, step in enumerate(steps)},
+        {step.id: list_ids(needs[index]) for index, step in enumerate(steps)},
         [[steps[index].id for index in wave] for wave in waves],
-        [_joined(*pair) for pair in zip(needs, queues, strict=True)],
+        [_union(*pair) for pair in zip(needs, queues, strict=True)],
         uses,
     )
 
 
-def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
+def _union(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
     """Return the union: where one is empty the other itself, so that calls which wait for many share one set."""
     if one and other:
         return one | other
     return one or other
 
 
-def _declared(
+def _find_declared_waits(
     steps: Sequence[Step],
     waves: Sequence[Sequence[int]],
     besides: Sequence[frozenset[int]] | None,
@@ -169,14 +169,14 @@ def _declared(
                         known[tool] = max(before, known.get(tool, 0))
                 covered[index] = known | dict.fromkeys(ends, rank)
             for tool, end in ends.items():
-                waits[index] = _joined(
+                waits[index] = _union(
                     waits[index],
                     some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end),
                 )
     return waits
 
 
-def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
+def _find_queue_waits(steps: Sequence[Step]) -> list[frozenset[int]]:
     """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
@@ -328,14 +328,16 @@ def _is_reference(value: Mapping[str, Json]) -> bool:
     )
 
 
-def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
+def _find_uses(
+    arguments: Json, places: Mapping[str, int], before: int
+) -> Iterable[int]:
     for name, _ in _references(arguments, 0):
-        place = _place_of(name, places, before)
+        place = _find_by_number(name, places, before)
         if place is not None:
             yield place
 
 
-def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
+def _find_by_number(name: str, places: Mapping[str, int], before: int) -> int | None:
     """An earlier call by its id, or by its place: `var1` is the first of the turn."""
     if name in places:
         return places[name]
@@ -358,14 +360,14 @@ def _earlier(name: str, ids: Mapping[str, Sequence[int]], before: int) -> int | 
     nearest = bisect_left(among, before) - 1
     if nearest >= 0:
         return among[nearest]
-    return _place_of(name, {}, before)
+    return _find_by_number(name, {}, before)
 
 
 class NoSuchResult(Exception):
     """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
 
 
-def filled(
+def fill_references(
     arguments: Json,
     ids: Mapping[str, Sequence[int]],
     values: Mapping[int, Any],
@@ -390,7 +392,7 @@ def filled(
 
     @cache
     def opened(place: int) -> Json:
-        return _opened(values[place])
+        return _parse_text(values[place])
 
     def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
         """Return what a reference names, and its text."""
@@ -400,8 +402,10 @@ def filled(
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
         if place not in values:
             raise NoSuchResult(f"the call `{name}` has no result to refer to")
-        steps = _dotted(path) if marked else _pointed(path)
-        value = _walked(opened(place), steps, name, path) if steps else values[place]
+        steps = _split_path(path) if marked else _split_pointer(path)
+        value = (
+            _follow_path(opened(place), steps, name, path) if steps else values[place]
+        )
         if isinstance(value, str):
             text = value
         else:
@@ -439,7 +443,7 @@ def filled(
     return fill(arguments)
 
 
-def _pointed(path: str) -> list[str]:
+def _split_pointer(path: str) -> list[str]:
     if path:
         return [
             part.replace("~1", "/").replace("~0", "~")
@@ -448,11 +452,11 @@ def _pointed(path: str) -> list[str]:
     return []
 
 
-def _dotted(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [part for part in re.split(r"[.\[\]]+", path) if part]
 
 
-def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
+def _follow_path(value: Json, path: Sequence[str], name: str, written: str) -> Json:
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -471,7 +475,7 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
     return value
 
 
-def _opened(value: Json) -> Json:
+def _parse_text(value: Json) -> Json:
     """Return what a text is as JSON, which many tools return in place of an object; anything else as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:

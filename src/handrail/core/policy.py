@@ -231,13 +231,13 @@ def _policy(table: dict[str, Any]) -> Policy:
     told = table.pop("rules", [])
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
         raise ConfigError(f"rules is {told!r}; each rule is a table [[rules]]")
-    rules = [_filled(Rule, rule) for rule in told]
+    rules = [_build(Rule, rule) for rule in told]
     if table.get("ask_from") == "never":
         table["ask_from"] = None
-    return replace(_filled(Policy, table), rules=rules)
+    return replace(_build(Policy, table), rules=rules)
 
 
-def _filled(kind: type[T], table: dict[str, Any]) -> T:
+def _build(kind: type[T], table: dict[str, Any]) -> T:
     """Return a value with the fields that a table gives; a misspelt key is told, never dropped."""
     known = [each.name for each in fields(cast(Any, kind))]
     for key in table:

@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 from msgspec.structs import replace
 
 from handrail.calls import Media
-from handrail.core.results import media_in, plain, text_of
+from handrail.core.results import as_text, media_in, plain
 from handrail.errors import Failure, Json
 from handrail.invisible import UNSEEN, is_unseen
 
@@ -106,7 +106,7 @@ _DISGUISED = rf"[{UNSEEN}\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U000
 """Invisible letters, and wide and slanted forms of plain ones."""
 
 
-class Known:
+class KnownSecrets:
     """Redacts known secrets, such as injected keys, in their own and in encoded spellings, and nothing else.
 
     Args:
@@ -136,7 +136,7 @@ class Known:
         """Return a tool's value without them: the same object if it contains none, else JSON with its media."""
         if isinstance(value, str):
             return self.text(value)
-        told = text_of(value)
+        told = as_text(value)
         if self.text(told) == told:
             return value
         if not media_in(value):
@@ -207,8 +207,8 @@ class Redactor:
         secrets: Values that are known to be secret: injected keys, passwords.
     """
 
-    def __init__(self, secrets: Iterable[str] | Known = ()) -> None:
-        known = secrets if isinstance(secrets, Known) else Known(secrets)
+    def __init__(self, secrets: Iterable[str] | KnownSecrets = ()) -> None:
+        known = secrets if isinstance(secrets, KnownSecrets) else KnownSecrets(secrets)
         self._known = known if known.forms else None
         self._names: dict[str, str] = {}
 
@@ -219,7 +219,7 @@ class Redactor:
         if text.isascii() or _compiled(_DISGUISED).search(text) is None:
             spans = _key_spans(text)
             return _without(text, spans) if spans else text
-        bare, places = _undisguised(text)
+        bare, places = _undisguise(text)
         spans = _key_spans(bare)
         if self._known is not None:
             spans += self._known.spans(bare)
@@ -372,7 +372,7 @@ _BARE = 6
 _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
-def _undisguised(text: str) -> tuple[str, list[int]]:
+def _undisguise(text: str) -> tuple[str, list[int]]:
     """Return the text without invisible letters and with the others in plain form, and the original place of each."""
     plain = []
     places = []

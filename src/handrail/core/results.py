@@ -49,7 +49,7 @@ class Shaped(Struct):
     whole: str = ""
 
 
-def text_of(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as the model reads it: a string as it is, anything else as JSON.
 
     Dates, enums, models, dataclasses, sets and bytes become JSON as pydantic writes them; what has no JSON form is
@@ -59,17 +59,17 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         if value.isascii():
             return value
-        return _carried(value)
+        return _replace_surrogates(value)
     if media_in(value):
         return _with_media_named(value)
-    return _written(value)
+    return _write_json(value)
 
 
-def _written(value: Any) -> str:
-    return _encoded(value).decode()
+def _write_json(value: Any) -> str:
+    return _encode(value).decode()
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     """Return a value that is no text and holds no media as JSON."""
     if type(value) is Page:
         value = value.as_json()
@@ -89,9 +89,9 @@ def _encoded(value: Any) -> bytes:
         pass
     try:  # the one obstacle that can be taken away: surrogates
         flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_otherwise)
-        return _carried(json.dumps(flat, ensure_ascii=False)).encode()
+        return _replace_surrogates(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
-        return _carried(_repr(value)).encode()
+        return _replace_surrogates(_repr(value)).encode()
 
 
 def _in_base64(value: Any) -> Any:
@@ -107,10 +107,10 @@ def _in_base64(value: Any) -> Any:
 
 def plain(value: Any) -> Json:
     """Return a value as plain JSON, or None when it has no such form. Of `Media` there is the name."""
-    text = text_of(value)
+    text = as_text(value)
     if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)):
         return text
-    return _parsed(text)
+    return _parse(text)
 
 
 def media_in(value: Any) -> Sequence[Media]:
@@ -150,18 +150,18 @@ def _with_media_named(value: Any) -> str:
     if isinstance(value, Media):
         return label(value)
     if isinstance(value, dict):
-        return text_of(
+        return as_text(
             {
                 name: label(each) if isinstance(each, Media) else each
                 for name, each in value.items()
             }
         )
-    return "\n".join(map(text_of, value))
+    return "\n".join(map(as_text, value))
 
 
 def failure_text(failure: Failure) -> str:
     """Return a failure as the model reads it, cut where its author, or what the model itself wrote, is too long."""
-    text = text_of(failure.as_json())
+    text = as_text(failure.as_json())
     if len(text) <= MOST_FAILURE_CHARACTERS:
         return text
     short = Failure(
@@ -170,7 +170,7 @@ def failure_text(failure: Failure) -> str:
         _both_ends(failure.suggestion, MOST_FAILURE_CHARACTERS // 4),
         failure.retryable,
     )
-    return text_of(short.as_json())
+    return as_text(short.as_json())
 
 
 def _both_ends(text: str, most: int) -> str:
@@ -179,15 +179,15 @@ def _both_ends(text: str, most: int) -> str:
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
-def fitting(value: Any, most_bytes: int) -> str | bytes | None:
+def encode_if_it_fits(value: Any, most_bytes: int) -> str | bytes | None:
     """Return a value's text when that is all there is to show, as of nearly every value; else its JSON, or None."""
     if isinstance(value, str):
-        text = text_of(value)
+        text = as_text(value)
         if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes):
             return text
         return None
     try:
-        told = encoded(value)
+        told = encode(value)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
     if len(told) <= most_bytes:
@@ -195,7 +195,7 @@ def fitting(value: Any, most_bytes: int) -> str | bytes | None:
     return told
 
 
-def encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """Return a value's JSON; raises where there is more to show than text, or what the value's own code raises."""
     return to_json(value, inf_nan_mode="strings", fallback=_unusual)
 
@@ -209,19 +209,19 @@ def _unusual(value: Any) -> Any:
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
-    text = text_of(value)
+    text = as_text(value)
     room = max(most_bytes, LEAST_RESULT_BYTES)
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
-    if isinstance(value, Page) and (page := _cut_page(value, text, room)):
+    if isinstance(value, Page) and (page := _shorten_page(value, text, room)):
         return page
-    flat = None if isinstance(value, str) else _parsed(text)
+    flat = None if isinstance(value, str) else _parse(text)
     if isinstance(flat, list):
-        return _cut_rows(flat, text, room)
+        return _shorten_rows(flat, text, room)
     if isinstance(flat, dict):
-        return _cut_object(flat, text, room)
-    return _cut_text(text, room)
+        return _shorten_object(flat, text, room)
+    return _shorten_text(text, room)
 
 
 # A value's own code (a computed field, a serializer, a `__repr__`) may raise anything, `SystemExit` too: it has been
@@ -229,7 +229,7 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
 _NO_JSON = (Exception, SystemExit, GeneratorExit)
 
 
-def _carried(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
@@ -258,14 +258,14 @@ def _repr(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         return from_json(text)
     except ValueError:
         return None
 
 
-def _cut_text(text: str, room: int) -> Shaped:
+def _shorten_text(text: str, room: int) -> Shaped:
     """Keep the head and the tail, two thirds to one: what a log or a page is about stands first, how it ended last."""
     room -= _ROOM_FOR_LINE
     head = _first(text, room * 2 // 3)
@@ -277,7 +277,7 @@ def _cut_text(text: str, room: int) -> Shaped:
     )
 
 
-def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
+def _shorten_rows(rows: list[Json], text: str, room: int) -> Shaped:
     """Keep as many rows from both ends as fit, alternately, the first one twice as often as the last."""
     kept_head: list[str] = []
     kept_tail: list[str] = []
@@ -290,19 +290,19 @@ def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
             break
         (kept_head if from_head else kept_tail).append(line)
     if not kept_head:
-        return _cut_text(text, room)  # one row alone is larger than the budget
+        return _shorten_text(text, room)  # one row alone is larger than the budget
     first = len(kept_head)
     last = len(rows) - len(kept_tail)
     cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
     return Shaped("[" + ",".join([*kept_head, *reversed(kept_tail)]) + "]", cut, text)
 
 
-def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
+def _shorten_page(whole: Page, text: str, room: int) -> Shaped | None:
     """Keep the first rows that fit. What can be asked for again by its place is not kept; None if no row fits."""
-    left = room - _size(_written(replace(whole, rows=())))
+    left = room - _size(_write_json(replace(whole, rows=())))
     kept = 0
     for row in whole.rows:
-        left -= _size(_written(row)) + 1
+        left -= _size(_write_json(row)) + 1
         if left < 0:
             break
         kept += 1
@@ -310,28 +310,30 @@ def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
         return None
     if whole.offset is not None:
         return Shaped(
-            _written(replace(whole, rows=whole.rows[:kept], next=whole.offset + kept))
+            _write_json(
+                replace(whole, rows=whole.rows[:kept], next=whole.offset + kept)
+            )
         )
     cut = f"rows {kept} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
-    return Shaped(_written(replace(whole, rows=whole.rows[:kept])), cut, text)
+    return Shaped(_write_json(replace(whole, rows=whole.rows[:kept])), cut, text)
 
 
-def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
+def _shorten_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     """Keep every key; share the room among the values, so that a short one is whole and a long one is cut."""
     sizes = {name: _size(_json(each)) for name, each in fields.items()}
     left = room - 2 - sum(_size(_json(name)) + 2 for name in fields)
     long, share = _longest(sizes, left)
     if share < _LEAST_VALUE:
-        return _cut_text(text, room)  # very many keys
+        return _shorten_text(text, room)  # very many keys
     told = _json(
         {
-            name: _shortened(each, share) if name in long else each
+            name: _shorten_value(each, share) if name in long else each
             for name, each in fields.items()
         }
     )
     if _size(told) > room:
         # text that JSON writes much longer: quotes, control characters
-        return _cut_text(text, room)
+        return _shorten_text(text, room)
     return Shaped(
         told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
     )
@@ -348,7 +350,7 @@ def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
     return [], room
 
 
-def _shortened(value: Json, room: int) -> Json:
+def _shorten_value(value: Json, room: int) -> Json:
     """Return what of a value takes about `room` bytes of JSON: a list's first rows, else its text's head and tail."""
     if isinstance(value, list) and room > 200:
         kept: list[Json] = []
@@ -359,7 +361,7 @@ def _shortened(value: Json, room: int) -> Json:
                 break
             kept.append(row)
         return [*kept, f"[... {len(value) - len(kept)} more of {len(value)} ...]"]
-    text = text_of(value)
+    text = as_text(value)
     # What JSON escapes takes two bytes or more: the text is cut by as much as it will grow.
     room = (room - len(_GAP) - 2) * _size(text) // _size(_json(text))
     return f"{_first(text, room * 2 // 3)}{_GAP}{_last(text, room // 3)}"
@@ -391,7 +393,7 @@ def with_note(text: str, note: str, value: Any) -> str:
         return text
     if (
         isinstance(value, dict | Page)
-        and isinstance(told := _parsed(text), dict)
+        and isinstance(told := _parse(text), dict)
         and "note" not in told
     ):
         return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'

@@ -101,9 +101,9 @@ def diagnose(
         one_request: The tool makes one request, so a request that certainly failed is a write without effect.
     """
     if isinstance(outcome, Unfinished):
-        return _unfinished(outcome, tool, timeout_s)
+        return _diagnose_unfinished(outcome, tool, timeout_s)
     try:
-        diagnosis = _raised(outcome, tool, timeout_s)
+        diagnosis = _diagnose_raised(outcome, tool, timeout_s)
     except Exception:
         # an exception of the author's, whose attributes are code: nothing is known of it
         return Diagnosis(internal(tool, outcome.reference))
@@ -112,7 +112,7 @@ def diagnose(
     return replace(diagnosis, no_effect=False)
 
 
-def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
+def _diagnose_raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     error = outcome.error
     if isinstance(error, ToolError):
         return Diagnosis(
@@ -203,7 +203,7 @@ def _by_status(
     return Diagnosis(failure, status in _PASSING_STATUS, no_effect, after_s)
 
 
-def _unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
+def _diagnose_unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
     no_effect = outcome.end is End.NOT_STARTED
     if outcome.cancelled:
         failure = Failure(

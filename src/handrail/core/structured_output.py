@@ -119,7 +119,7 @@ class OutputSchema(Struct, frozen=True):
             and (found := _WRAPPED.fullmatch(text))
         ):
             parsed = jsontext.parse(found["object"], finish, lossy=False)
-            passed_over = _passed_over(found)
+            passed_over = _name_surroundings(found)
         if isinstance(parsed, Failure):
             return _about_an_answer(parsed)
         checked = self.checker.check(parsed.value)
@@ -142,7 +142,7 @@ class OutputSchema(Struct, frozen=True):
         return Answer(value, text, (*passed_over, *parsed.repairs, *checked.repairs))
 
 
-def _passed_over(found: re.Match[str]) -> Sequence[str]:
+def _name_surroundings(found: re.Match[str]) -> Sequence[str]:
     """Return what stands around an object, by the names of `jsontext.REPAIRS`."""
     words = {"text_before": found["before"], "text_after": found["after"]}
     is_fenced = all("```" in each for each in words.values())
@@ -183,7 +183,9 @@ def plan(of: Any) -> OutputSchema:
     name = getattr(of, "__name__", "") if isinstance(of, type) else ""
     try:
         made = (
-            _of_schema(of) if isinstance(of, Mapping) else _of_type(of, name or _TOOL)
+            _plan_schema(of)
+            if isinstance(of, Mapping)
+            else _plan_type(of, name or _TOOL)
         )
         made.checker.compile()
     except ToolDefinitionError as error:
@@ -193,7 +195,7 @@ def plan(of: Any) -> OutputSchema:
     return made
 
 
-def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
+def _plan_schema(schema: Mapping[str, Json]) -> OutputSchema:
     given = cast(Schema, dict(schema))
     if given.get("type", "object") == "object" and (
         "type" in given or "properties" in given
@@ -213,7 +215,7 @@ def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
     return OutputSchema(_TOOL, Checker(import_schema(whole)), _the_value)
 
 
-def _of_type(hint: Any, name: str) -> OutputSchema:
+def _plan_type(hint: Any, name: str) -> OutputSchema:
     def answer(value: Any) -> Any:
         return value
 
@@ -223,7 +225,7 @@ def _of_type(hint: Any, name: str) -> OutputSchema:
     if _is_object(hint):
         signature = replace(signature, model=hint)
     return OutputSchema(
-        _name_of(hint), Checker(signature.schema), partial(_bound, signature)
+        _name_form(hint), Checker(signature.schema), partial(_bind, signature)
     )
 
 
@@ -241,7 +243,7 @@ def _is_object(hint: Any) -> bool:
     )
 
 
-def _name_of(hint: Any) -> str:
+def _name_form(hint: Any) -> str:
     """Return the form's name as providers accept it: generic models have brackets in theirs."""
     said = getattr(hint, "__name__", "") if isinstance(hint, type) else ""
     if said.isascii() and said.isidentifier() and len(said) <= 64:
@@ -253,7 +255,7 @@ def _the_value(arguments: dict[str, Json]) -> Any:
     return arguments[_VALUE]
 
 
-def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
+def _bind(signature: Signature, arguments: dict[str, Json]) -> Any:
     bound = signature.bind(arguments)
     if isinstance(bound, Failure):
         return bound
@@ -282,7 +284,7 @@ class OutputTracker(Struct):
 
     # -- how the model is asked
 
-    def asking(self, request: Request, choice: str = "") -> Request:
+    def prepare_request(self, request: Request, choice: str = "") -> Request:
         """Return the request as it asks for the answer in the present way; `choice` is the course's, if it has one."""
         options = request.options
         tools = cast(Toolset, request.tools)
@@ -305,7 +307,8 @@ class OutputTracker(Struct):
                 request, tools=shown, options=replace(options, tool_choice=choice)
             )
         return replace(
-            request, messages=_told(request.messages, self._instruction(tools))
+            request,
+            messages=_add_instruction(request.messages, self._instruction(tools)),
         )
 
     @property
@@ -315,7 +318,7 @@ class OutputTracker(Struct):
             return self._tool.name
         return _TOOL
 
-    def falls_back(self, error: ModelError) -> bool:
+    def fall_back(self, error: ModelError) -> bool:
         """Go on in the next way if the server refuses requests of this one, and say whether there is one."""
         if (
             self.fixed
@@ -353,7 +356,7 @@ class OutputTracker(Struct):
         )
         return (
             f"{before} with one JSON object that fits this JSON Schema, and with nothing around it:\n"
-            + (shaping.text_of(self.plan.schema))
+            + (shaping.as_text(self.plan.schema))
         )
 
     # -- what it answered
@@ -372,7 +375,7 @@ class OutputTracker(Struct):
             and self._shown[1].resolve(call.name) is self._tool
         )
 
-    def said(self, turn: Turn) -> Answer | Failure:
+    def read_text(self, turn: Turn) -> Answer | Failure:
         """Read a turn without calls."""
         self.tried += 1
         if not turn.text.strip():
@@ -388,7 +391,7 @@ class OutputTracker(Struct):
             )
         return answer
 
-    def called(self, turn: Turn) -> Answer | Failure:
+    def read_call(self, turn: Turn) -> Answer | Failure:
         """Read a turn with a call that stands for the answer."""
         self.tried += 1
         if len(turn.calls) > 1:
@@ -410,7 +413,7 @@ class OutputTracker(Struct):
         ]
 
     @property
-    def given_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the model has had all its attempts."""
         return self.tried >= self.max_attempts
 
@@ -425,7 +428,7 @@ def _never_called(**answer: Json) -> Json:
     return answer
 
 
-def wanted(output: Any, by: Way) -> OutputTracker:
+def track_output(output: Any, by: Way) -> OutputTracker:
     """Return what a run waits for.
 
     Args:
@@ -442,7 +445,7 @@ def wanted(output: Any, by: Way) -> OutputTracker:
     )
 
 
-def way_of(model: object) -> Way:
+def find_way(model: object) -> Way:
     """Return the way that suits a model, as it or its dialect says; unknown ones are told in the prompt."""
     way: Way = getattr(getattr(model, "wire", model), "output_by", "prompt")
     return way
@@ -467,7 +470,7 @@ def _result(call: ToolCall, answer: Answer | Failure) -> ToolResult:
     )
 
 
-def _told(spoken: Sequence[Message], instruction: str) -> list[Message]:
+def _add_instruction(spoken: Sequence[Message], instruction: str) -> list[Message]:
     """Add to what the engineer tells the model. One system message, because many templates take no second one."""
     if spoken and isinstance(first := spoken[0], SystemMessage):
         return [SystemMessage(f"{first.text}\n\n{instruction}"), *spoken[1:]]
