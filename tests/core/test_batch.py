@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from handrail.calls import ToolCall
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Deadline, RunSettings
 from handrail.core.policy import Policy, Rule
+from handrail.core.run_settings import Deadline, RunSettings
 from handrail.effects import (
     Approval,
     AskHuman,

@@ -19,8 +19,8 @@ from handrail.core.conversation import (
     normalize_turn,
     split_glued_calls,
 )
-from handrail.core.execution import RunSettings
 from handrail.core.policy import Policy
+from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     AskHuman,
     Claim,

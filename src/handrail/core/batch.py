@@ -22,10 +22,12 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
 from handrail.core.admission import Admitted, ParsedCall, admit, parse_call, refuse_call
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Execution, RunSettings, claim_for, execute
+from handrail.core.execution import Execution, execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
 from handrail.core.policy import Decision
 from handrail.core.quick_admission import admit_quickly
+from handrail.core.run_settings import RunSettings
+from handrail.core.writes import claim_for
 from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished

@@ -23,11 +23,11 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import as_history
 from handrail.core.loop_detection import LoopDetector, detect_loops
 from handrail.core.results import as_text
+from handrail.core.run_settings import RunSettings
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken

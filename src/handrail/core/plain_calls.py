@@ -16,8 +16,9 @@ from pydantic_core import from_json
 from handrail.calls import ToolResult
 from handrail.core import materialize, results
 from handrail.core.admission import Admitted
-from handrail.core.execution import RunSettings, start_attempt
+from handrail.core.attempts import start_attempt
 from handrail.core.policy import Decision
+from handrail.core.run_settings import RunSettings
 from handrail.effects import Invoke, Returned
 
 

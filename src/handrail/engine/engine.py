@@ -40,7 +40,6 @@ from handrail.core.conversation import (
     conversation,
     last_text,
 )
-from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState, Rules, rules_as_json, start_flow
 from handrail.core.follow_ups import make_follow_ups, note_follow_up, with_steps
 from handrail.core.history import Window, sanitize
@@ -48,6 +47,7 @@ from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
 from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
+from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
