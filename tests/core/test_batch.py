@@ -283,7 +283,7 @@ def test_a_text_that_a_model_may_have_copied_takes_in_no_other_call_s_result():
     results = carry(batch, call_1=Returned({"id": 7, "active": True}))
     assert results[1].attempts == 0
     assert results[1].failure.code == Code.INVALID_ARGUMENTS
-    assert "`$call_1$` stands within a longer text" in results[1].failure.message
+    assert "`$call_1$` is part of a longer text" in results[1].failure.message
 
 
 def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
