@@ -568,7 +568,7 @@ class Engine:
             active.budget,
             settings=active.settings,
             started=active.started,
-            wanted=active.wanted,
+            output=active.wanted,
             flow=active.flow,
         )
 
