@@ -1,7 +1,7 @@
 """The calls of one turn, carried on together: which may go on next, until each has its one result.
 
-A batch is a table of calls and how far each has come. It performs nothing: `todo` holds what a driver is to do next,
-and `answer` takes what came of it. So one batch serves every driver, and a test can answer in any order it likes.
+A batch is a table of calls with the state of each. It performs nothing: `todo` holds what a driver is to do next, and
+`answer` takes the outcome. So one batch serves every driver, and a test can answer in any order it likes.
 
 Rule 1: `results` has one entry per call, in the order of the calls, whatever the driver answers.
 Rule 2: a call starts when every call that it waits for has ended, however it ended.
@@ -41,17 +41,17 @@ from handrail.tools.toolset import Toolset
 
 
 class CallState(Struct, eq=False):
-    """One call on its way.
+    """How far one call of a batch has come.
 
     Attributes:
         index: Its place among the calls of the batch.
-        place: Its place in the turn, for journal and keys; a step that follows a call stands behind all calls.
-        key: Of a write that declares none, where it is not to follow from its place.
+        place: Its place in the turn, for journal and keys; a step that follows a call comes after all calls.
+        key: Of a write that declares none, where its place does not give it.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
         execution: None of a plain call that has not taken a third step.
         pending: The call as it was parsed, while it waits for others.
-        since: When it was begun, on the run's clock, without the time that people took.
+        since: When it started, on the run's clock.
     """
 
     index: int
@@ -68,7 +68,7 @@ NextEffect: TypeAlias = tuple[CallState, Effect[Admitted]]
 
 
 class CallPosition(Struct, frozen=True):
-    """Where a call stands that code makes: its place in the turn, and its key if it is a write that declares none."""
+    """The place in the turn of a call that code makes, and its key if it is a write that declares none."""
 
     place: int
     key: str
@@ -81,13 +81,13 @@ class Batch:
         calls: As the model wrote them.
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
-        recorded: Results that are recorded already, by the place of the call: those calls are not carried out again.
-        positions: Of calls that code makes, one for each. What they say is meant: nothing in them refers to another
-            call, and the same write again is done again.
+        recorded: Recorded results, by the place of the call: those calls are not carried out again.
+        positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
+            another call, and the same write again is done again.
 
     Attributes:
         prescribes: One of its tools declares what follows, or that the run ends.
-        followed: What became of the step that followed a call, by the place of the call; see `follow_ups`.
+        followed: Result of the step that followed a call, by the place of the call; see `follow_ups`.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Batch:
         return True
 
     def _may_wait(self, parsed: ParsedCall) -> bool:
-        """Whether a call may touch what others touch or refer to another one, so that it is to be planned."""
+        """Whether a call may touch what others touch or refer to another one, so that it must be planned."""
         if self.by_code:
             return False
         return bool(
@@ -220,19 +220,19 @@ class Batch:
         )
 
     def collect_results(self) -> list[ToolResult]:
-        """Return the results once it is done, one per call, in order."""
+        """Return the results of a batch that is done, one per call, in order."""
         assert self.left == 0
         return cast("list[ToolResult]", self.results.copy())
 
     def identify_write(self, state: CallState) -> tuple[str, str, str]:
-        """Return scope, key and fingerprint of a write as the ledger has it; empty ones where it was never one."""
+        """Return scope, key and fingerprint of a write in the ledger; empty ones for a call that was never admitted."""
         if state.admitted is None:
             return "", "", ""
         claim = claim_for(state.admitted, self._settings)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
     def locate(self, state: CallState) -> str:
-        """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
+        """Return the place of a call in its run, such as `r_7/2/0`."""
         return keys.default_key(
             self._settings.key_prefix or self._settings.run_id, self._turn, state.place
         )
@@ -272,7 +272,7 @@ class Batch:
             self.todo.append((state, effect))
 
     def _begin_execution(self, state: CallState) -> Execution:
-        """Begin the execution of a plain call, up to the step that it has taken already."""
+        """Start the execution of a plain call, past the step that it has taken already."""
         assert state.admitted is not None
         execution = execute(state.admitted, self._settings, state.since)
         next(execution)
@@ -286,7 +286,7 @@ class Batch:
         self._end(state, result)
 
     def cancel_unstarted(self) -> None:
-        """End every call that has not begun its execution. Those under way are the driver's to end."""
+        """End every call that has not started its execution. Those under way are for the driver to end."""
         for state in self.states:
             pending = state.pending
             if pending is not None:
@@ -319,7 +319,7 @@ class Batch:
             self._start(state, admitted)
 
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
-        """Take the first step of a plain call. Its execution is begun when it turns out to need more than the last."""
+        """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
         state.admitted = admitted
         if self._settings.tell is not None:
             self._settings.tell(_admission_event(admitted))
@@ -375,7 +375,7 @@ class Batch:
         return self._settings.refusal(parsed.tool.name)
 
     def _fill(self, state: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
-        """Return the call with references to earlier results replaced, or why it holds what is no value."""
+        """Return the call with references to earlier results replaced, or why one of its arguments is no value."""
         text = state.call.arguments
         if parsed.repairs or not placeholders.none_in(text):
             failure = placeholders.refusal(parsed.arguments, self._calls_before(state))
@@ -393,7 +393,10 @@ class Batch:
     ) -> ParsedCall | Failure:
         """Return the call with references to earlier results replaced by what they name."""
         values: dict[int, Json] = {}
-        for index in self._uses[state.index] if self._uses else ():
+        uses: Iterable[int] = ()
+        if self._uses:
+            uses = self._uses[state.index]
+        for index in uses:
             result = self.results[index]
             if result is not None and result.ok:
                 values[index] = results.plain(result.value)
@@ -450,7 +453,7 @@ class Batch:
 
 
 def _may_write(state: CallState) -> bool:
-    """Whether a call without a result may be a write: its tool is one, or is not known yet."""
+    """Whether a call without a result may be a write: its tool writes, or has not been found yet."""
     call = state.admitted or state.pending
     return call is None or call.tool.writes
 
@@ -477,7 +480,7 @@ def _admission_event(admitted: Admitted) -> CallAdmitted:
 
 
 def _copy_arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return arguments that an observer may do anything to."""
+    """Return arguments that an observer may change."""
     if _UNCHANGING.issuperset(map(type, arguments.values())):
         return dict(arguments)
     copied: Mapping[str, Json] = strictjson.copy(arguments)

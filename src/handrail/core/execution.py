@@ -204,11 +204,11 @@ def _store_rest(
 ) -> Generator[Effect[Admitted], Any, tuple[str, str]]:
     """Store the whole text of a result that was cut; return its handle, and how the model reads the rest."""
     if not settings.keeps:
-        return "", "the rest is not kept"
+        return "", "the rest was not stored"
     try:
         handle: str = yield Keep(whole)
     except (StoreUnavailable, CallCancelled):
-        return "", "the rest could not be kept"
+        return "", "the rest could not be stored"
     return handle, f"read the rest with read_result(handle={handle!r})"
 
 

@@ -98,7 +98,7 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
 
 
 def _is_repeated_in_turn(state: CallState, batch: Batch) -> bool:
-    """Whether the same call stands earlier in the same turn."""
+    """Whether the same call comes earlier in the same turn."""
     call = state.call
     earlier = (other.call for other in batch.states[: state.index])
     return any(
@@ -128,7 +128,7 @@ def _digest(media: Media) -> str:
 def _with_warning(result: ToolResult) -> ToolResult:
     # A second note is one more line: the text has the field already.
     text = with_note(result.text, NOTE, None if result.note else result.value)
-    note = f"{result.note}; {NOTE}" if result.note else NOTE
+    note = "; ".join(filter(None, (result.note, NOTE)))
     return replace(result, note=note, text=text)
 
 
@@ -136,6 +136,6 @@ def _refuse_repeat(result: ToolResult, rounds: int) -> ToolResult:
     failure = Failure(
         Code.REPEATED_CALL,
         f"`{result.name}` was called {rounds} times in a circle, each time with the same arguments and result.",
-        "Its result stands above. Use it, call differently, or answer.",
+        "Its result is above. Use it, call differently, or answer.",
     )
     return replace(result, value=None, failure=failure, text=failure_text(failure))

@@ -12,7 +12,7 @@ Imported by sandboxed children too, so it needs only what our errors need.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from itertools import islice
 from typing import Any
@@ -118,9 +118,9 @@ def _rebuild_parts(value: Any, kind: type, room: _Room) -> Any:
         if hasattr(kind, "_fields"):
             return kind(*parts)
         return kind(parts)
-    set_field = (
-        force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
-    )
+    set_field: Callable[[Any, str, Any], None] = object.__setattr__
+    if hasattr(kind, "__struct_fields__"):
+        set_field = force_setattr
     if (names := _names_of_fields(kind)) is None:
         return value
     changed = copy(value)
@@ -198,11 +198,12 @@ def _holds_itself(value: Any) -> bool:
 
 
 def _count_unrolled(value: Any) -> tuple[int, int]:
-    """Count the values and bytes of a value that contains itself, up to a little more than a result may hold.
+    """Return how many values and bytes a value that contains itself has, up to a little more than a result may hold.
 
     On each path a part that contains itself is visited once, as Python prints it.
     """
-    values = size = 0
+    values = 0
+    size = 0
     path: list[int] = []
     on_path: set[int] = set()
     waiting: list[Iterator[Any]] = [iter((value,))]
@@ -216,7 +217,8 @@ def _count_unrolled(value: Any) -> tuple[int, int]:
             size += len(each)
         elif (parts := _parts(each, type(each))) and id(each) not in on_path:
             values += len(parts)
-            size += _size_of_names(each) if isinstance(each, dict) else 0
+            if isinstance(each, dict):
+                size += _size_of_names(each)
             path.append(id(each))
             on_path.add(id(each))
             waiting.append(iter(parts))
@@ -257,10 +259,10 @@ def _parts(value: Any, kind: type) -> Collection[Any]:
         return value
     if (names := _names_of_fields(kind)) is not None:
         return [getattr(value, name, None) for name in names]
-    fields: Collection[Any] = (
-        vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
-    )
-    return fields
+    if hasattr(kind, "__pydantic_fields__"):
+        fields: Collection[Any] = vars(value).values()
+        return fields
+    return ()
 
 
 def _names_of_fields(kind: type) -> Collection[str] | None:

@@ -1,7 +1,7 @@
 """What of a result reaches the model: all of it when it fits, else a cut that keeps its structure and says so.
 
 A list keeps its first and last rows, an object its keys, a text its head and tail; a line says what was left out and
-how to read on. The whole text is kept under a handle.
+how to read on. The whole text is stored under a handle.
 
 Rule 1: sizes are bytes of UTF-8, because Chinese text costs up to three a character; cuts are at characters.
 Rule 2: a result is never an error because of its size, or because it does not turn into JSON.
@@ -31,7 +31,7 @@ LEAST_RESULT_BYTES = 512
 _ROOM_FOR_THE_NOTE = 320
 
 MOST_FAILURE_CHARACTERS = 4096
-"""A failure says what was wrong in a few lines. What is longer is somebody's data in an error's clothes."""
+"""A failure says what was wrong in a few lines. A longer one carries data."""
 
 # What the line in a cut text takes, and how little of a value is worth showing.
 _ROOM_FOR_LINE = 64
@@ -114,7 +114,7 @@ def plain(value: Any) -> Json:
 
 
 def media_in(value: Any) -> Sequence[Media]:
-    """Return what of a value is to be looked at: itself, or what stands in its list or under its keys."""
+    """Return the media in a value: itself, or those in its list or under its keys."""
     kind = type(value)
     if kind is Media:
         return (value,)
@@ -135,7 +135,9 @@ def label(media: Media) -> str:
     """
     size = len(media.data)
     name = " ".join(filter(None, (media.media_type, media.name)))
-    return f"[{name}, {_size_in_words(size) if size else media.url or 'empty'}]"
+    if size:
+        return f"[{name}, {_size_in_words(size)}]"
+    return f"[{name}, {media.url or 'empty'}]"
 
 
 def _size_in_words(size: int) -> str:
@@ -180,19 +182,19 @@ def _both_ends(text: str, most: int) -> str:
 
 
 def encode_if_it_fits(value: Any, most_bytes: int) -> str | bytes | None:
-    """Return a value's text when that is all there is to show, as of nearly every value; else its JSON, or None."""
+    """Return a value's text if that is all there is to show, as for nearly every value; else its JSON, or None."""
     if isinstance(value, str):
         text = as_text(value)
         if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes):
             return text
         return None
     try:
-        told = encode(value)
+        body = encode(value)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    if len(told) <= most_bytes:
-        return told.decode()
-    return told
+    if len(body) <= most_bytes:
+        return body.decode()
+    return body
 
 
 def encode(value: Any) -> bytes:
@@ -216,11 +218,12 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
     if isinstance(value, Page) and (page := _shorten_page(value, text, room)):
         return page
-    flat = None if isinstance(value, str) else _parse(text)
-    if isinstance(flat, list):
-        return _shorten_rows(flat, text, room)
-    if isinstance(flat, dict):
-        return _shorten_object(flat, text, room)
+    if not isinstance(value, str):
+        flat = _parse(text)
+        if isinstance(flat, list):
+            return _shorten_rows(flat, text, room)
+        if isinstance(flat, dict):
+            return _shorten_object(flat, text, room)
     return _shorten_text(text, room)
 
 
@@ -234,14 +237,14 @@ def _replace_surrogates(text: str) -> str:
 
 
 def _otherwise(value: Any) -> Any:
-    """Return what stands for a value that pydantic has no JSON for: of a struct its own JSON, else its `repr`."""
+    """Return the JSON of a struct; of any other value that pydantic cannot write its `repr`."""
     if isinstance(value, Struct):
         return to_builtins(value, enc_hook=_within_a_struct)
     return _repr(value)
 
 
 def _within_a_struct(value: Any) -> Any:
-    """Return what stands for a value in a struct that msgspec has no JSON for, such as a model of pydantic."""
+    """Return the JSON of a value in a struct that msgspec cannot write, such as a model of pydantic."""
     return to_jsonable_python(value, bytes_mode="base64", fallback=_otherwise)
 
 
@@ -266,7 +269,7 @@ def _parse(text: str) -> Json:
 
 
 def _shorten_text(text: str, room: int) -> Shaped:
-    """Keep the head and the tail, two thirds to one: what a log or a page is about stands first, how it ended last."""
+    """Keep the head and the tail, two thirds to one: a log says first what it is about, and last how it ended."""
     room -= _ROOM_FOR_LINE
     head = _first(text, room * 2 // 3)
     tail = _last(text, room // 3)
@@ -279,43 +282,47 @@ def _shorten_text(text: str, room: int) -> Shaped:
 
 def _shorten_rows(rows: list[Json], text: str, room: int) -> Shaped:
     """Keep as many rows from both ends as fit, alternately, the first one twice as often as the last."""
-    kept_head: list[str] = []
-    kept_tail: list[str] = []
+    head: list[str] = []
+    tail: list[str] = []
     left = room - 2
-    while len(kept_head) + len(kept_tail) < len(rows):
-        from_head = len(kept_head) <= 2 * len(kept_tail)
-        line = _json(rows[len(kept_head)] if from_head else rows[-1 - len(kept_tail)])
+    while len(head) + len(tail) < len(rows):
+        from_head = len(head) <= 2 * len(tail)
+        row = rows[len(head)] if from_head else rows[-1 - len(tail)]
+        line = _json(row)
         left -= _size(line) + 1
         if left < 0:
             break
-        (kept_head if from_head else kept_tail).append(line)
-    if not kept_head:
+        if from_head:
+            head.append(line)
+        else:
+            tail.append(line)
+    if not head:
         return _shorten_text(text, room)  # one row alone is larger than the budget
-    first = len(kept_head)
-    last = len(rows) - len(kept_tail)
+    first = len(head)
+    last = len(rows) - len(tail)
     cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
-    return Shaped("[" + ",".join([*kept_head, *reversed(kept_tail)]) + "]", cut, text)
+    return Shaped("[" + ",".join([*head, *reversed(tail)]) + "]", cut, text)
 
 
 def _shorten_page(whole: Page, text: str, room: int) -> Shaped | None:
-    """Keep the first rows that fit. What can be asked for again by its place is not kept; None if no row fits."""
+    """Keep the first rows that fit; None if no row fits. Rows that can be asked for by offset are not stored."""
     left = room - _size(_write_json(replace(whole, rows=())))
-    kept = 0
+    count = 0
     for row in whole.rows:
         left -= _size(_write_json(row)) + 1
         if left < 0:
             break
-        kept += 1
-    if not kept:
+        count += 1
+    if not count:
         return None
     if whole.offset is not None:
         return Shaped(
             _write_json(
-                replace(whole, rows=whole.rows[:kept], next=whole.offset + kept)
+                replace(whole, rows=whole.rows[:count], next=whole.offset + count)
             )
         )
-    cut = f"rows {kept} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
-    return Shaped(_write_json(replace(whole, rows=whole.rows[:kept])), cut, text)
+    cut = f"rows {count} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
+    return Shaped(_write_json(replace(whole, rows=whole.rows[:count])), cut, text)
 
 
 def _shorten_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
@@ -325,17 +332,17 @@ def _shorten_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     long, share = _longest(sizes, left)
     if share < _LEAST_VALUE:
         return _shorten_text(text, room)  # very many keys
-    told = _json(
+    shortened = _json(
         {
             name: _shorten_value(each, share) if name in long else each
             for name, each in fields.items()
         }
     )
-    if _size(told) > room:
+    if _size(shortened) > room:
         # text that JSON writes much longer: quotes, control characters
         return _shorten_text(text, room)
     return Shaped(
-        told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
+        shortened, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
     )
 
 
@@ -353,14 +360,14 @@ def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
 def _shorten_value(value: Json, room: int) -> Json:
     """Return what of a value takes about `room` bytes of JSON: a list's first rows, else its text's head and tail."""
     if isinstance(value, list) and room > 200:
-        kept: list[Json] = []
+        rows: list[Json] = []
         room -= _ROOM_FOR_LINE
         for row in value:
             room -= _size(_json(row)) + 1
             if room < 0:
                 break
-            kept.append(row)
-        return [*kept, f"[... {len(value) - len(kept)} more of {len(value)} ...]"]
+            rows.append(row)
+        return [*rows, f"[... {len(value) - len(rows)} more of {len(value)} ...]"]
     text = as_text(value)
     # What JSON escapes takes two bytes or more: the text is cut by as much as it will grow.
     room = (room - len(_GAP) - 2) * _size(text) // _size(_json(text))
@@ -391,17 +398,16 @@ def with_note(text: str, note: str, value: Any) -> str:
     """Return a result's text with a note for the model: one more field of an object, else one more line."""
     if not note:
         return text
-    if (
-        isinstance(value, dict | Page)
-        and isinstance(told := _parse(text), dict)
-        and "note" not in told
-    ):
-        return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'
+    if isinstance(value, dict | Page):
+        fields = _parse(text)
+        if isinstance(fields, dict) and "note" not in fields:
+            comma = "," if len(text) > 2 else ""
+            return f'{text[:-1]}{comma}"note":{_json(note)}}}'
     return f"{text}\n[note: {note}]"
 
 
 def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Json]:
-    """Return a piece of a kept text as `read_result` answers: characters from `offset`, or where `pattern` is in it.
+    """Return a piece of a stored text as `read_result` answers: characters from `offset`, or lines with `pattern`.
 
     `next` is the offset to go on with, None at the end.
     """
@@ -409,12 +415,11 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
         return _matches(text, offset, max(1, limit // 80), pattern)
     piece = text[offset : offset + limit]
     after = offset + len(piece)
-    following = after if after < len(text) else None
     return {
         "text": piece,
         "offset": offset,
         "total_characters": len(text),
-        "next": following,
+        "next": after if after < len(text) else None,
     }
 
 
@@ -439,8 +444,11 @@ def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]
 
 def _hits(text: str, pattern: str) -> Iterator[str]:
     """Yield the lines that contain the pattern, each with its number."""
-    number = counted = 0
-    found = -1 if "\n" in pattern else text.find(pattern)
+    number = 0
+    counted = 0
+    found = text.find(pattern)
+    if "\n" in pattern:
+        found = -1  # no line has it
     while found >= 0:
         number += text.count("\n", counted, found)
         start = text.rfind("\n", counted, found) + 1
@@ -451,12 +459,14 @@ def _hits(text: str, pattern: str) -> Iterator[str]:
 
 
 def _near(pattern: str, line: str) -> Iterator[str]:
-    """Yield a line with the pattern; of a very long one, as a kept JSON text is, what stands around it, each time."""
+    """Yield a line with the pattern; of a very long one, such as a stored JSON text, the surroundings of each match."""
     is_long = len(line) > _LONGEST_LINE
     found = line.find(pattern)
     while found >= 0:
         start = max(0, found - _LONGEST_LINE // 2) if is_long else 0
         end = start + _LONGEST_LINE
-        yield f"{_GAP.lstrip() if start else ''}{line[start:end]}{_GAP.rstrip() if end < len(line) else ''}"
+        before = _GAP.lstrip() if start else ""
+        after = _GAP.rstrip() if end < len(line) else ""
+        yield f"{before}{line[start:end]}{after}"
         # What has been shown whole is not shown again.
         found = line.find(pattern, max(end - len(pattern) + 1, found + len(pattern)))
