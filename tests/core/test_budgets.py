@@ -47,7 +47,7 @@ def test_what_nothing_would_ever_reach_is_no_budget(declared):
     {"time_s": "5"}, {"calls": [3]}, {"per_tool": {"find": "3"}}, {"per_tool": 5}, {"price_per_million": 3},
 ])  # fmt: skip
 def test_a_budget_of_anything_but_numbers_is_refused_when_it_is_made(declared):
-    with pytest.raises(ConfigError, match=r"told in numbers|has calls by tool name"):
+    with pytest.raises(ConfigError, match=r"given in numbers|has calls by tool name"):
         Budget(**declared)
 
 
