@@ -31,7 +31,7 @@ from handrail.core.batch import CallPosition
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
-from handrail.core.results import text_of
+from handrail.core.results import as_text
 from handrail.engine import verbs
 from handrail.engine.active_run import ActiveRun, cancelled
 from handrail.engine.engine import CallFunction, Engine, Verb
@@ -144,10 +144,10 @@ class Steps:
             check_injected([tool], active.injected)
         tools = engine.callable_tools(turn.calls)
         batch = yield from engine.open_batch(
-            active, turn, number, tools, slots=[CallPosition(0, "")]
+            active, turn, number, tools, positions=[CallPosition(0, "")]
         )
         yield from engine.perform_turn(active, batch, number)
-        result = batch.finished()[0]
+        result = batch.collect_results()[0]
         for each in (result, *batch.followed.values()):
             if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
                 raise self._leave(
@@ -443,7 +443,7 @@ def workflow(
         value = yield CallFunction(
             active, fn, given, {"deps": deps, "inject": inject, **options}
         )
-        ending = Ending("done", "", "" if value is None else text_of(value), value)
+        ending = Ending("done", "", "" if value is None else as_text(value), value)
     except BaseException as raised:
         ending, error = ending_by_error(raised)
     try:

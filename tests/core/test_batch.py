@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from handrail.calls import ToolCall
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Deadline, RunSettings
 from handrail.core.policy import Policy, Rule
+from handrail.core.run_settings import Deadline, RunSettings
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -108,7 +108,7 @@ def carry(batch: Batch, **answers) -> list:
             lane,
             answers.get(lane.call.id, usual) if isinstance(effect, Invoke) else usual,
         )
-    return batch.finished()
+    return batch.collect_results()
 
 
 # ---------------------------------------------------------------------- one call, one result
@@ -118,9 +118,9 @@ def test_results_stand_in_the_order_of_the_calls_whoever_ends_first():
     batch = batch_of(call(1, "find", {"name": "a"}), call(2, "find", {"name": "b"}))
     first, second = (batch.todo.popleft()[0] for _ in range(2))
     batch.answer(second, Returned("b"))
-    assert not batch.done
+    assert not batch.is_done
     batch.answer(first, Returned("a"))
-    assert [(result.call_id, result.value) for result in batch.finished()] == [
+    assert [(result.call_id, result.value) for result in batch.collect_results()] == [
         ("call_1", "a"),
         ("call_2", "b"),
     ]
@@ -138,7 +138,7 @@ def test_a_call_that_cannot_be_read_does_not_keep_its_neighbours_from_running():
 
 
 def test_a_turn_without_calls_is_done():
-    assert batch_of().finished() == []
+    assert batch_of().collect_results() == []
 
 
 @pytest.mark.parametrize("finish", ["length", "error", "refused"])
@@ -146,8 +146,10 @@ def test_no_call_of_an_answer_that_did_not_end_cleanly_runs(finish):
     batch = batch_of(
         call(1, "find", {"name": "a"}), call(2, "update", {"user": 1}), finish=finish
     )
-    assert batch.done
-    assert {result.failure.code for result in batch.finished()} == {Code.TRUNCATED_CALL}
+    assert batch.is_done
+    assert {result.failure.code for result in batch.collect_results()} == {
+        Code.TRUNCATED_CALL
+    }
 
 
 def test_two_calls_with_one_id_get_a_result_each():
@@ -188,14 +190,14 @@ def test_calls_on_one_resource_go_one_after_the_other_and_others_beside_them():
     )
     assert [lane.call.id for lane, _ in batch.todo] == ["call_1", "call_3"]
     carry(batch)
-    assert batch.done
+    assert batch.is_done
 
 
 def test_a_call_waits_for_the_tools_that_it_is_declared_to_come_after():
     batch = batch_of(call(1, "tell", {"text": "done"}), call(2, "update", {"user": 1}))
     assert [lane.call.id for lane, _ in batch.todo] == ["call_2"]
     carry(batch)
-    assert batch.done
+    assert batch.is_done
 
 
 def test_a_call_goes_on_when_what_it_waited_for_has_failed():
@@ -212,7 +214,7 @@ def test_a_reference_is_replaced_by_what_the_earlier_call_returned(written):
     batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "update", written))
     assert started(batch) == ["call_1"]
     carry(batch, call_1=Returned({"id": 7}))
-    assert batch.lanes[1].admitted.bound == {"user": 7, "text": ""}
+    assert batch.states[1].admitted.bound == {"user": 7, "text": ""}
 
 
 def test_the_key_and_the_resource_of_a_call_are_those_of_what_it_refers_to():
@@ -220,7 +222,7 @@ def test_the_key_and_the_resource_of_a_call_are_those_of_what_it_refers_to():
         call(1, "find", {"name": "Ada"}), call(2, "update", '{"user": "$call_1.id$"}')
     )
     carry(batch, call_1=Returned({"id": 7}))
-    assert batch.lanes[1].admitted.resources[0].key == "user:7"
+    assert batch.states[1].admitted.resources[0].key == "user:7"
 
 
 def test_what_a_reference_brings_is_checked_like_any_argument():
@@ -238,7 +240,7 @@ def test_what_a_result_contains_is_not_read_as_a_reference():
         call(3, "tell", '{"text": "$call_2$"}'),
     )
     carry(batch, call_1=Returned("secret of Ada"), call_2=Returned("$call_1$"))
-    assert batch.lanes[2].admitted.bound == {"text": "$call_1$"}
+    assert batch.states[2].admitted.bound == {"text": "$call_1$"}
 
 
 def test_a_call_that_refers_to_a_failed_one_does_not_run_and_is_told_why():
@@ -270,7 +272,7 @@ def test_a_reference_to_nothing_ends_its_own_call_only(written):
 def test_a_dollar_sign_of_the_texts_own_is_left_alone():
     batch = batch_of(call(1, "tell", {"text": "$PATH$ costs $5-$10, $HOME"}))
     assert carry(batch)[0].ok
-    assert batch.lanes[0].admitted.bound == {"text": "$PATH$ costs $5-$10, $HOME"}
+    assert batch.states[0].admitted.bound == {"text": "$PATH$ costs $5-$10, $HOME"}
 
 
 QUOTING = call(2, "tell", {"text": "user $call_1$ is $call_1.active$"})
@@ -281,7 +283,7 @@ def test_a_text_that_a_model_may_have_copied_takes_in_no_other_call_s_result():
     results = carry(batch, call_1=Returned({"id": 7, "active": True}))
     assert results[1].attempts == 0
     assert results[1].failure.code == Code.INVALID_ARGUMENTS
-    assert "`$call_1$` stands within a longer text" in results[1].failure.message
+    assert "`$call_1$` is part of a longer text" in results[1].failure.message
 
 
 def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
@@ -293,7 +295,7 @@ def test_for_a_tool_that_says_so_a_value_inside_a_text_is_written_as_json():
     )
     batch = batch_of(call(1, "find", {"name": "Ada"}), QUOTING, tools=tools)
     carry(batch, call_1=Returned({"id": 7, "active": True}))
-    assert batch.lanes[1].admitted.bound == {
+    assert batch.states[1].admitted.bound == {
         "text": 'user {"active":true,"id":7} is true'
     }
 
@@ -342,7 +344,7 @@ def test_a_denied_call_waits_for_nobody():
     batch = batch_of(
         call(1, "send", {"to": "a"}), policy=Policy(rules=[Rule("send", then="deny")])
     )
-    assert batch.finished()[0].failure.code == Code.NOT_PERMITTED
+    assert batch.collect_results()[0].failure.code == Code.NOT_PERMITTED
 
 
 def test_a_neighbour_does_not_wait_while_a_person_thinks():
@@ -361,7 +363,7 @@ def test_an_edit_gives_another_call_which_the_effects_carry_and_the_lane_holds_i
     assert effect.call.bound == {"to": "b"}
     batch.answer(lane, Returned("sent"))
     batch.answer(lane, None)
-    assert batch.done
+    assert batch.is_done
     assert lane.admitted == effect.call
     assert asked_about.bound == {"to": "a"}
 
@@ -376,7 +378,7 @@ def test_a_cancelled_batch_ends_what_has_not_begun():
     )
     lane, _ = batch.todo.popleft()
     batch.throw(lane, CallCancelled())
-    assert batch.done
+    assert batch.is_done
 
 
 def test_every_call_tells_that_it_ended_and_only_what_was_admitted_that_it_began():
@@ -444,7 +446,7 @@ def test_each_call_gets_exactly_one_result_in_order_whatever_is_answered_when(
     calls = [ToolCall(f"call_{n}", name, text) for n, (name, text) in enumerate(made)]
     batch = batch_of(*calls, tell=told.append, budget=Budget(calls=5), now=clock)
     steps = 0
-    while not batch.done:
+    while not batch.is_done:
         steps += 1
         assert batch.todo, "a call is not done, and nobody is asked for anything"
         assert steps < 1000
@@ -458,7 +460,7 @@ def test_each_call_gets_exactly_one_result_in_order_whatever_is_answered_when(
         if isinstance(effect, Wait):
             clock.advance(effect.seconds)
         (batch.throw if isinstance(answer, Exception) else batch.answer)(lane, answer)
-    assert [result.call_id for result in batch.finished()] == [
+    assert [result.call_id for result in batch.collect_results()] == [
         each.id for each in calls
     ]
     assert sorted(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.core.budgets import Budget, Spent, spend_call, used_up
+from handrail.core.budgets import Budget, Spent, find_stop_reason, spend_call
 from handrail.errors import Code, ConfigError
 from handrail.messages import Usage
 
@@ -30,7 +30,7 @@ OF_11, NAN = "11.0000 of 11 are spent", float("nan")
     (Budget(cost=0), Spent(), 0.0, "0.0000 of 0 are spent"),
 ])  # fmt: skip
 def test_a_run_ends_at_the_first_limit_that_it_reaches(budget, spent, elapsed_s, why):
-    said = used_up(budget, spent, elapsed_s)
+    said = find_stop_reason(budget, spent, elapsed_s)
     assert said == (f"the budget is used up: {why}" if why else "")
 
 
@@ -47,7 +47,7 @@ def test_what_nothing_would_ever_reach_is_no_budget(declared):
     {"time_s": "5"}, {"calls": [3]}, {"per_tool": {"find": "3"}}, {"per_tool": 5}, {"price_per_million": 3},
 ])  # fmt: skip
 def test_a_budget_of_anything_but_numbers_is_refused_when_it_is_made(declared):
-    with pytest.raises(ConfigError, match=r"told in numbers|has calls by tool name"):
+    with pytest.raises(ConfigError, match=r"given in numbers|has calls by tool name"):
         Budget(**declared)
 
 

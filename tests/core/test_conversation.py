@@ -16,11 +16,11 @@ from handrail.core.conversation import (
     Progress,
     RunCalls,
     conversation,
-    separated,
-    understood,
+    normalize_turn,
+    split_glued_calls,
 )
-from handrail.core.execution import RunSettings
 from handrail.core.policy import Policy
+from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     AskHuman,
     Claim,
@@ -355,7 +355,7 @@ def test_glued_calls_of_a_writing_tool_are_refused():
 )
 def test_what_is_not_glued_is_left_alone(written):
     turn = Turn(calls=[ToolCall("c1", "find", written)], finish="calls")
-    assert separated(turn, TOOLS) is turn
+    assert split_glued_calls(turn, TOOLS) is turn
 
 
 def test_a_cut_result_shows_the_tool_that_reads_on():
@@ -397,7 +397,7 @@ def test_mending_leaves_a_valid_turn_the_same_object():
     talk = Talk([call("find")], "Done.")
     talk.run()
     turn = talk.turns[0]
-    assert understood(turn, talk.results) is turn
+    assert normalize_turn(turn, talk.results) is turn
     assert jsontext.loads(turn.calls[0].arguments) == {}
 
 
@@ -406,7 +406,7 @@ def test_signatures_go_back_beside_a_call_that_was_mended():
     turn = Turn(
         calls=[ToolCall("c1", "look", "{'city': 'Bern'}")], finish="calls", raw=raw
     )
-    mended = understood(
+    mended = normalize_turn(
         turn, [ToolResult("c1", "look", "fine", repairs=("single_quotes",))]
     )
     assert mended.calls[0].arguments == '{"city":"Bern"}'

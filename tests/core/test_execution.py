@@ -14,9 +14,9 @@ from pydantic import BaseModel, field_validator
 from handrail import logs
 from handrail.calls import ToolCall
 from handrail.core.admission import ParsedCall, admit, parse_call
-from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.quick_admission import admit_quickly
+from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -980,7 +980,7 @@ def test_a_rest_that_could_not_be_kept_is_said_to_be_lost():
     result = World(Invoke=Returned("x" * 40_000), Keep=StoreUnavailable()).carry(
         admitted(reading(), city="Bern")
     )
-    assert (result.handle, "could not be kept" in result.text) == ("", True)
+    assert (result.handle, "could not be stored" in result.text) == ("", True)
 
 
 def test_the_tool_says_how_much_of_its_result_is_read():

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 import handrail as hr
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import history
-from handrail.core.history import Window, as_history, folded, mended, to_fold, tokens_of
+from handrail.core.history import (
+    Window,
+    as_history,
+    estimate_tokens,
+    fold,
+    sanitize,
+    to_fold,
+)
 from handrail.errors import Code
 from handrail.events import ContextFolded, HistoryMended
 from handrail.messages import (
@@ -97,21 +104,23 @@ READS = {"look_up"}.__contains__
     pytest.param([ASK, asked(text="Yes."), MORE], ["U", ("asks",), "U"], 0, id="an answer"),
 ])  # fmt: skip
 def test_a_conversation_is_made_fit_to_send(messages, fit, notes):
-    made = mended(messages, reads=READS)
+    made = sanitize(messages, reads=READS)
     assert shape_of(made.messages) == fit
     assert len(made.notes) == notes
 
 
 def test_a_lost_call_takes_its_result_from_whoever_knows_it():
     known = {"a": ToolResult("elsewhere", "pay", value="paid", text="paid")}
-    made = mended([asked(ToolCall("a", "pay"))], known=lambda call: known.get(call.id))
+    made = sanitize(
+        [asked(ToolCall("a", "pay"))], find_result=lambda call: known.get(call.id)
+    )
     assert shape_of(made.messages) == [("asks", "a"), ("told", "a", "paid")]
 
 
 def test_what_the_model_reads_of_a_lost_call_says_what_to_do():
     texts = [
         m.result.text
-        for m in mended([asked("a", ToolCall("b", "pay"))], reads=READS).messages[1:]
+        for m in sanitize([asked("a", ToolCall("b", "pay"))], reads=READS).messages[1:]
     ]
     assert "was never answered" in texts[0]
     assert "may or may not have happened" in texts[1]
@@ -121,7 +130,7 @@ def test_what_the_model_reads_of_a_lost_call_says_what_to_do():
 def test_a_turn_whose_arguments_were_changed_keeps_what_the_provider_sent_beside_them():
     raw = {"role": "assistant"}
     sound, broken = asked("a", raw=raw), asked(ToolCall("b", "look_up", "{"), raw=raw)
-    made = mended([sound, told("a"), broken, told("b")]).messages
+    made = sanitize([sound, told("a"), broken, told("b")]).messages
     assert (made[0], made[2].turn.raw) == (sound, raw)
     assert made[2].turn.calls[0].arguments != "{"
 
@@ -143,7 +152,7 @@ UNNAMED = {"parts": [{"functionCall": {"name": "look_up"}, "thoughtSignature": "
 ])  # fmt: skip
 def test_a_turn_whose_ids_were_told_apart_keeps_what_the_provider_signed(raw, kept):
     later = (
-        mended([asked("a", raw=raw), told("a"), asked("a", raw=raw), told("a")])
+        sanitize([asked("a", raw=raw), told("a"), asked("a", raw=raw), told("a")])
         .messages[2]
         .turn
     )
@@ -152,7 +161,9 @@ def test_a_turn_whose_ids_were_told_apart_keeps_what_the_provider_signed(raw, ke
 
 def test_where_an_id_means_two_calls_of_one_turn_the_provider_s_message_is_left_out():
     assert (
-        mended([asked("a", "a", raw=SIGNED), told("a"), told("a")]).messages[0].turn.raw
+        sanitize([asked("a", "a", raw=SIGNED), told("a"), told("a")])
+        .messages[0]
+        .turn.raw
         is None
     )
 
@@ -196,7 +207,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES)
 def test_what_is_mended_has_one_result_for_each_call_directly_after_it(messages):
-    fit = list(mended(messages).messages)
+    fit = list(sanitize(messages).messages)
     seen = set()
     while fit:
         message = fit.pop(0)
@@ -213,8 +224,8 @@ def test_what_is_mended_has_one_result_for_each_call_directly_after_it(messages)
 
 @given(MESSAGES)
 def test_what_is_mended_once_is_sound(messages):
-    fit = mended(messages).messages
-    again = mended(fit)
+    fit = sanitize(messages).messages
+    again = sanitize(fit)
     assert (again.messages is fit, again.notes) == (True, ())
 
 
@@ -228,13 +239,13 @@ def test_what_people_said_and_what_the_model_said_is_all_there(messages):
         ]
         return list(filter(None, said))
 
-    assert words(mended(messages).messages) == words(messages)
+    assert words(sanitize(messages).messages) == words(messages)
 
 
 @given(MESSAGES)
 def test_a_sound_conversation_is_the_same_object(messages):
-    fit = list(mended(messages).messages)
-    assert mended(fit).messages is fit
+    fit = list(sanitize(messages).messages)
+    assert sanitize(fit).messages is fit
 
 
 # ---------------------------------------------------------------------- where it is done
@@ -273,7 +284,7 @@ def test_a_wire_sends_no_conversation_that_a_provider_would_refuse(wire):
         [ASK, asked("a", ToolCall("b", "look_up", "{")), told("c"), MORE]
     )
     heard = dialect.decode_request(body)[0]
-    assert mended(heard).notes == ()
+    assert sanitize(heard).notes == ()
     assert [type(message) for message in heard] == [
         UserMessage, AssistantMessage, ToolMessage, ToolMessage, UserMessage,
     ]  # fmt: skip
@@ -309,7 +320,7 @@ def test_a_conversation_in_the_chat_form_is_mended_too(drive):
     ("weather 天气", 4),
 ])  # fmt: skip
 def test_tokens_are_estimated_by_script(text, tokens):
-    assert tokens_of(text) == tokens
+    assert estimate_tokens(text) == tokens
 
 
 PAGE = "A page of it. " * 200  # 2,800 characters, 700 tokens
@@ -340,7 +351,7 @@ def test_the_oldest_large_results_are_folded_first(sizes, excess, folds):
 
 def test_a_folded_result_keeps_its_call_its_beginning_and_a_way_back():
     message = told("c", PAGE)
-    made = folded(message, "r_1")
+    made = fold(message, "r_1")
     assert (made.result.call_id, made.result.handle, made.result.value) == (
         "c",
         "r_1",
@@ -348,14 +359,14 @@ def test_a_folded_result_keeps_its_call_its_beginning_and_a_way_back():
     )
     assert made.result.text.startswith("A page of it.")
     assert "read_result(handle='r_1')" in made.result.text
-    assert history.size_of(made) < 70
+    assert history.estimate_size(made) < 70
 
 
 def test_pictures_of_a_folded_result_are_left_out():
     message = ToolMessage(
         replace(told("c", PAGE).result, media=[hr.Media("image/png", b"1")])
     )
-    assert folded(message, "r_1").result.media == ()
+    assert fold(message, "r_1").result.media == ()
 
 
 def test_the_estimate_learns_from_what_the_provider_counts():
@@ -364,7 +375,7 @@ def test_the_estimate_learns_from_what_the_provider_counts():
     asked_for = window.asked
     for _ in range(8):
         # this provider counts three tokens where one was estimated
-        window.counted(3 * asked_for)
+        window.learn_scale(3 * asked_for)
     assert window.scale == pytest.approx(3.0, abs=0.02)
     assert Window(asked_for * 2, scale=3.0).overflows(spoken) > 0
 
@@ -374,7 +385,7 @@ def test_a_provider_that_counts_absurdly_does_not_make_the_window_useless(counte
     window = Window(1000)
     window.size(long_talk(4000))
     for _ in range(20):
-        window.counted(counted)
+        window.learn_scale(counted)
     assert 0.5 <= window.scale <= 4.0
 
 
@@ -403,7 +414,7 @@ def reading(pages):
 
 
 def counted_by_the_provider(messages):
-    return sum(map(history.size_of, messages))
+    return sum(map(history.estimate_size, messages))
 
 
 class Counting(ScriptedModel):
@@ -445,7 +456,7 @@ def test_folding_breaks_no_pair_of_call_and_result_on_any_wire(drive, wire):
             "?", model=server.model, budget=hr.Budget(context_tokens=WINDOW)
         )
     assert run.status == "done"
-    assert mended(run.messages).messages is run.messages
+    assert sanitize(run.messages).messages is run.messages
     assert "read_result" in json.dumps(server.requests[-1])
 
 

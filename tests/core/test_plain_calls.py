@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from handrail.core.execution import execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
 from handrail.core.policy import Policy, Rule
-from handrail.core.redaction import Known
+from handrail.core.redaction import KnownSecrets
 from handrail.effects import Returned
 from handrail.tools.function_tool import FunctionTool
 from handrail.workers.threads import wrap_value
@@ -64,7 +64,9 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
     call = admitted(
         reading(result_bytes=limit, attempt_timeout_s=attempt_s), city="Bern"
     )
-    run = replace(World().conduct, secrets=Known(["hunter2"]) if redacts else None)
+    run = replace(
+        World().conduct, secrets=KnownSecrets(["hunter2"]) if redacts else None
+    )
 
     def outcome() -> Returned:
         """What a driver answers, which reads iterators."""

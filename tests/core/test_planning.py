@@ -11,7 +11,7 @@ from handrail.core.planning import (
     MAX_FILLED_CHARS,
     NoSuchResult,
     Step,
-    filled,
+    fill_references,
     mentions_results,
     plan,
     plan_steps,
@@ -161,7 +161,7 @@ VALUES = {0: {"id": 7, "rows": [{"a/b": "x"}, {"c~d": None}], "9": "nine"}, 1: "
     (["$a.id$", {"k": "$b$"}, 5], [7, {"k": "text"}, 5]),
 ])  # fmt: skip
 def test_a_reference_is_replaced_by_what_it_names(written, value):
-    assert filled(
+    assert fill_references(
         {"x": written}, positions(["a", "b", "c"]), VALUES, before=2, inline=True
     ) == {"x": value}
 
@@ -172,14 +172,14 @@ def test_a_reference_is_replaced_by_what_it_names(written, value):
 )
 def test_within_a_longer_text_a_reference_is_refused(written):
     with pytest.raises(NoSuchResult, match="a reference is a whole argument"):
-        filled({"x": written}, positions(["a", "b", "c"]), VALUES, before=2)
+        fill_references({"x": written}, positions(["a", "b", "c"]), VALUES, before=2)
 
 
 @pytest.mark.parametrize("written", ["costs $5-$10", "$PATH$ and $var9$", "echo $a"])
 def test_a_text_in_which_no_earlier_call_is_named_stays_as_it_is(written):
-    assert filled({"x": written}, positions(["a", "b", "c"]), VALUES, before=2) == {
-        "x": written
-    }
+    assert fill_references(
+        {"x": written}, positions(["a", "b", "c"]), VALUES, before=2
+    ) == {"x": written}
 
 
 @pytest.mark.parametrize(("written", "said"), [
@@ -196,7 +196,7 @@ def test_a_text_in_which_no_earlier_call_is_named_stays_as_it_is(written):
 ])  # fmt: skip
 def test_a_reference_to_nothing_is_told_with_what_there_is(written, said):
     with pytest.raises(NoSuchResult) as told:
-        filled(
+        fill_references(
             {"x": written},
             positions(["a", "b", "c", "d"]),
             VALUES,
@@ -216,17 +216,20 @@ def test_a_path_leads_into_a_text_that_is_json(text, filled_in):
     written = {"x": "$a.id$", "y": "$a.rows[0].n$"}
     if filled_in is None:
         with pytest.raises(NoSuchResult, match="the result of `a` has no `id`"):
-            filled(written, positions(["a", "b"]), {0: text}, before=1)
+            fill_references(written, positions(["a", "b"]), {0: text}, before=1)
     else:
-        assert filled(written, positions(["a", "b"]), {0: text}, before=1) == filled_in
-    assert filled({"x": "$a$"}, positions(["a", "b"]), {0: text}, before=1) == {
-        "x": text
-    }
+        assert (
+            fill_references(written, positions(["a", "b"]), {0: text}, before=1)
+            == filled_in
+        )
+    assert fill_references(
+        {"x": "$a$"}, positions(["a", "b"]), {0: text}, before=1
+    ) == {"x": text}
 
 
 def test_a_reference_to_a_call_without_a_value_is_told():
     with pytest.raises(NoSuchResult, match="has no result"):
-        filled("$a$", positions(["a", "b"]), {}, before=1)
+        fill_references("$a$", positions(["a", "b"]), {}, before=1)
 
 
 @pytest.mark.parametrize("written", [
@@ -240,7 +243,7 @@ def test_references_insert_no_more_than_a_bound_however_often_they_name_a_long_r
     written,
 ):
     with pytest.raises(NoSuchResult, match="would grow beyond 1048576 characters"):
-        filled(
+        fill_references(
             {"x": written},
             positions(["a", "b", "c"]),
             {0: "x" * 1000, 1: {"rows": ["x" * 1000]}},
@@ -251,7 +254,7 @@ def test_references_insert_no_more_than_a_bound_however_often_they_name_a_long_r
 
 def test_references_may_insert_up_to_the_bound():
     half = "x" * (MAX_FILLED_CHARS // 2)
-    assert filled(
+    assert fill_references(
         {"x": "$a$$a$"}, positions(["a", "b"]), {0: half}, before=1, inline=True
     ) == {"x": half + half}
 

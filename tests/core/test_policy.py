@@ -187,8 +187,8 @@ def test_a_policy_is_read_from_a_file(toml, text, policy):
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
-    ('max_permision = "read"', "'max_permision' is no key of a policy; known are max_permission, ask_from, rules"),
-    ('[[rules]]\ntool = "a"\nif = "x > 1"', "'if' is no key of a rule; known are tool, then, when, reason"),
+    ('max_permision = "read"', "'max_permision' is no key of a policy; its keys are max_permission, ask_from, rules"),
+    ('[[rules]]\ntool = "a"\nif = "x > 1"', "'if' is no key of a rule; its keys are tool, then, when, reason"),
     ('[[rules]]\n_holds = "x"', "'_holds' is no key of a rule"),
     ('[[rules]]\nthen = "permit"', "permit"),
     ('[[rules]]\nwhen = "x >"', "is not a condition"),

@@ -19,11 +19,11 @@ from pydantic import BaseModel
 from handrail.calls import Media, Page
 from handrail.core.results import (
     LEAST_RESULT_BYTES,
-    fitting,
+    as_text,
+    encode_if_it_fits,
     page,
     plain,
     shape,
-    text_of,
     with_note,
 )
 from tests.dialects.contract import check_growth
@@ -114,7 +114,7 @@ def very_deep():
     (very_deep(), "<list>"),
 ])  # fmt: skip
 def test_any_value_becomes_text(value, text):
-    assert text_of(value) == text
+    assert as_text(value) == text
 
 
 @pytest.mark.parametrize(("value", "json_value"), [
@@ -163,14 +163,14 @@ def long_of(value: st.SearchStrategy) -> st.SearchStrategy:
 def test_a_result_never_takes_more_than_its_budget(value, most_bytes):
     shaped = shape(value, most_bytes)
     assert len(shaped.text.encode()) <= most_bytes
-    assert bool(shaped.cut) == bool(shaped.whole) == (shaped.text != text_of(value))
+    assert bool(shaped.cut) == bool(shaped.whole) == (shaped.text != as_text(value))
 
 
 @settings(max_examples=80, deadline=None)
 @given(value=JSON | long_of(JSON))
 def test_what_is_kept_aside_is_the_whole_text(value):
     shaped = shape(value, 1000)
-    assert (shaped.whole or shaped.text) == text_of(value)
+    assert (shaped.whole or shaped.text) == as_text(value)
 
 
 @settings(max_examples=80, deadline=None)
@@ -183,7 +183,7 @@ def test_a_text_keeps_its_head_and_its_tail_and_counts_what_is_left_out(
         return
     head, rest = shaped.text.split("\n[... ", 1)
     left_out, tail = rest.split(" characters left out ...]\n", 1)
-    whole = text_of(text)
+    whole = as_text(text)
     assert whole.startswith(head)
     assert whole.endswith(tail)
     assert len(head) + int(left_out) + len(tail) == len(whole)
@@ -258,11 +258,12 @@ def test_a_smaller_budget_than_the_least_is_the_least(most_bytes):
 
 def test_an_iterator_beside_a_value_without_json_is_read_once():
     assert (
-        fitting({"rows": (n for n in range(3)), "by": Silent()}, 1000)
+        encode_if_it_fits({"rows": (n for n in range(3)), "by": Silent()}, 1000)
         == '{"rows":[0,1,2],"by":"<Silent>"}'
     )
     assert [
-        fitting(value, 1000) for value in (Page([1]), [Media("image/png", b"1")])
+        encode_if_it_fits(value, 1000)
+        for value in (Page([1]), [Media("image/png", b"1")])
     ] == [None, None]
 
 
@@ -286,7 +287,7 @@ def test_a_generator_is_read_once():
     ("text", "text\n[note: told]"),
 ])  # fmt: skip
 def test_a_note_is_one_more_field_or_one_more_line(value, told):
-    assert with_note(text_of(value), "told", value) == told
+    assert with_note(as_text(value), "told", value) == told
 
 
 def test_a_note_does_not_go_into_an_object_that_is_cut_to_pieces():

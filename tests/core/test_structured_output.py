@@ -96,14 +96,14 @@ def test_the_way_is_chosen_by_what_the_wire_can_do(drive, wire):
 def test_a_dialect_says_which_way_suits_it_and_others_are_told_in_the_prompt(
     model, way
 ):
-    assert structured_output.way_of(model) == way
+    assert structured_output.find_way(model) == way
 
 
 def test_a_model_s_way_is_that_of_its_wire():
     class Behind:
         wire = hr.dialect("openai-chat")
 
-    assert structured_output.way_of(Behind()) == "native"
+    assert structured_output.find_way(Behind()) == "native"
 
 
 def test_a_stream_ends_with_the_value_too(drive):
@@ -212,7 +212,7 @@ def test_a_form_that_cannot_be_described_is_refused_before_the_model_is_asked(
 
 def test_no_attempt_at_all_is_a_mistake_in_the_set_up():
     with pytest.raises(hr.ConfigError, match="at least one"):
-        structured_output.wanted(hr.Form(Report, max_attempts=0), "prompt")
+        structured_output.track_output(hr.Form(Report, max_attempts=0), "prompt")
 
 
 # ---------------------------------------------------------------------- answers that do not fit

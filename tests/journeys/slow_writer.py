@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import handrail as hr
-from handrail.core import execution
+from handrail.core import writes
 from handrail.engine import executor
 
 LEASE_S = 0.5
 
 
 def main(place: str, file: str) -> None:
-    execution.LONGEST_LEASE_S, executor.BEAT_S = LEASE_S, LEASE_S / 10
+    writes.LONGEST_LEASE_S, executor.BEAT_S = LEASE_S, LEASE_S / 10
 
     @hr.tool(effect="write", key="pay:{order}", replay="key", timeout_s=600)
     def pay(order: str) -> str:

@@ -15,7 +15,7 @@ from time import monotonic
 import pytest
 
 import handrail as hr
-from handrail.core import execution
+from handrail.core import writes
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import (
     Boundary,
@@ -277,7 +277,7 @@ def test_a_worker_that_froze_before_its_effect_for_longer_than_its_lease_gives_u
     store, far, monkeypatch
 ):
     # or it would have to freeze for half a minute
-    monkeypatch.setattr(execution, "LEASE_BEYOND_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(writes, "LEASE_BEYOND_TIMEOUT_S", 0.0)
     tools = [tool(far, "verify", key="{title}", timeout_s=1.0)]
     deed = partial(call_and_hear, name="open_verify", run_id=f"r_{token_hex(6)}")
     began = monotonic()

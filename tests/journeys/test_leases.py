@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.core import execution
-from handrail.core.execution import Deadline, claim_for
+from handrail.core import writes
+from handrail.core.run_settings import Deadline
+from handrail.core.writes import claim_for
 from handrail.effects import Claim, ClaimState, Settle, Wait
 from handrail.engine import executor
 from handrail.errors import Code
@@ -54,7 +55,7 @@ def drive(request):
 @pytest.fixture
 def brief(monkeypatch):
     """Leases of a moment, renewed in the wink of an eye."""
-    monkeypatch.setattr(execution, "LONGEST_LEASE_S", 0.06)
+    monkeypatch.setattr(writes, "LONGEST_LEASE_S", 0.06)
     monkeypatch.setattr(executor, "BEAT_S", 0.01)
 
 

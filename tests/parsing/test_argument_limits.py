@@ -129,7 +129,7 @@ def test_following_references_grows_with_the_number_of_calls_and_no_faster():
         def follow():
             places = planning.positions(ids)
             for number in range(1, size):
-                planning.filled(
+                planning.fill_references(
                     {"text": f"$var{number}$"}, places, values[number], number
                 )
 
@@ -141,5 +141,9 @@ def test_following_references_grows_with_the_number_of_calls_and_no_faster():
 def test_a_reference_names_the_nearest_earlier_call_of_an_id_that_is_there_twice():
     places = planning.positions(["a", "b", "a", "a"])
     values = {0: "first", 2: "second", 3: "third"}
-    assert planning.filled({"x": {"$call": "a"}}, places, values, 3) == {"x": "second"}
-    assert planning.filled({"x": {"$call": "a"}}, places, values, 1) == {"x": "first"}
+    assert planning.fill_references({"x": {"$call": "a"}}, places, values, 3) == {
+        "x": "second"
+    }
+    assert planning.fill_references({"x": {"$call": "a"}}, places, values, 1) == {
+        "x": "first"
+    }

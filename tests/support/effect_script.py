@@ -2,8 +2,9 @@
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.admission import Admitted, ParsedCall, admit
-from handrail.core.execution import Deadline, RunSettings, execute
+from handrail.core.execution import execute
 from handrail.core.policy import Policy
+from handrail.core.run_settings import Deadline, RunSettings
 from handrail.effects import (
     Approval,
     Claim,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
-from handrail.core.results import LEAST_RESULT_BYTES, plain, shape, text_of
+from handrail.core.results import LEAST_RESULT_BYTES, as_text, plain, shape
 from handrail.errors import ToolDefinitionError
 from handrail.testing.checklist import difference_from_schema
 
@@ -329,7 +329,7 @@ def test_a_cancelled_async_generator_is_closed():
     (hr.Page(()), '{"rows":[],"has_more":false,"next":null}'),
 ])  # fmt: skip
 def test_a_page_is_told_with_the_way_on(page, text):
-    assert text_of(page) == text
+    assert as_text(page) == text
 
 
 def test_a_page_that_fits_is_told_whole():

@@ -20,7 +20,7 @@ from typing import Any
 
 from handrail.calls import ToolCall
 from handrail.core.redaction import Redactor
-from handrail.core.results import plain, text_of
+from handrail.core.results import as_text, plain
 from handrail.errors import Json
 from handrail.events import (
     ApprovalAsked,
@@ -226,7 +226,7 @@ def _call_finished_body(event: CallFinished, redactor: Redactor) -> dict[str, Js
 
 
 def _finished_late_body(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
-    result = _digest(text_of(event.value), redactor)
+    result = _digest(as_text(event.value), redactor)
     return _call_body(
         event, redactor, error=_line(event.error, redactor), result=result
     )
@@ -234,7 +234,7 @@ def _finished_late_body(event: FinishedLate, redactor: Redactor) -> dict[str, Js
 
 def _late_result_body(event: LateResult, redactor: Redactor) -> dict[str, Json]:
     key = _line(event.key, redactor)
-    result = _digest(text_of(event.value), redactor)
+    result = _digest(as_text(event.value), redactor)
     return _call_body(
         event, redactor, key=key, fence=event.fence, state=event.state, result=result
     )

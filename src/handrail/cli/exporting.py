@@ -19,7 +19,7 @@ from typing import TypeAlias
 from msgspec.structs import asdict
 
 from handrail.cli.run_history import RunHistory
-from handrail.core.history import mended
+from handrail.core.history import sanitize
 from handrail.dialects.prompts.hermes import DIALECTS
 from handrail.dialects.wires import openai_chat
 from handrail.errors import Json
@@ -52,7 +52,7 @@ _SPEAKERS: Mapping[str, str] = {
 
 def _hermes(run: RunHistory, tools: Toolset | None) -> Lines:
     prompt = DIALECTS["hermes-2-pro"].encode_request(
-        mended(run.messages).messages, tools
+        sanitize(run.messages).messages, tools
     )
     turns = [
         {"from": _SPEAKERS[role], "value": value.strip("\n")}

@@ -184,7 +184,7 @@ def _turns(steps: Sequence[JournalStep]) -> Iterator[HistoryTurn]:
 
 
 def _separate_calls(turn: Turn, results: Sequence[ToolResult]) -> Turn:
-    """Separate glued calls where their results show that the run did; see `conversation.separated`."""
+    """Separate glued calls where their results show that the run did; see `conversation.split_glued_calls`."""
     answered_ids = {result.call_id for result in results}
     calls: list[ToolCall] = []
     for call in turn.calls:

@@ -1,7 +1,8 @@
-"""Whether a call may run: from the model's text to a call whose arguments are valid and which the policy allows.
+"""Whether a call may run: from the model's text to a call that is valid, and that the policy and people allow.
 
-    parse_call   name -> tool, text -> JSON
-    admit        schema -> business rule -> permission, rules, risk
+    parse_call       name -> tool, text -> JSON
+    admit            schema -> business rule -> permission, rules, risk
+    apply_approval   a person's decision -> the call as approved; edited arguments are admitted again
 
 The order is a security property: nothing is validated before it is JSON, and nothing is judged before it is valid.
 
@@ -15,18 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.policy import Decision, Policy, Verdict
-from handrail.effects import Raised, Resource
+from handrail.effects import Approval, AskHuman, Raised, Resource
 from handrail.errors import Code, Failure, Json, SetupError
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
-from handrail.parsing import jsontext
+from handrail.parsing import jsontext, strictjson
 from handrail.sandboxes.levels import IsolationLevels
 from handrail.schemas.violations import count_values
+from handrail.tools import keys
 from handrail.tools.declaration import SettingError
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -35,12 +38,13 @@ _LONGEST_CHARACTER = 4
 """Bytes that a character may take in UTF-8."""
 _SHORTEST_VALUE = 2
 """Characters that a value takes at least, with its comma."""
+_LONGEST_EDIT_SHOWN = 500
 
 Tell: TypeAlias = Callable[[Event], None]
 
 
 class ParsedCall(Struct, frozen=True):
-    """A call whose tool is known and whose arguments are JSON."""
+    """A call whose tool exists and whose arguments are JSON."""
 
     call: ToolCall
     tool: BaseTool
@@ -65,7 +69,7 @@ class Admitted(Struct, frozen=True):
     note: str = ""
     """A sentence for the model beside the result, from before the call ran."""
     place: str = ""
-    """Where in its run the call stands; set for calls that a person may be asked about."""
+    """The call's place in its run; set for calls that a person may be asked about."""
     approval: str = ""
     """The id of the stored approval request that the claim uses; see `effects.Claim`."""
     guarded: bool = True
@@ -227,19 +231,16 @@ def _check(
     bound = tool.bind(checked.arguments)
     if isinstance(bound, Failure):
         return bound
+    failure = None
     if isolation is not None and tool.isolation != "none":
         failure = isolation.refuse(tool.name, tool.isolation)
-        if failure is not None:
-            return failure
-    failure = tool.check_rule(bound)
+    failure = failure or tool.check_rule(bound)
     if failure is not None:
         return failure
     arguments = _arguments_to_judge(tool, checked.arguments, bound, policy)
     verdict = policy.judge(tool, arguments)
-    if not isinstance(verdict, Verdict):
-        raise TypeError(
-            f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict"
-        )
+    if type(verdict) is not Verdict:
+        _check_verdict(verdict, policy)
     if verdict.decision is Decision.DENY:
         return _refuse_by_policy(tool, verdict)
     key = tool.resolve_key(arguments, default_key) if tool.writes else ""
@@ -259,6 +260,13 @@ def _check(
         key=key,
         resources=resources,
     )
+
+
+def _check_verdict(verdict: object, policy: Policy) -> None:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(
+            f"{type(policy).__name__}.judge gave a {type(verdict).__name__}, which is no Verdict"
+        )
 
 
 def _arguments_to_judge(
@@ -296,3 +304,113 @@ def _refuse_by_policy(tool: BaseTool, verdict: Verdict) -> Failure:
         f"This run may not use `{tool.name}` like this: {verdict.reason}.",
         "Go on without it, or tell the user what would need to be allowed.",
     )
+
+
+# ---------------------------------------------------------------------- approval
+
+
+def make_question(
+    call: Admitted, reason: str, place: str, refused: str = ""
+) -> AskHuman:
+    """Return what a person agrees to: the tool as it describes itself, and exactly these arguments."""
+    tool = call.tool
+    return AskHuman(
+        call.call,
+        strictjson.copy(call.arguments),
+        call.verdict.risk,
+        reason=reason,
+        description=tool.description,
+        place=place,
+        digest=keys.digest({"pin": tool.pin, "arguments": call.arguments}),
+        pin=tool.pin,
+        parameters=tool.parameters,
+        required_approvals=_count_approvals(call),
+        writes=tool.writes,
+        refused=refused,
+    )
+
+
+def _count_approvals(call: Admitted) -> int:
+    """Return how many people must agree to a call."""
+    return max(call.verdict.required_approvals, call.tool.required_approvals)
+
+
+def apply_approval(
+    call: Admitted, approval: Approval | None, policy: Policy, tell: Tell | None
+) -> Admitted | Failure:
+    """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
+    name = call.tool.name
+    if approval is None:
+        return refuse_pending(call, f"`{name}`")
+    if approval.expired:
+        return Failure(
+            Code.APPROVAL_EXPIRED,
+            f"Nobody approved `{name}` in time, so it was not done.",
+            "Go on without it, or tell the user that it needs to be asked for again.",
+        )
+    if not approval.granted:
+        reason = f": {approval.reason}" if approval.reason else ""
+        return Failure(
+            Code.NOT_APPROVED,
+            f"A person did not approve `{name}`{reason}.",
+            "Do not ask for the same again; follow the reason, or ask the user how to go on.",
+        )
+    call = replace(call, approval=approval.question)
+    if approval.arguments is None:
+        return call
+    return _apply_edit(call, approval.arguments, policy, tell)
+
+
+def refuse_pending(call: Admitted, subject: str) -> Failure:
+    """Return that a call waits for an approval; `subject` begins the sentence."""
+    people = _count_approvals(call)
+    missing = "a person's approval, and nobody has answered yet"
+    if people > 1:
+        missing = (
+            f"the approval of {people} people, and not all of them have answered yet"
+        )
+    return Failure(
+        Code.APPROVAL_PENDING,
+        f"{subject} needs {missing}.",
+        "Do not call it again meanwhile; tell the user that it waits for approval.",
+    )
+
+
+def _apply_edit(
+    call: Admitted, arguments: Mapping[str, Json], policy: Policy, tell: Tell | None
+) -> Admitted | Failure:
+    """Return the call with the arguments that a person wrote, or why these are refused: a person can mistype too."""
+    parsed = ParsedCall(call.call, call.tool, dict(arguments))
+    edited = admit(parsed, policy, call.key, tell)
+    if isinstance(edited, Failure):
+        return replace(
+            edited,
+            message=f"A person changed the arguments, and these were refused: {edited.message}",
+        )
+    if edited.verdict.required_approvals > call.verdict.required_approvals:
+        return Failure(
+            Code.NOT_APPROVED,
+            f"A person changed the arguments, and like this `{call.tool.name}` needs the approval of "
+            f"{edited.verdict.required_approvals} people. They wrote: "
+            f"{keys.canonical(edited.arguments)[:_LONGEST_EDIT_SHOWN]}",
+            "Call it again with these arguments, so that all of them are asked about the same.",
+        )
+    return replace(
+        call,
+        arguments=edited.arguments,
+        bound=edited.bound,
+        key=edited.key,
+        resources=edited.resources,
+        note=_describe_edit(call.arguments, edited.arguments),
+    )
+
+
+def _describe_edit(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
+    changed = {
+        name: value for name, value in after.items() if before.get(name, ...) != value
+    }
+    dropped = [name for name in before if name not in after]
+    note = f"a person changed the arguments before it ran: {keys.canonical(changed)[:_LONGEST_EDIT_SHOWN]}"
+    if dropped:
+        note += f", without {', '.join(dropped)}"
+    return note

@@ -1,7 +1,7 @@
 """The calls of one turn, carried on together: which may go on next, until each has its one result.
 
-A batch is a table of calls and how far each has come. It performs nothing: `todo` holds what a driver is to do next,
-and `answer` takes what came of it. So one batch serves every driver, and a test can answer in any order it likes.
+A batch is a table of calls with the state of each. It performs nothing: `todo` holds what a driver is to do next, and
+`answer` takes the outcome. So one batch serves every driver, and a test can answer in any order it likes.
 
 Rule 1: `results` has one entry per call, in the order of the calls, whatever the driver answers.
 Rule 2: a call starts when every call that it waits for has ended, however it ended.
@@ -22,10 +22,12 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
 from handrail.core.admission import Admitted, ParsedCall, admit, parse_call, refuse_call
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import Execution, RunSettings, claim_for, execute
+from handrail.core.execution import Execution, execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
 from handrail.core.policy import Decision
 from handrail.core.quick_admission import admit_quickly
+from handrail.core.run_settings import RunSettings
+from handrail.core.writes import claim_for
 from handrail.effects import Effect, Returned
 from handrail.errors import Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
@@ -39,17 +41,17 @@ from handrail.tools.toolset import Toolset
 
 
 class CallState(Struct, eq=False):
-    """One call on its way.
+    """How far one call of a batch has come.
 
     Attributes:
         index: Its place among the calls of the batch.
-        place: Its place in the turn, for journal and keys; a step that follows a call stands behind all calls.
-        key: Of a write that declares none, where it is not to follow from its place.
+        place: Its place in the turn, for journal and keys; a step that follows a call comes after all calls.
+        key: Of a write that declares none, where its place does not give it.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
         execution: None of a plain call that has not taken a third step.
         pending: The call as it was parsed, while it waits for others.
-        since: When it was begun, on the run's clock, without the time that people took.
+        since: When it started, on the run's clock.
     """
 
     index: int
@@ -66,7 +68,7 @@ NextEffect: TypeAlias = tuple[CallState, Effect[Admitted]]
 
 
 class CallPosition(Struct, frozen=True):
-    """Where a call stands that code makes: its place in the turn, and its key if it is a write that declares none."""
+    """The place in the turn of a call that code makes, and its key if it is a write that declares none."""
 
     place: int
     key: str
@@ -79,13 +81,13 @@ class Batch:
         calls: As the model wrote them.
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
-        recorded: Results that are recorded already, by the place of the call: those calls are not carried out again.
-        positions: Of calls that code makes, one for each. What they say is meant: nothing in them refers to another
-            call, and the same write again is done again.
+        recorded: Recorded results, by the place of the call: those calls are not carried out again.
+        positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
+            another call, and the same write again is done again.
 
     Attributes:
         prescribes: One of its tools declares what follows, or that the run ends.
-        followed: What became of the step that followed a call, by the place of the call; see `follow_ups`.
+        followed: Result of the step that followed a call, by the place of the call; see `follow_ups`.
     """
 
     def __init__(
@@ -102,13 +104,13 @@ class Batch:
         positions: Sequence[CallPosition] = (),
     ) -> None:
         began = settings.now()
-        self.lanes = [
+        self.states = [
             CallState(index, call, index, since=began)
             for index, call in enumerate(calls)
         ]
-        for lane, position in zip(self.lanes, positions, strict=False):
-            lane.place = position.place
-            lane.key = position.key
+        for state, position in zip(self.states, positions, strict=False):
+            state.place = position.place
+            state.key = position.key
         self.prescribes = False
         self.by_code = bool(positions)
         self.followed: dict[int, ToolResult] = {}
@@ -137,29 +139,29 @@ class Batch:
         )
         must_plan = False
         by_name = tools.by_name
-        for lane in self.lanes:
-            if may_be_quick and self._start_quickly(lane, by_name):
+        for state in self.states:
+            if may_be_quick and self._start_quickly(state, by_name):
                 continue
             parsed = parse_call(
-                lane.call,
+                state.call,
                 tools,
                 finish,
                 repair=settings.repair,
                 sees=settings.policy.sees,
             )
             if type(parsed) is Failure:
-                self._end_unparsed(lane, parsed)
+                self._end_unparsed(state, parsed)
             elif self._may_wait(parsed):
-                lane.pending = parsed
+                state.pending = parsed
                 must_plan = True
             else:
-                self._begin(lane, parsed)
+                self._begin(state, parsed)
         if must_plan:
             self._plan()
 
-    def _start_quickly(self, lane: CallState, by_name: Mapping[str, BaseTool]) -> bool:
+    def _start_quickly(self, state: CallState, by_name: Mapping[str, BaseTool]) -> bool:
         """Start a plain call by quick admission; return whether it was admitted."""
-        call = lane.call
+        call = state.call
         if not placeholders.none_in(call.arguments):
             return False
         tool = by_name.get(call.name)
@@ -170,13 +172,13 @@ class Batch:
             return False
         failure = budgets.spend_call(self._budget, self._spent, call.name)
         if failure is not None:
-            self._end(lane, refuse_call(call, failure))
+            self._end(state, refuse_call(call, failure))
         else:
-            self._start_plain(lane, admitted)
+            self._start_plain(state, admitted)
         return True
 
     def _may_wait(self, parsed: ParsedCall) -> bool:
-        """Whether a call may touch what others touch or refer to another one, so that it is to be planned."""
+        """Whether a call may touch what others touch or refer to another one, so that it must be planned."""
         if self.by_code:
             return False
         return bool(
@@ -185,26 +187,26 @@ class Batch:
 
     def _plan(self) -> None:
         """Work out which call waits for which, and start those that wait for nobody."""
-        plan = planning.plan_steps([_step_to_plan(lane) for lane in self.lanes])
+        plan = planning.plan_steps([_step_to_plan(state) for state in self.states])
         self._uses = plan.uses
         for index, others in enumerate(plan.waits_for):
             waits = {other for other in others if self.results[other] is None}
             self._waits[index] = waits
             for other in waits:
                 self._followers.setdefault(other, []).append(index)
-        for lane in self.lanes:
-            if lane.pending is not None and not self._waits[lane.index]:
-                self._begin(lane, lane.pending)
+        for state in self.states:
+            if state.pending is not None and not self._waits[state.index]:
+                self._begin(state, state.pending)
 
     @cached_property
     def _positions(self) -> Mapping[str, Sequence[int]]:
         """The positions of this turn's calls by id, computed once for all references."""
-        return planning.positions(lane.call.id for lane in self.lanes)
+        return planning.positions(state.call.id for state in self.states)
 
     # ------------------------------------------------------------------ looking
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether every call has its result."""
         return self.left == 0
 
@@ -212,148 +214,152 @@ class Batch:
     def writes(self) -> bool:
         """Whether a call that has no result yet may be a write."""
         return any(
-            _may_write(lane) for lane in self.lanes if self.results[lane.index] is None
+            _may_write(state)
+            for state in self.states
+            if self.results[state.index] is None
         )
 
-    def finished(self) -> list[ToolResult]:
-        """Return the results once it is done, one per call, in order."""
+    def collect_results(self) -> list[ToolResult]:
+        """Return the results of a batch that is done, one per call, in order."""
         assert self.left == 0
         return cast("list[ToolResult]", self.results.copy())
 
-    def write_of(self, lane: CallState) -> tuple[str, str, str]:
-        """Return scope, key and fingerprint of a write as the ledger has it; empty ones where it was never one."""
-        if lane.admitted is None:
+    def identify_write(self, state: CallState) -> tuple[str, str, str]:
+        """Return scope, key and fingerprint of a write in the ledger; empty ones for a call that was never admitted."""
+        if state.admitted is None:
             return "", "", ""
-        claim = claim_for(lane.admitted, self._settings)
+        claim = claim_for(state.admitted, self._settings)
         return claim.scope, claim.key, claim.fingerprint.hex()
 
-    def place_of(self, lane: CallState) -> str:
-        """Return the place of a call among all calls of its run, such as `r_7/2/0`."""
+    def locate(self, state: CallState) -> str:
+        """Return the place of a call in its run, such as `r_7/2/0`."""
         return keys.default_key(
-            self._settings.key_prefix or self._settings.run_id, self._turn, lane.place
+            self._settings.key_prefix or self._settings.run_id, self._turn, state.place
         )
 
     # ------------------------------------------------------------------ answers
 
-    def answer(self, lane: CallState, answer: Any) -> None:
+    def answer(self, state: CallState, answer: Any) -> None:
         """Take the answer to a call's last effect."""
-        execution = lane.execution
+        execution = state.execution
         if execution is None:
-            admitted = lane.admitted
+            admitted = state.admitted
             if type(answer) is Returned and not answer.late and admitted is not None:
                 result = take_last_step(admitted, answer, self._settings)
                 if result is not None:
-                    self._end(lane, result)
+                    self._end(state, result)
                     return
-            execution = self._begin_execution(lane)
+            execution = self._begin_execution(state)
         try:
             effect = execution.send(answer)
         except StopIteration as stop:
-            self._finish(lane, stop)
+            self._finish(state, stop)
         else:
-            self.todo.append((lane, effect))
+            self.todo.append((state, effect))
 
-    def throw(self, lane: CallState, error: Exception) -> None:
+    def throw(self, state: CallState, error: Exception) -> None:
         """Answer a call's last effect with an exception that its execution expects.
 
         Args:
             error: `CallCancelled` or `StoreUnavailable`.
         """
-        execution = lane.execution or self._begin_execution(lane)
+        execution = state.execution or self._begin_execution(state)
         try:
             effect = execution.throw(error)
         except StopIteration as stop:
-            self._finish(lane, stop)
+            self._finish(state, stop)
         else:
-            self.todo.append((lane, effect))
+            self.todo.append((state, effect))
 
-    def _begin_execution(self, lane: CallState) -> Execution:
-        """Begin the execution of a plain call, up to the step that it has taken already."""
-        assert lane.admitted is not None
-        execution = execute(lane.admitted, self._settings, lane.since)
+    def _begin_execution(self, state: CallState) -> Execution:
+        """Start the execution of a plain call, past the step that it has taken already."""
+        assert state.admitted is not None
+        execution = execute(state.admitted, self._settings, state.since)
         next(execution)
-        lane.execution = execution
+        state.execution = execution
         return execution
 
-    def _finish(self, lane: CallState, stop: StopIteration) -> None:
+    def _finish(self, state: CallState, stop: StopIteration) -> None:
         """End a call whose execution has returned."""
         call, result = stop.value
-        lane.admitted = call
-        self._end(lane, result)
+        state.admitted = call
+        self._end(state, result)
 
     def cancel_unstarted(self) -> None:
-        """End every call that has not begun its execution. Those under way are the driver's to end."""
-        for lane in self.lanes:
-            pending = lane.pending
+        """End every call that has not started its execution. Those under way are for the driver to end."""
+        for state in self.states:
+            pending = state.pending
             if pending is not None:
-                lane.pending = None
+                state.pending = None
                 failure = Failure(
                     Code.CANCELLED,
-                    f"The run was cancelled before `{lane.call.name}` was started.",
+                    f"The run was cancelled before `{state.call.name}` was started.",
                 )
-                self._end(lane, refuse_call(lane.call, failure, pending.repairs))
+                self._end(state, refuse_call(state.call, failure, pending.repairs))
 
     # ------------------------------------------------------------------ starting
 
-    def _begin(self, lane: CallState, parsed: ParsedCall) -> None:
+    def _begin(self, state: CallState, parsed: ParsedCall) -> None:
         """Admit a call whose turn it is, and start its execution."""
-        if lane.pending is not None:  # it had to wait
-            lane.pending = None
-            lane.since = self._settings.now()
-        admitted = self._admit(lane, parsed)
+        if state.pending is not None:  # it had to wait
+            state.pending = None
+            state.since = self._settings.now()
+        admitted = self._admit(state, parsed)
         if parsed.tool.then is not None or parsed.tool.ends_run:
             self.prescribes = True
-        recorded = self._recorded.get(lane.place)
+        recorded = self._recorded.get(state.place)
         if recorded is not None:
-            lane.admitted = None if type(admitted) is Failure else admitted
-            self._end(lane, recorded, recalled=True)
+            state.admitted = None if type(admitted) is Failure else admitted
+            self._end(state, recorded, recalled=True)
         elif type(admitted) is Failure:
-            self._end(lane, refuse_call(lane.call, admitted, parsed.repairs))
+            self._end(state, refuse_call(state.call, admitted, parsed.repairs))
         elif is_plain(admitted):
-            self._start_plain(lane, admitted)
+            self._start_plain(state, admitted)
         else:
-            self._start(lane, admitted)
+            self._start(state, admitted)
 
-    def _start_plain(self, lane: CallState, admitted: Admitted) -> None:
-        """Take the first step of a plain call. Its execution is begun when it turns out to need more than the last."""
-        lane.admitted = admitted
+    def _start_plain(self, state: CallState, admitted: Admitted) -> None:
+        """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
+        state.admitted = admitted
         if self._settings.tell is not None:
             self._settings.tell(_admission_event(admitted))
-        self.todo.append((lane, take_first_step(admitted, lane.since, self._settings)))
+        self.todo.append(
+            (state, take_first_step(admitted, state.since, self._settings))
+        )
 
-    def _start(self, lane: CallState, admitted: Admitted) -> None:
+    def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
         if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
-            place = keys.default_key(self._settings.run_id, self._turn, lane.place)
+            place = keys.default_key(self._settings.run_id, self._turn, state.place)
             admitted = replace(admitted, place=place)
-        lane.admitted = admitted
+        state.admitted = admitted
         if self._settings.tell is not None:
             self._settings.tell(_admission_event(admitted))
-        lane.execution = execute(admitted, self._settings)
-        self.todo.append((lane, next(lane.execution)))
+        state.execution = execute(admitted, self._settings)
+        self.todo.append((state, next(state.execution)))
 
-    def _admit(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
+    def _admit(self, state: CallState, parsed: ParsedCall) -> Admitted | Failure:
         """Admit a call, and count it."""
         if self.by_code:
-            admitted = self._check(lane, parsed)
+            admitted = self._check(state, parsed)
             if type(admitted) is not Failure:
                 admitted = replace(admitted, guarded=False)
         else:
-            filled = self._fill(lane, parsed)
+            filled = self._fill(state, parsed)
             if isinstance(filled, Failure):
                 return filled
             failure = self._refuse_by_flow(filled)
-            admitted = failure or self._check(lane, filled)
+            admitted = failure or self._check(state, filled)
         if type(admitted) is Failure:
             return admitted
         return (
             budgets.spend_call(self._budget, self._spent, parsed.tool.name) or admitted
         )
 
-    def _check(self, lane: CallState, parsed: ParsedCall) -> Admitted | Failure:
-        default_key = lane.key
+    def _check(self, state: CallState, parsed: ParsedCall) -> Admitted | Failure:
+        default_key = state.key
         if parsed.tool.writes and not default_key:
-            default_key = self.place_of(lane)
+            default_key = self.locate(state)
         return admit(
             parsed,
             self._settings.policy,
@@ -368,33 +374,36 @@ class Batch:
             return None
         return self._settings.refusal(parsed.tool.name)
 
-    def _fill(self, lane: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
-        """Return the call with references to earlier results replaced, or why it holds what is no value."""
-        text = lane.call.arguments
+    def _fill(self, state: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
+        """Return the call with references to earlier results replaced, or why one of its arguments is no value."""
+        text = state.call.arguments
         if parsed.repairs or not placeholders.none_in(text):
-            failure = placeholders.refusal(parsed.arguments, self._calls_before(lane))
+            failure = placeholders.refusal(parsed.arguments, self._calls_before(state))
             if failure is not None:
                 return failure
-        if (self._uses and self._uses[lane.index]) or "$" in text:
-            return self._fill_references(lane, parsed)
+        if (self._uses and self._uses[state.index]) or "$" in text:
+            return self._fill_references(state, parsed)
         return parsed
 
-    def _calls_before(self, lane: CallState) -> Iterable[ToolCall]:
-        return (earlier.call for earlier in islice(self.lanes, lane.index))
+    def _calls_before(self, state: CallState) -> Iterable[ToolCall]:
+        return (earlier.call for earlier in islice(self.states, state.index))
 
     def _fill_references(
-        self, lane: CallState, parsed: ParsedCall
+        self, state: CallState, parsed: ParsedCall
     ) -> ParsedCall | Failure:
         """Return the call with references to earlier results replaced by what they name."""
         values: dict[int, Json] = {}
-        for index in self._uses[lane.index] if self._uses else ():
+        uses: Iterable[int] = ()
+        if self._uses:
+            uses = self._uses[state.index]
+        for index in uses:
             result = self.results[index]
             if result is not None and result.ok:
                 values[index] = results.plain(result.value)
         inline = parsed.tool.inline_references
         try:
-            arguments = planning.filled(
-                parsed.arguments, self._positions, values, lane.index, inline=inline
+            arguments = planning.fill_references(
+                parsed.arguments, self._positions, values, state.index, inline=inline
             )
         except planning.NoSuchResult as error:
             return Failure(
@@ -406,27 +415,27 @@ class Batch:
 
     # ------------------------------------------------------------------ ending
 
-    def _end_unparsed(self, lane: CallState, failure: Failure) -> None:
+    def _end_unparsed(self, state: CallState, failure: Failure) -> None:
         """End a call that cannot be parsed, with its recorded result if it has one."""
-        recorded = self._recorded.get(lane.place)
+        recorded = self._recorded.get(state.place)
         if recorded is not None:
-            self._end(lane, recorded, recalled=True)
+            self._end(state, recorded, recalled=True)
         else:
-            self._end(lane, refuse_call(lane.call, failure))
+            self._end(state, refuse_call(state.call, failure))
 
     def _end(
-        self, lane: CallState, result: ToolResult, *, recalled: bool = False
+        self, state: CallState, result: ToolResult, *, recalled: bool = False
     ) -> None:
         """Record a result and start the calls that waited for it."""
-        self.results[lane.index] = result
+        self.results[state.index] = result
         self.left -= 1
         settings = self._settings
         if settings.tell is not None:
             settings.tell(
-                CallFinished(lane.call, result, settings.now() - lane.since, recalled)
+                CallFinished(state.call, result, settings.now() - state.since, recalled)
             )
-        if lane.index in self._followers:
-            self._ended.append(lane.index)
+        if state.index in self._followers:
+            self._ended.append(state.index)
             # else the loop that brought us here goes on with it
             if len(self._ended) == 1:
                 self._start_followers()
@@ -437,22 +446,24 @@ class Batch:
             ended = self._ended[0]
             for index in self._followers.pop(ended):
                 self._waits[index].discard(ended)
-                follower = self.lanes[index]
+                follower = self.states[index]
                 if not self._waits[index] and follower.pending is not None:
                     self._begin(follower, follower.pending)
             self._ended.popleft()
 
 
-def _may_write(lane: CallState) -> bool:
-    """Whether a call without a result may be a write: its tool is one, or is not known yet."""
-    call = lane.admitted or lane.pending
+def _may_write(state: CallState) -> bool:
+    """Whether a call without a result may be a write: its tool writes, or has not been found yet."""
+    call = state.admitted or state.pending
     return call is None or call.tool.writes
 
 
-def _step_to_plan(lane: CallState) -> planning.Step:
-    if lane.pending is None:
-        return planning.Step(lane.call.id, lane.call.name, {})
-    return planning.step_of(lane.call.id, lane.pending.tool, lane.pending.arguments)
+def _step_to_plan(state: CallState) -> planning.Step:
+    if state.pending is None:
+        return planning.Step(state.call.id, state.call.name, {})
+    return planning.make_step(
+        state.call.id, state.pending.tool, state.pending.arguments
+    )
 
 
 def _admission_event(admitted: Admitted) -> CallAdmitted:
@@ -469,7 +480,7 @@ def _admission_event(admitted: Admitted) -> CallAdmitted:
 
 
 def _copy_arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return arguments that an observer may do anything to."""
+    """Return arguments that an observer may change."""
     if _UNCHANGING.issuperset(map(type, arguments.values())):
         return dict(arguments)
     copied: Mapping[str, Json] = strictjson.copy(arguments)

@@ -57,14 +57,14 @@ class Budget(Struct, frozen=True):
             raise ConfigError(
                 f"`per_tool` has calls by tool name, `price_per_million` two prices: {self!r}"
             )
-        told = [
+        amounts = [
             each
             for each in (*most, *self.per_tool.values(), *self.price_per_million)
             if each is not None
         ]
-        if not all(isinstance(each, Number) for each in told):
-            raise ConfigError(f"a budget is told in numbers: {self!r}")
-        if any(each != each for each in told):
+        if not all(isinstance(each, Number) for each in amounts):
+            raise ConfigError(f"a budget is given in numbers: {self!r}")
+        if any(each != each for each in amounts):
             raise ConfigError(
                 f"a budget of NaN would never be used up, and None says so: {self!r}"
             )
@@ -80,17 +80,15 @@ class Spent(Struct):
     per_tool: dict[str, int] = {}
 
     def cost(self, budget: Budget) -> float:
-        """What the tokens so far cost at the budget's prices."""
+        """Return what the tokens so far cost at the budget's prices."""
         for_input, for_output = budget.price_per_million
         # A model that counts absurdly is bounded: a float holds no more, and ends the run all the same.
-        used = [
-            min(tokens, _MOST_PRICED_TOKENS)
-            for tokens in (self.usage.input_tokens, self.usage.output_tokens)
-        ]
-        return (used[0] * for_input + used[1] * for_output) / 1e6
+        input_tokens = min(self.usage.input_tokens, _MOST_PRICED_TOKENS)
+        output_tokens = min(self.usage.output_tokens, _MOST_PRICED_TOKENS)
+        return (input_tokens * for_input + output_tokens * for_output) / 1e6
 
 
-def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
+def find_stop_reason(budget: Budget, spent: Spent, elapsed_s: float) -> str:
     """Return which part of the budget forbids another turn, as a sentence for people; empty when none does.
 
     Calls do not: a model that has made its last one may still answer with what it knows; see `calls_used_up`.
@@ -109,19 +107,19 @@ def used_up(budget: Budget, spent: Spent, elapsed_s: float) -> str:
 
 
 def calls_used_up(budget: Budget, spent: Spent) -> str:
-    """Return that the run has made its calls, as a sentence for people; empty while it has not."""
+    """Return that the run has made all its calls, as a sentence for people; empty while it has not."""
     if budget.calls is None or spent.calls < budget.calls:
         return ""
     return f"the budget is used up: {spent.calls} of {budget.calls} calls are used"
 
 
 def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
-    """Count one call to a tool, or say why there may be no more of it."""
+    """Count one call to a tool, or return why there may be no more of it."""
     if budget.calls is not None and spent.calls >= budget.calls:
         return Failure(
             Code.BUDGET_EXHAUSTED,
             f"This run may make {_times(budget.calls, 'call')}, and has made {'it' if budget.calls == 1 else 'them'}.",
-            "Answer with what is known, and say what is missing.",
+            "Answer with what you have, and say what is missing.",
         )
     most = budget.per_tool.get(tool)
     if most is not None and spent.per_tool.get(tool, 0) >= most:
@@ -137,4 +135,6 @@ def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
 
 
 def _times(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"

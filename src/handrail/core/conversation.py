@@ -23,11 +23,11 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import budgets
 from handrail.core.batch import Batch
 from handrail.core.budgets import Budget, Spent
-from handrail.core.execution import RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import as_history
 from handrail.core.loop_detection import LoopDetector, detect_loops
-from handrail.core.results import text_of
+from handrail.core.results import as_text
+from handrail.core.run_settings import RunSettings
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
 from handrail.errors import Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
@@ -49,9 +49,9 @@ Status: TypeAlias = Literal[
     "cancelled",
     "moved",
 ]
-"""How a run stands.
+"""The status of a run.
 
-`done` answered; `stopped` turned in a circle; `budget` spent what it may; `waiting` for a person; `refused` the model
+`done` answered; `stopped` repeated itself; `budget` spent what it may; `waiting` for a person; `refused` the model
 declined; `cut` its answer was cut by length; `invalid` no answer had the form that was asked for; `failed` the model
 could not be asked; `cancelled` by a person; `moved` somebody else has taken it over.
 """
@@ -106,7 +106,7 @@ class _Parts(Struct):
     progress: Progress
     budget: Budget
     settings: RunSettings
-    wanted: OutputTracker | None
+    output: OutputTracker | None
     flow: FlowState | None
 
 
@@ -116,7 +116,7 @@ def conversation(
     budget: Budget,
     settings: RunSettings,
     started: float,
-    wanted: OutputTracker | None = None,
+    output: OutputTracker | None = None,
     flow: FlowState | None = None,
 ) -> Conversation:
     """Yield what must happen until the run is over; return how it ended.
@@ -124,13 +124,13 @@ def conversation(
     Args:
         tools: Gives the tools of the next turn; asked once a turn, so that a set may change from step to step.
         started: When the run began, on `settings.now`.
-        wanted: The form that the answer must have, if any.
+        output: The form that the answer must have, if any.
         flow: Which calls must be made or must not, if there are rules for it.
     """
-    parts = _Parts(progress, budget, settings, wanted, flow)
+    parts = _Parts(progress, budget, settings, output, flow)
     spent = progress.spent
     while True:
-        reason = budgets.used_up(budget, spent, settings.now() - started)
+        reason = budgets.find_stop_reason(budget, spent, settings.now() - started)
         if reason:
             return Ending("budget", reason, last_text(progress.messages))
         progress.turn += 1
@@ -164,13 +164,13 @@ def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:
         if complaint:
             progress.messages.append(UserMessage(complaint))
             return None
-    if parts.wanted is None:
+    if parts.output is None:
         return ending
-    answer = parts.wanted.said(turn)
-    if isinstance(answer, Failure) and not parts.wanted.given_up:
+    answer = parts.output.read_text(turn)
+    if isinstance(answer, Failure) and not parts.output.is_exhausted:
         progress.messages.append(UserMessage(to_the_model(answer)))
     return _ending_by_answer(
-        answer, turn.text, parts.wanted, progress.turn, parts.settings
+        answer, turn.text, parts.output, progress.turn, parts.settings
     )
 
 
@@ -191,56 +191,65 @@ def _take_calls(
 ) -> Generator[RunCalls, Any, Ending | None]:
     """Carry out the calls of a turn and add them with their results to the history; None when the run goes on."""
     progress = parts.progress
-    turn = separated(turn, tools)
-    calls = turn if parts.wanted is None else parts.wanted.without_answers(turn)
-    answers = calls is not turn
-    outcome = _TurnOutcome(turn, [])
+    output = parts.output
+    outcome = _TurnOutcome(split_glued_calls(turn, tools), [])
+    calls = outcome.turn
+    if output is not None:
+        calls = output.without_answers(outcome.turn)
+    answers = calls is not outcome.turn
     batch: Batch | None = None
     if calls.calls:
         batch = yield RunCalls(calls, tools, progress.turn)
         outcome.results, outcome.stop_reason = detect_loops(progress.repeats, batch)
         if batch.prescribes:
-            outcome.ending = _ending_by_tools(batch, parts.wanted)
-    ends = outcome.ending is not None and outcome.ending.status == "done"
+            outcome.ending = _ending_by_tools(batch, output)
+    ends_early = False
     if parts.flow is not None:
-        outcome.complaint, omitted = parts.flow.observe_turn(
-            batch, answers=ends or answers
-        )
-        outcome.stop_reason = omitted or outcome.stop_reason
-        if outcome.complaint and ends:
-            outcome.ending = None
-    if parts.wanted is not None and answers:
-        _take_answer_calls(parts, parts.wanted, outcome)
-    # rarely: one look for all
+        ends_early = _apply_flow(parts.flow, batch, outcome, answers=answers)
+    if output is not None and answers:
+        _take_answer_calls(parts, output, outcome)
+    # A list and no generator: nearly every turn has nothing unusual, and this is quicker.
     if [
         each for each in outcome.results if each.failure or each.repairs or each.handle
     ]:
         _take_unusual_results(parts, outcome)
     progress.messages.append(AssistantMessage(outcome.turn))
     progress.messages.extend(map(ToolMessage, outcome.results))
-    # a tool that ends the run has answered before its time
-    if outcome.complaint and ends:
+    if ends_early:
         progress.messages.append(UserMessage(outcome.complaint))
     if outcome.ending is None and outcome.stop_reason:
         return Ending("stopped", outcome.stop_reason, outcome.turn.text)
     return outcome.ending
 
 
+def _apply_flow(
+    flow: FlowState, batch: Batch | None, outcome: _TurnOutcome, *, answers: bool
+) -> bool:
+    """Hold a turn to the rules; return whether a tool that ends the run was called before its time."""
+    ends = outcome.ending is not None and outcome.ending.status == "done"
+    outcome.complaint, omitted = flow.observe_turn(batch, answers=ends or answers)
+    outcome.stop_reason = omitted or outcome.stop_reason
+    if not (outcome.complaint and ends):
+        return False
+    outcome.ending = None
+    return True
+
+
 def _take_answer_calls(
-    parts: _Parts, wanted: OutputTracker, outcome: _TurnOutcome
+    parts: _Parts, output: OutputTracker, outcome: _TurnOutcome
 ) -> None:
     """Read the calls of a turn that stand for the answer, and add their results to those of the tools."""
     turn = outcome.turn
     if outcome.complaint:
         refusal = Failure(Code.NOT_PERMITTED, outcome.complaint)
-        outcome.results = wanted.results(turn, outcome.results, refusal)
+        outcome.results = output.results(turn, outcome.results, refusal)
         return
-    answer = wanted.called(turn)
-    outcome.results = wanted.results(turn, outcome.results, answer)
+    answer = output.read_call(turn)
+    outcome.results = output.results(turn, outcome.results, answer)
     if outcome.ending is None:
         text = turn.text or turn.calls[0].arguments
         outcome.ending = _ending_by_answer(
-            answer, text, wanted, parts.progress.turn, parts.settings
+            answer, text, output, parts.progress.turn, parts.settings
         )
 
 
@@ -249,7 +258,7 @@ def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
     progress = parts.progress
     if any(result.handle for result in outcome.results):
         progress.reads_on = True
-    outcome.turn = understood(outcome.turn, outcome.results)
+    outcome.turn = normalize_turn(outcome.turn, outcome.results)
     used_up = budgets.calls_used_up(parts.budget, progress.spent)
     outcome.ending = (
         _ending_by_results(outcome.turn, outcome.results, used_up) or outcome.ending
@@ -284,20 +293,22 @@ def _ending_by_finish(turn: Turn) -> Ending:
 def _ending_by_answer(
     answer: Answer | Failure,
     text: str,
-    wanted: OutputTracker,
+    output: OutputTracker,
     turn: int,
     settings: RunSettings,
 ) -> Ending | None:
     """Return how the run ends with this answer; None when the model may try again."""
     if isinstance(answer, Answer):
         if settings.tell is not None:
-            settings.tell(AnswerTaken(turn, wanted.way, answer.repairs))
+            settings.tell(AnswerTaken(turn, output.way, answer.repairs))
         return Ending("done", "", answer.text, answer.value)
     if settings.tell is not None:
-        settings.tell(AnswerRefused(turn, wanted.way, answer))
-    if not wanted.given_up:
+        settings.tell(AnswerRefused(turn, output.way, answer))
+    if not output.is_exhausted:
         return None
-    attempts = f"{wanted.tried} attempts" if wanted.tried > 1 else "its one attempt"
+    attempts = "its one attempt"
+    if output.tried > 1:
+        attempts = f"{output.tried} attempts"
     return Ending(
         "invalid",
         f"no answer had the form that was asked for in {attempts}: {answer.message}",
@@ -331,24 +342,24 @@ def _waiting_for_approval(results: Iterable[ToolResult]) -> list[str]:
     ]
 
 
-def _ending_by_tools(batch: Batch, wanted: OutputTracker | None) -> Ending | None:
+def _ending_by_tools(batch: Batch, output: OutputTracker | None) -> Ending | None:
     """Return how the run ends by what its tools declare: a step waits for a person, or a result is the answer."""
     waiting = _waiting_for_approval(batch.followed.values())
     if waiting:
         return Ending("waiting", f"waiting for approval of {', '.join(waiting)}")
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-        last_step = batch.followed.get(lane.index, result)
-        ends_run = lane.admitted is not None and lane.admitted.tool.ends_run
+    for state, result in zip(batch.states, batch.collect_results(), strict=True):
+        last_step = batch.followed.get(state.index, result)
+        ends_run = state.admitted is not None and state.admitted.tool.ends_run
         if ends_run and result.ok and last_step.ok:
-            return _ending_by_result(result, wanted)
+            return _ending_by_result(result, output)
     return None
 
 
-def _ending_by_result(result: ToolResult, wanted: OutputTracker | None) -> Ending:
+def _ending_by_result(result: ToolResult, output: OutputTracker | None) -> Ending:
     """Return how the run ends with the result of a tool that ends it, held to the form that is asked for."""
-    if wanted is None:
+    if output is None:
         return Ending("done", "", result.text, result.value)
-    answer = wanted.plan.read(text_of(result.value))
+    answer = output.plan.read(as_text(result.value))
     if isinstance(answer, Failure):
         return Ending(
             "invalid", f"{result.name} ends the run, and {answer.message}", result.text
@@ -357,7 +368,7 @@ def _ending_by_result(result: ToolResult, wanted: OutputTracker | None) -> Endin
 
 
 def last_text(messages: Sequence[Message]) -> str:
-    """Return the last thing that the model said."""
+    """Return the last text of the model."""
     texts = (
         message.turn.text
         for message in reversed(messages)
@@ -369,7 +380,7 @@ def last_text(messages: Sequence[Message]) -> str:
 # ---------------------------------------------------------------------- the history stays valid
 
 
-def separated(turn: Turn, tools: Toolset) -> Turn:
+def split_glued_calls(turn: Turn, tools: Toolset) -> Turn:
     """Return the turn with glued calls (`{..}{..}` as one call's arguments) taken apart, for tools that only read.
 
     A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
@@ -379,47 +390,51 @@ def separated(turn: Turn, tools: Toolset) -> Turn:
             break
     else:
         return turn  # no object ends before its text does
-    apart: list[ToolCall] = []
-    for call in turn.calls:
-        glued = jsontext.split(call.arguments, turn.finish)
-        if (
-            glued
-            and isinstance(tool := tools.resolve(call.name), BaseTool)
-            and not tool.writes
-        ):
-            ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(glued) + 1))]
-            apart += [
-                ToolCall(call_id, call.name, text)
-                for call_id, text in zip(ids, glued, strict=True)
-            ]
-        else:
-            apart.append(call)
-    if len(apart) == len(turn.calls):
+    calls = [part for call in turn.calls for part in _split_call(call, turn, tools)]
+    if len(calls) == len(turn.calls):
         return turn
-    return replace(turn, calls=apart, raw=None)
+    return replace(turn, calls=calls, raw=None)
 
 
-def understood(turn: Turn, results: Sequence[ToolResult]) -> Turn:
-    """Return the turn as it may go back to a provider: with the arguments that were understood, or as text."""
+def _split_call(call: ToolCall, turn: Turn, tools: Toolset) -> Sequence[ToolCall]:
+    texts = jsontext.split(call.arguments, turn.finish)
+    if not texts:
+        return (call,)
+    tool = tools.resolve(call.name)
+    if not isinstance(tool, BaseTool) or tool.writes:
+        return (call,)
+    ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(texts) + 1))]
+    return [
+        ToolCall(call_id, call.name, text)
+        for call_id, text in zip(ids, texts, strict=True)
+    ]
+
+
+def normalize_turn(turn: Turn, results: Sequence[ToolResult]) -> Turn:
+    """Return the turn as it may go back to a provider: with the arguments as they were parsed, or as text."""
     if not any(result.repairs or result.failure for result in results):
         return turn
     calls = [
-        call
-        if _is_plain(call, result)
-        else ToolCall(call.id, call.name, _as_read(call.arguments, result))
+        _normalize_call(call, result)
         for call, result in zip(turn.calls, results, strict=True)
     ]
-    # What the provider sent beside the calls, its signatures above all, still goes back; a dialect writes calls anew.
+    # What the provider sent beside the calls, its signatures above all, still goes back; a dialect writes the calls.
     if all(map(operator.is_, calls, turn.calls)):
         return turn
     return replace(turn, calls=calls)
+
+
+def _normalize_call(call: ToolCall, result: ToolResult) -> ToolCall:
+    if _is_plain(call, result):
+        return call
+    return ToolCall(call.id, call.name, _as_read(call.arguments, result))
 
 
 _UNREAD = {Code.BAD_JSON, Code.TRUNCATED_CALL, Code.UNKNOWN_TOOL}
 
 
 def _is_plain(call: ToolCall, result: ToolResult) -> bool:
-    """Whether the arguments are an object in strict JSON, seen from what became of the call."""
+    """Whether the arguments are an object in strict JSON, judged by the call's result first."""
     if result.repairs or (result.failure and result.failure.code in _UNREAD):
         try:
             return isinstance(jsontext.loads(call.arguments), dict)

@@ -1,9 +1,9 @@
-"""Where code keeps control of a run's course: calls that must be made, and calls that must not, at a step.
+"""Where code keeps control of a run: calls that must be made, and calls that must not, at a step.
 
     flow=[hr.Require("search_docs", turn=1), hr.Forbid("refund", until="get_order")]
 
-A model is told by its provider's `tool_choice` where one can say it. It is held to the rule in any case: a call that
-the step does not allow is refused, and an answer before its time is not taken.
+The rule goes to the provider as its `tool_choice` where that can express it. The model is held to it in any case: a
+call that the step does not allow is refused, and an answer before its time is not taken.
 
 Rule 1: what a rule decides follows from the step alone, so a resumed run comes to the same.
 Rule 2: a rule is about what the model calls. What code calls (`then=`) is code's own affair.
@@ -19,6 +19,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from handrail.calls import ToolResult
 from handrail.core.batch import Batch
 from handrail.errors import Code, ConfigError, Failure, JournalMismatch, Json
 from handrail.parsing import names
@@ -29,7 +30,7 @@ MOST_OMITTED = 3
 
 
 class Step(Struct, frozen=True):
-    """Where a run stands when its model is asked.
+    """What a rule can depend on when the model is asked.
 
     Attributes:
         turn: Of this run, from 1.
@@ -99,7 +100,7 @@ class FlowState(Struct):
     def tool_choice(self, tools: Toolset) -> str:
         """Return the turn's `tool_choice`; empty where the rules have none."""
         if self.required is not None:
-            names = self.required_tools(tools)
+            names = self.list_required_tools(tools)
             if len(names) == 1:
                 return names[0]
             return "required"
@@ -107,7 +108,7 @@ class FlowState(Struct):
             return "none"
         return ""
 
-    def required_tools(self, tools: Toolset) -> list[str]:
+    def list_required_tools(self, tools: Toolset) -> list[str]:
         """Name the tools of which one must be called now; none where nothing must."""
         if self.required is None:
             return []
@@ -138,17 +139,17 @@ class FlowState(Struct):
         Returns:
             What the model reads where its answer is not taken, and why the run must stop; each empty by default.
         """
-        results = [] if batch is None else [*batch.finished(), *batch.followed.values()]
+        results: list[ToolResult] = []
+        if batch is not None:
+            results = [*batch.collect_results(), *batch.followed.values()]
         called = {each.name for each in results if each.attempts or each.replayed}
-        succeeded = {each.name for each in results if each.ok}
         self.step = replace(
             self.step,
             called=self.step.called | called,
-            succeeded=self.step.succeeded | succeeded,
+            succeeded=self.step.succeeded | {each.name for each in results if each.ok},
         )
         if answers and self.required is None:
-            due = (rule for rule in self._requirements() if rule.turn is None)
-            self.required = next(filter(self._is_unmet, due), None)
+            self._require_before_answer()
         if self.required is None or _matches_any(self.required.tool, called):
             self.required = None
             self.omitted = 0
@@ -162,6 +163,10 @@ class FlowState(Struct):
             complaint,
             f"the model must call {tool}, and in {self.omitted} turns has not",
         )
+
+    def _require_before_answer(self) -> None:
+        due = (rule for rule in self._requirements() if rule.turn is None)
+        self.required = next(filter(self._is_unmet, due), None)
 
     def _requirements(self) -> Iterator[Require]:
         return (rule for rule in self.rules if isinstance(rule, Require))
@@ -253,7 +258,7 @@ def rules_from_json(stored: Sequence[Json]) -> Rules:
     try:
         if any(by_function for *_, by_function in stored):
             raise ConfigError(
-                "a rule of this run's flow depends on a function, which cannot be kept; give flow= again"
+                "a rule of this run's flow depends on a function, which cannot be stored; give flow= again"
             )
         return [_RULES[kind](tool, beside) for kind, tool, beside, _ in stored]
     except (KeyError, TypeError, ValueError) as error:

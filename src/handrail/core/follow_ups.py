@@ -12,6 +12,7 @@ Rule 3: the model made one call and reads one result; what became of the step is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
-from handrail.core.admission import Tell, refuse_call
+from handrail.core.admission import Admitted, Tell, refuse_call
 from handrail.core.batch import Batch, CallPosition, CallState
 from handrail.core.retries import internal
 from handrail.effects import Raised
@@ -28,104 +29,102 @@ from handrail.tools import keys
 from handrail.tools.tool import BaseTool, Then
 
 
-class Following(Struct, frozen=True):
-    """A step that is to follow the call of `lane`; `fault` is why it cannot be called, in which case nothing runs."""
+class FollowUp(Struct, frozen=True):
+    """A step that follows a call; with a `refusal` it cannot be called, and nothing runs."""
 
-    lane: CallState
+    state: CallState
     tool: BaseTool
     call: ToolCall
-    slot: CallPosition
-    fault: ToolResult | None = None
+    position: CallPosition
+    refusal: ToolResult | None = None
 
 
-def following(batch: Batch, stem: str, tell: Tell | None) -> list[Following]:
+def make_follow_ups(batch: Batch, stem: str, tell: Tell | None) -> list[FollowUp]:
     """Return the steps that follow the calls of a batch that is done.
 
     Args:
         stem: What names the turn, for the keys of steps that follow a read.
         tell: Learns of a function that raised when it was asked for a step's arguments.
     """
-    found = []
-    for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-        if (
-            lane.admitted is not None
-            and result.ok
-            and (then := lane.admitted.tool.then) is not None
-        ):
-            step = _step(lane, result, then, stem, len(batch.lanes), tell)
-            found += [step] if step else []
-    return found
+    follow_ups: list[FollowUp] = []
+    width = len(batch.states)
+    for state, result in zip(batch.states, batch.collect_results(), strict=True):
+        admitted = state.admitted
+        if admitted is None or admitted.tool.then is None or not result.ok:
+            continue
+        # The write's key names the step, so a write that an earlier call made is not followed a second time.
+        act = result.done_under or admitted.key or f"{stem}/{state.place}"
+        position = CallPosition(state.place + width, f"{admitted.tool.name}/{act}/then")
+        step = _make_follow_up(state, admitted, result, position=position, tell=tell)
+        if step is not None:
+            follow_ups.append(step)
+    return follow_ups
 
 
-def _step(
-    lane: CallState,
+def _make_follow_up(
+    state: CallState,
+    admitted: Admitted,
     result: ToolResult,
-    then: Then,
-    stem: str,
-    width: int,
+    *,
+    position: CallPosition,
     tell: Tell | None,
-) -> Following | None:
-    admitted = lane.admitted
-    assert admitted is not None
-    # The write's key names the step, so a write that an earlier call made is not followed a second time.
-    act = result.done_under or admitted.key or f"{stem}/{lane.place}"
-    key = f"{admitted.tool.name}/{act}/then"
-    call = ToolCall(f"{lane.call.id}.then", then.tool.name)
-    slot = CallPosition(lane.place + width, key)
+) -> FollowUp | None:
+    """Return the step that follows a call; None if its declaration wants none for these values."""
+    then = cast(Then, admitted.tool.then)
+    call = ToolCall(f"{state.call.id}.then", then.tool.name)
     try:
-        given = then.fill_arguments(
-            admitted.tool.with_defaults(admitted.arguments), results.plain(result.value)
-        )
-        if given is None:
-            return None
-        if not isinstance(given, dict):
-            given = dict(given)
-        return Following(
-            lane,
-            then.tool,
-            replace(call, arguments=keys.canonical(results.plain(given))),
-            slot,
-        )
+        arguments = _fill_arguments(then, admitted, result)
     except Exception as error:
         # a template that looks at what is not there, or the author's own function
         raised = Raised(error)
         logs.log_exception(
-            f"the step {call.name} after {lane.call.name} was not made (reference {raised.reference})",
+            f"the step {call.name} after {state.call.name} was not made (reference {raised.reference})",
             error,
         )
         if tell is not None:
             tell(AttemptFailed(call, 0, f"not called: {raised.words}", None))
-        return Following(
-            lane,
-            then.tool,
-            call,
-            slot,
-            refuse_call(call, internal(call.name, raised.reference)),
-        )
+        refusal = refuse_call(call, internal(call.name, raised.reference))
+        return FollowUp(state, then.tool, call, position, refusal)
+    if arguments is None:
+        return None
+    return FollowUp(state, then.tool, replace(call, arguments=arguments), position)
 
 
-def tell_of(
-    batch: Batch, step: Following, became: ToolResult, further: ToolResult | None = None
-) -> None:
-    """Put beside a call's result what became of the step that followed it, and of what `further` followed that."""
-    at = step.lane.index
-    result = batch.results[at]
-    assert result is not None
-    batch.followed[at] = became if further is None or further.ok else further
-    how = "returned" if became.ok else "failed"
-    note = f"`{step.tool.name}` was called next, by rule, so do not call it for this; it {how}: {became.text}"
-    told = results.with_note(result.text, note, None if result.note else result.value)
-    batch.results[at] = replace(
-        result, note="; ".join(filter(None, (result.note, note))), text=told
+def _fill_arguments(then: Then, admitted: Admitted, result: ToolResult) -> str | None:
+    """Return a step's arguments as JSON; None if it is not to be made."""
+    arguments = then.fill_arguments(
+        admitted.tool.with_defaults(admitted.arguments), results.plain(result.value)
     )
+    if arguments is None:
+        return None
+    return keys.canonical(results.plain(dict(arguments)))
+
+
+def note_follow_up(
+    batch: Batch, step: FollowUp, result: ToolResult, further: ToolResult | None = None
+) -> None:
+    """Put beside a call's result that of the step that followed it, and of the one that followed that step.
+
+    Args:
+        further: The result of the step after the step, if there was one.
+    """
+    index = step.state.index
+    first = batch.results[index]
+    assert first is not None
+    batch.followed[index] = result if further is None or further.ok else further
+    how = "returned" if result.ok else "failed"
+    note = f"`{step.tool.name}` was called next, by rule, so do not call it for this; it {how}: {result.text}"
+    text = results.with_note(first.text, note, None if first.note else first.value)
+    notes = "; ".join(filter(None, (first.note, note)))
+    batch.results[index] = replace(first, note=notes, text=text)
 
 
 def with_steps(tools: Iterable[BaseTool]) -> Iterator[BaseTool]:
     """Yield these tools, and those that follow them and are not among them."""
-    given = list(tools)
-    seen = {id(tool) for tool in given}
-    yield from given
-    for tool in given:
+    declared = list(tools)
+    seen = {id(tool) for tool in declared}
+    yield from declared
+    for tool in declared:
         while tool.then is not None:
             tool = tool.then.tool
             if id(tool) in seen:

@@ -1,19 +1,19 @@
-"""A conversation made fit to send, and kept small.
+"""A conversation made fit to send, and small.
 
 Providers refuse a whole conversation for one call without a result, one result without its call, or one string that is
-no JSON. Conversations get so by crashes, by cutting, by other programs. `mended` makes any list of messages fit:
+no JSON. Conversations get so by crashes, by cutting, by other programs. `sanitize` makes any list of messages fit:
 
-    an orphan call      gets a result: the real one where it is known, else the truth that nobody knows
+    an orphan call      gets a result: the real one if it can be found, else the truth that nobody knows
     an orphan result    is left out
-    results             stand directly after their calls, in their order, one for each
-    an id used twice    is told apart from the first
+    results             follow directly after their calls, in their order, one for each
+    an id used twice    is changed in the later call
     arguments           that are no JSON object are shown under one key
     an empty answer     is left out
 
-`folded` makes it smaller: old results become handles, which the model can read with `read_result`.
+`fold` makes it smaller: old results become handles, which the model can read with `read_result`.
 
-Rule 1: what is sound is returned as it is, the same object. What is mended once is sound.
-Rule 2: nothing is invented: where a call's end is unknown, a write is said to be in doubt.
+Rule 1: sound messages are returned as they are, the same object. What is sanitized once is sound.
+Rule 2: nothing is invented: where a call's end is unknown, a write is in doubt.
 """
 
 from __future__ import annotations
@@ -44,44 +44,46 @@ from handrail.parsing import jsontext
 from handrail.tools import keys
 
 
-class Mended(Struct, frozen=True):
-    """Messages that are fit to send, and a sentence for people for each thing that was mended."""
+class Sanitized(Struct, frozen=True):
+    """Messages that are fit to send, and a sentence for people for each thing that was changed."""
 
     messages: Sequence[Message]
     notes: Sequence[str] = ()
 
 
-def mended(
+def sanitize(
     messages: Sequence[Message],
     *,
-    known: Callable[[ToolCall], ToolResult | None] | None = None,
+    find_result: Callable[[ToolCall], ToolResult | None] | None = None,
     reads: Callable[[str], bool] | None = None,
-) -> Mended:
+) -> Sanitized:
     """Return the messages as every provider takes them.
 
     Args:
-        known: What became of a call that has no result, where something is known of it: from a ledger or a journal.
+        find_result: Returns the result of a call that has none here, from a ledger or a journal; None if there is none.
         reads: Whether the tool of that name only reads. A lost call of any other may have had an effect.
     """
     if _is_sound(messages):
-        return Mended(messages)
-    mending = _Mending(messages, known, reads)
-    fit = list(mending.all())
-    return Mended(messages if _same(fit, messages) else fit, mending.notes)
+        return Sanitized(messages)
+    sanitizer = _Sanitizer(messages, find_result, reads)
+    fit = list(sanitizer.sanitize())
+    if _same(fit, messages):
+        return Sanitized(messages, sanitizer.notes)
+    return Sanitized(fit, sanitizer.notes)
 
 
 def as_history(arguments: str) -> str:
     """Return a call's arguments as they may stand in a history: the text itself where it is a JSON object.
 
     Text with one reading goes back as that object; other text goes back under one key, so that the model can see what
-    it wrote and mend it.
+    it wrote and correct it.
 
     >>> as_history('{"city": "Oslo"}'), as_history("{'city': 'Oslo'}"), as_history('[1')
     ('{"city": "Oslo"}', '{"city":"Oslo"}', '{"INVALID_JSON": "[1"}')
     """
-    # A history is written anew in every turn; judging each text once makes that linear in what is new.
+    # A history is written in every turn; checking each text once makes that linear in what is new.
     if len(arguments) < _MOST_REMEMBERED_CHARS:
-        return _judged(arguments)
+        return _as_object_cached(arguments)
     return _as_object(arguments)
 
 
@@ -100,18 +102,18 @@ def _as_object(arguments: str) -> str:
     if isinstance(parsed, jsontext.Parsed):
         return keys.canonical(parsed.value)
     # Some providers refuse half a character even when it is escaped.
-    told = arguments.encode("utf-8", "replace").decode()
-    return json.dumps({"INVALID_JSON": told}, ensure_ascii=False)
+    text = arguments.encode("utf-8", "replace").decode()
+    return json.dumps({"INVALID_JSON": text}, ensure_ascii=False)
 
 
-_judged = lru_cache(maxsize=4096)(_as_object)
+_as_object_cached = lru_cache(maxsize=4096)(_as_object)
 
 
 # ---------------------------------------------------------------------- sound or not
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:
-    """Whether nothing is to be mended; nearly every list is so, and this is the whole cost of looking."""
+    """Whether the messages are fit as they are; nearly every list is, and this is the whole cost of looking."""
     waiting: deque[str] = deque()
     seen: set[str] = set()
     for message in messages:
@@ -121,15 +123,18 @@ def _is_sound(messages: Sequence[Message]) -> bool:
         elif waiting:
             return False
         elif isinstance(message, AssistantMessage):
-            turn = message.turn
-            ids = [call.id for call in turn.calls]
-            if not seen.isdisjoint(ids) or len(set(ids)) < len(ids) or _is_empty(turn):
-                return False
-            if any(as_history(call.arguments) != call.arguments for call in turn.calls):
+            ids = [call.id for call in message.turn.calls]
+            if not (seen.isdisjoint(ids) and _is_sound_turn(message.turn, ids)):
                 return False
             seen.update(ids)
             waiting.extend(ids)
     return not waiting
+
+
+def _is_sound_turn(turn: Turn, ids: Sequence[str]) -> bool:
+    if len(set(ids)) < len(ids) or _is_empty(turn):
+        return False
+    return all(as_history(call.arguments) == call.arguments for call in turn.calls)
 
 
 def _is_empty(turn: Turn) -> bool:
@@ -140,27 +145,27 @@ def _same(fit: Sequence[Message], given: Sequence[Message]) -> bool:
     return len(fit) == len(given) and all(map(operator.is_, fit, given))
 
 
-class _Mending:
-    """One pass over one list. `used` holds the ids that stand before the present message."""
+class _Sanitizer:
+    """One pass over one list. `used` holds the ids of the messages before the present one."""
 
     def __init__(
         self,
         messages: Sequence[Message],
-        known: Callable[[ToolCall], ToolResult | None] | None,
+        find_result: Callable[[ToolCall], ToolResult | None] | None,
         reads: Callable[[str], bool] | None,
     ) -> None:
         self.messages = messages
-        self.known = known
+        self.find_result = find_result
         self.reads = reads
         self.notes: list[str] = []
-        self.results = _paired(messages)
+        self.results = _pair_results(messages)
         self.used: set[str] = set()
         self.numbers: dict[str, Iterator[int]] = {}
         self.taken = {call.id for turn in _turns(messages) for call in turn.calls}
 
-    def all(self) -> Iterator[Message]:
-        """Give the messages as they may be sent."""
-        paired = {id(message) for found in self.results.values() for message in found}
+    def sanitize(self) -> Iterator[Message]:
+        """Yield the messages as they may be sent."""
+        paired = {id(each) for results in self.results.values() for each in results}
         for position, message in enumerate(self.messages):
             if isinstance(message, AssistantMessage):
                 yield from self._answer(message, position)
@@ -177,43 +182,30 @@ class _Mending:
         if _is_empty(turn):
             self.notes.append("an empty answer was left out")
             return
-        found = self.results.get(position, [])
-        fit: list[ToolCall] = []
-        results: list[Message] = []
         by_id: dict[str, deque[ToolMessage]] = {}
-        for result in found:
+        for result in self.results.get(position, []):
             by_id.setdefault(result.result.call_id, deque()).append(result)
+        calls: list[ToolCall] = []
+        results: list[Message] = []
         for call in turn.calls:
-            fit.append(self._fit(call))
+            fit = self._fit(call)
+            calls.append(fit)
             waiting = by_id.get(call.id)
-            results.append(
-                _renamed(waiting.popleft(), fit[-1].id)
-                if waiting
-                else self._closed(call, fit[-1].id)
-            )
-        is_sound = all(map(operator.is_, fit, turn.calls))
-        yield (
-            message
-            if is_sound
-            else AssistantMessage(
-                replace(turn, calls=tuple(fit), raw=_raw_with(fit, turn))
-            )
-        )
+            if waiting:
+                results.append(_rename(waiting.popleft(), fit.id))
+            else:
+                results.append(self._make_result(call, fit.id))
+        if not all(map(operator.is_, calls, turn.calls)):
+            turn = replace(turn, calls=tuple(calls), raw=_raw_with(calls, turn))
+            message = AssistantMessage(turn)
+        yield message
         yield from results
 
     def _fit(self, call: ToolCall) -> ToolCall:
         """Return the call with an id of its own and arguments that are JSON."""
         name = call.id
         if name in self.used:
-            numbered = (
-                f"{call.id}_{number}"
-                for number in self.numbers.setdefault(call.id, count(2))
-            )
-            name = next(
-                each
-                for each in numbered
-                if each not in self.used and each not in self.taken
-            )
+            name = self._find_free_id(call.id)
             self.notes.append(
                 f"the id {call.id!r} was used for two calls; the later one is {name!r} now"
             )
@@ -225,17 +217,24 @@ class _Mending:
             return call
         return ToolCall(name, call.name, arguments)
 
-    def _closed(self, call: ToolCall, id: str) -> ToolMessage:
+    def _find_free_id(self, id: str) -> str:
+        """Return an id that no call of the conversation has: the given one with a number."""
+        numbers = self.numbers.setdefault(id, count(2))
+        names = (f"{id}_{number}" for number in numbers)
+        return next(
+            name for name in names if name not in self.used and name not in self.taken
+        )
+
+    def _make_result(self, call: ToolCall, id: str) -> ToolMessage:
         """Return the result of a call that has none here."""
         self.notes.append(f"the call {call.id!r} of {call.name} had no result")
-        result = self.known(call) if self.known else None
-        if result is not None:
-            return ToolMessage(replace(result, call_id=id))
-        failure = (
-            _lost_read(call.name)
-            if self.reads and self.reads(call.name)
-            else _lost_write(call.name)
-        )
+        if self.find_result is not None:
+            result = self.find_result(call)
+            if result is not None:
+                return ToolMessage(replace(result, call_id=id))
+        failure = _lost_write(call.name)
+        if self.reads is not None and self.reads(call.name):
+            failure = _lost_read(call.name)
         return ToolMessage(
             ToolResult(id, call.name, failure=failure, text=failure_text(failure))
         )
@@ -247,31 +246,31 @@ def _turns(messages: Sequence[Message]) -> Iterator[Turn]:
     )
 
 
-def _paired(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
+def _pair_results(messages: Sequence[Message]) -> dict[int, list[ToolMessage]]:
     """Return for each answer, by its position, the results of its calls: those that follow before the id is used again.
 
-    Of more results than calls the last ones count: a later word on one call is the newer one.
+    Of more results than calls the last ones count, since they are the newest.
     """
     asked_at: dict[str, int] = {}
     counts: dict[tuple[int, str], int] = {}
-    found: dict[tuple[int, str], list[ToolMessage]] = {}
+    results: dict[tuple[int, str], list[ToolMessage]] = {}
     for position, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             for call in message.turn.calls:
                 asked_at[call.id] = position
                 counts[position, call.id] = counts.get((position, call.id), 0) + 1
-        elif (
-            isinstance(message, ToolMessage)
-            and (at := asked_at.get(message.result.call_id)) is not None
-        ):
-            found.setdefault((at, message.result.call_id), []).append(message)
-    paired: dict[int, list[ToolMessage]] = {}
-    for (at, id), results in found.items():
-        paired.setdefault(at, []).extend(results[-counts[at, id] :])
-    return paired
+        elif isinstance(message, ToolMessage):
+            call_id = message.result.call_id
+            if call_id in asked_at:
+                results.setdefault((asked_at[call_id], call_id), []).append(message)
+    pairs: dict[int, list[ToolMessage]] = {}
+    for (asked, call_id), candidates in results.items():
+        newest = candidates[-counts[asked, call_id] :]
+        pairs.setdefault(asked, []).extend(newest)
+    return pairs
 
 
-def _renamed(message: ToolMessage, id: str) -> ToolMessage:
+def _rename(message: ToolMessage, id: str) -> ToolMessage:
     if message.result.call_id == id:
         return message
     return ToolMessage(replace(message.result, call_id=id))
@@ -280,7 +279,7 @@ def _renamed(message: ToolMessage, id: str) -> ToolMessage:
 def _raw_with(calls: Sequence[ToolCall], turn: Turn) -> Mapping[str, Json] | None:
     """Return the provider's message with the new ids of the calls, so that signatures still go back beside them.
 
-    None where an id in it means two calls. Changed arguments do not matter: a dialect writes calls anew.
+    None where an id in it means two calls. Changed arguments do not matter: a dialect writes the calls itself.
     """
     renamed = {old.id: new.id for old, new in zip(turn.calls, calls, strict=True)}
     if len(renamed) != len(calls):
@@ -306,9 +305,9 @@ def _with_id(key: str, value: Json, renamed: Mapping[str, str]) -> Json:
 
 
 _IDS = {"id", "call_id"}
-"""Under which providers tell the id of a call."""
+"""The keys under which providers put the id of a call."""
 _ARGUMENTS = {"input", "args", "arguments"}
-"""Under which the arguments stand, which may have an `id` of their own."""
+"""The keys of arguments, which may have an `id` of their own."""
 
 
 def _lost_read(name: str) -> Failure:
@@ -328,7 +327,7 @@ def _lost_write(name: str) -> Failure:
     )
 
 
-# ---------------------------------------------------------------------- kept small
+# ---------------------------------------------------------------------- folding
 
 _WIDE = r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 """Compiled when first met, which takes longer than importing this module."""
@@ -336,7 +335,7 @@ _CHARACTERS_A_TOKEN = 4
 """Of English; other alphabets take two to three, which `Window.scale` learns from what the provider counts."""
 _TOKENS_OF_A_MESSAGE = 4
 _TOKENS_OF_MEDIA = 1_000
-"""Between a small picture and a large one; providers count by pixels, which nobody here knows."""
+"""Between a small picture and a large one; providers count by pixels."""
 
 _SMALLEST_FOLDED = 200
 """Tokens. A handle takes about forty, and a small result is a fact rather than a page."""
@@ -345,32 +344,33 @@ _FOLD_TO = 0.7
 _SHOWN = 120
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text: one for four characters of an alphabet, one for each wide character.
 
-    >>> tokens_of("a word or two"), tokens_of("北京天气")
+    >>> estimate_tokens("a word or two"), estimate_tokens("北京天气")
     (4, 4)
     """
-    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
+    wide = 0
+    if not text.isascii():
+        wide = len(re.findall(_WIDE, text))
     return wide + -(-(len(text) - wide) // _CHARACTERS_A_TOKEN)
 
 
-def size_of(message: Message) -> int:
+def estimate_size(message: Message) -> int:
     """Estimate the tokens of a message."""
     match message:
         case SystemMessage(text=text):
-            size = tokens_of(text)
+            size = estimate_tokens(text)
         case UserMessage(text=text, parts=parts):
-            size = tokens_of(text) + _TOKENS_OF_MEDIA * sum(
+            size = estimate_tokens(text) + _TOKENS_OF_MEDIA * sum(
                 not _is_text(part) for part in parts
             )
         case AssistantMessage(turn=turn):
-            said = tokens_of(turn.text) + tokens_of(turn.reasoning)
-            size = said + sum(
-                tokens_of(call.name) + tokens_of(call.arguments) for call in turn.calls
-            )
+            size = estimate_tokens(turn.text) + estimate_tokens(turn.reasoning)
+            for call in turn.calls:
+                size += estimate_tokens(call.name) + estimate_tokens(call.arguments)
         case ToolMessage(result=result):
-            size = tokens_of(result.text) + _TOKENS_OF_MEDIA * len(result.media)
+            size = estimate_tokens(result.text) + _TOKENS_OF_MEDIA * len(result.media)
     return size + _TOKENS_OF_A_MESSAGE
 
 
@@ -398,16 +398,15 @@ class Window(Struct):
 
     def size(self, messages: Sequence[Message]) -> int:
         """Return about how many tokens the messages have, and remember it for what the provider will count."""
-        self.asked = sum(map(size_of, messages))
+        self.asked = sum(map(estimate_size, messages))
         return round(self.asked * self.scale)
 
-    def counted(self, input_tokens: int) -> None:
-        """Learn from what the provider counted for the last request: half of it is new, half is what was known."""
+    def learn_scale(self, input_tokens: int) -> None:
+        """Move `scale` halfway to what the provider counted for the last request."""
         if input_tokens and self.asked:
             # A server that counts absurdly is bounded, and one that leaves out what it had cached does not lull.
-            self.scale = (
-                self.scale + min(max(input_tokens / self.asked, 0.5), 4.0)
-            ) / 2
+            latest = min(max(input_tokens / self.asked, 0.5), 4.0)
+            self.scale = (self.scale + latest) / 2
 
 
 def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
@@ -423,15 +422,15 @@ def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
     for position, message in enumerate(messages[:newest]):
         if excess_tokens <= 0:
             break
-        size = size_of(message)
+        size = estimate_size(message)
         if isinstance(message, ToolMessage) and size >= _SMALLEST_FOLDED:
             chosen.append(position)
             excess_tokens -= size - _SMALLEST_FOLDED // 4
     return chosen
 
 
-def folded(message: ToolMessage, handle: str) -> ToolMessage:
-    """Return a result whose text is kept under a handle: its beginning, and how to read it again.
+def fold(message: ToolMessage, handle: str) -> ToolMessage:
+    """Return a result whose text is stored under a handle: its beginning, and how to read it again.
 
     Pictures and the like are left out: the model has seen them.
     """

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from handrail.calls import Media, ToolResult
 from handrail.core.batch import Batch, CallState
-from handrail.core.results import failure_text, text_of, with_note
+from handrail.core.results import as_text, failure_text, with_note
 from handrail.errors import Code, Failure
 
 LONGEST_CIRCLE = 3
@@ -76,31 +76,31 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
 
     The same call twice in one turn is no circle: the model had not seen the first result yet.
     """
-    results = batch.finished()
+    results = batch.collect_results()
     reason = ""
-    for lane, result in zip(batch.lanes, results, strict=True):
-        call = lane.call
+    for state, result in zip(batch.states, results, strict=True):
+        call = state.call
         arguments: Any = call.arguments
-        if lane.admitted is not None:
-            if lane.admitted.tool.poll:
+        if state.admitted is not None:
+            if state.admitted.tool.poll:
                 continue
-            arguments = lane.admitted.arguments
+            arguments = state.admitted.arguments
         step = (_information(result), call.name, arguments)
-        if detector.record_if_new(step) or _is_repeated_in_turn(lane, batch):
+        if detector.record_if_new(step) or _is_repeated_in_turn(state, batch):
             continue
         rounds = detector.count_rounds(step)
         if rounds >= STOPPED_AT:
             reason = f"{call.name} was called {rounds} times with the same arguments and the same result"
-            results[lane.index] = _refuse_repeat(result, rounds)
+            results[state.index] = _refuse_repeat(result, rounds)
         elif rounds == WARNED_AT:
-            results[lane.index] = _with_warning(result)
+            results[state.index] = _with_warning(result)
     return results, reason
 
 
-def _is_repeated_in_turn(lane: CallState, batch: Batch) -> bool:
-    """Whether the same call stands earlier in the same turn."""
-    call = lane.call
-    earlier = (other.call for other in batch.lanes[: lane.index])
+def _is_repeated_in_turn(state: CallState, batch: Batch) -> bool:
+    """Whether the same call comes earlier in the same turn."""
+    call = state.call
+    earlier = (other.call for other in batch.states[: state.index])
     return any(
         other.name == call.name and other.arguments == call.arguments
         for other in earlier
@@ -116,7 +116,7 @@ def _information(result: ToolResult) -> str:
         return result.text
     if not (result.note or result.media):
         return result.text
-    text = text_of(result.value) if result.note else result.text
+    text = as_text(result.value) if result.note else result.text
     return text + "".join(map(_digest, result.media))
 
 
@@ -128,7 +128,7 @@ def _digest(media: Media) -> str:
 def _with_warning(result: ToolResult) -> ToolResult:
     # A second note is one more line: the text has the field already.
     text = with_note(result.text, NOTE, None if result.note else result.value)
-    note = f"{result.note}; {NOTE}" if result.note else NOTE
+    note = "; ".join(filter(None, (result.note, NOTE)))
     return replace(result, note=note, text=text)
 
 
@@ -136,6 +136,6 @@ def _refuse_repeat(result: ToolResult, rounds: int) -> ToolResult:
     failure = Failure(
         Code.REPEATED_CALL,
         f"`{result.name}` was called {rounds} times in a circle, each time with the same arguments and result.",
-        "Its result stands above. Use it, call differently, or answer.",
+        "Its result is above. Use it, call differently, or answer.",
     )
     return replace(result, value=None, failure=failure, text=failure_text(failure))

@@ -12,7 +12,7 @@ Imported by sandboxed children too, so it needs only what our errors need.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from itertools import islice
 from typing import Any
@@ -90,20 +90,20 @@ def read(value: Any) -> Any:
 
 def _read(value: Any, room: _Room) -> Any:
     if _measure(value, room):
-        return _rebuilt(value, room)
+        return _rebuild(value, room)
     return value
 
 
-def _rebuilt(value: Any, room: _Room) -> Any:
+def _rebuild(value: Any, room: _Room) -> Any:
     """Return a measured value with its iterators read into lists; their items are measured too."""
     kind = type(value)
     if kind is dict:
-        return {name: _rebuilt(each, room) for name, each in value.items()}
+        return {name: _rebuild(each, room) for name, each in value.items()}
     if kind is list or kind is tuple:
-        return kind([_rebuilt(each, room) for each in value])
+        return kind([_rebuild(each, room) for each in value])
     if not hasattr(kind, "__next__"):
-        if are_in(value):
-            return _with_parts_rebuilt(value, kind, room)
+        if has_iterators(value):
+            return _rebuild_parts(value, kind, room)
         return value
     given: list[Any] = []
     while some := list(islice(value, _AT_ONCE)):
@@ -111,23 +111,23 @@ def _rebuilt(value: Any, room: _Room) -> Any:
     return given
 
 
-def _with_parts_rebuilt(value: Any, kind: type, room: _Room) -> Any:
+def _rebuild_parts(value: Any, kind: type, room: _Room) -> Any:
     """Return a copy of a tuple, deque, struct or dataclass with its iterators read; other values as they are."""
     if isinstance(value, tuple | deque):
-        parts = [_rebuilt(each, room) for each in value]
+        parts = [_rebuild(each, room) for each in value]
         if hasattr(kind, "_fields"):
             return kind(*parts)
         return kind(parts)
-    set_field = (
-        force_setattr if hasattr(kind, "__struct_fields__") else object.__setattr__
-    )
+    set_field: Callable[[Any, str, Any], None] = object.__setattr__
+    if hasattr(kind, "__struct_fields__"):
+        set_field = force_setattr
     if (names := _names_of_fields(kind)) is None:
         return value
     changed = copy(value)
     for name in names:
         field = getattr(value, name, None)
-        if are_in(field):
-            set_field(changed, name, _rebuilt(field, room))
+        if has_iterators(field):
+            set_field(changed, name, _rebuild(field, room))
     return changed
 
 
@@ -168,7 +168,7 @@ def _measure(value: Any, room: _Room) -> bool:
                 waiting.append(part)
         if values > room.values or size > room.bytes:
             if _holds_itself(value):
-                values, size = _expanded(value)
+                values, size = _count_unrolled(value)
             break
     room.take(values, size)
     return found
@@ -197,12 +197,13 @@ def _holds_itself(value: Any) -> bool:
     return False
 
 
-def _expanded(value: Any) -> tuple[int, int]:
-    """Count the values and bytes of a value that contains itself, up to a little more than a result may hold.
+def _count_unrolled(value: Any) -> tuple[int, int]:
+    """Return how many values and bytes a value that contains itself has, up to a little more than a result may hold.
 
     On each path a part that contains itself is visited once, as Python prints it.
     """
-    values = size = 0
+    values = 0
+    size = 0
     path: list[int] = []
     on_path: set[int] = set()
     waiting: list[Iterator[Any]] = [iter((value,))]
@@ -216,7 +217,8 @@ def _expanded(value: Any) -> tuple[int, int]:
             size += len(each)
         elif (parts := _parts(each, type(each))) and id(each) not in on_path:
             values += len(parts)
-            size += _size_of_names(each) if isinstance(each, dict) else 0
+            if isinstance(each, dict):
+                size += _size_of_names(each)
             path.append(id(each))
             on_path.add(id(each))
             waiting.append(iter(parts))
@@ -233,7 +235,7 @@ def _size_of_names(value: dict[Any, Any]) -> int:
         return sum(len(name) for name in value if isinstance(name, str))
 
 
-def are_in(value: Any) -> bool:
+def has_iterators(value: Any) -> bool:
     """Whether there is an iterator anywhere in a value: in its lists and objects, and in what has fields."""
     left = [value]
     seen = set[int]()
@@ -257,10 +259,10 @@ def _parts(value: Any, kind: type) -> Collection[Any]:
         return value
     if (names := _names_of_fields(kind)) is not None:
         return [getattr(value, name, None) for name in names]
-    fields: Collection[Any] = (
-        vars(value).values() if hasattr(kind, "__pydantic_fields__") else ()
-    )
-    return fields
+    if hasattr(kind, "__pydantic_fields__"):
+        fields: Collection[Any] = vars(value).values()
+        return fields
+    return ()
 
 
 def _names_of_fields(kind: type) -> Collection[str] | None:

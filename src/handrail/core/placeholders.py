@@ -13,7 +13,7 @@ Rule 2: a tool whose name is one plain word, such as `search`, is named only whe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from handrail.calls import ToolCall
@@ -21,9 +21,9 @@ from handrail.errors import Code, Failure, Json
 from handrail.schemas.argument_errors import JsonPath, format_value, name_path
 
 _OPEN = re.compile(r"<([^<>]+)>|\$?\{\{([^{}]+)\}\}|\$\{([^{}]+)\}")
-"""How nearly all write what stands for a value; with these a parameter's own name is enough."""
+"""How nearly all models write a placeholder; with these a parameter's own name is enough."""
 _LOOSE = re.compile(r"\{([^{}\"]+)\}|\[([^\[\]\"]+)\]")
-"""These stand around much else, so what is in them has to speak of a result of a call."""
+"""These are written around much else too, so the words in them have to speak of a call's result."""
 _OF_A_RESULT = re.compile(r"\.|result|output|response|\bfrom\b", re.IGNORECASE)
 _MARKUP = re.compile(r"[=@!*|^\"?]|://")
 """In attributes, addresses, comments and patterns, and in no words for a result."""
@@ -49,27 +49,42 @@ def refusal(
     Args:
         earlier: The calls before it in its turn; the first `_MOST_EARLIER` are looked at.
     """
-    known: list[ToolCall] = []
-    for place, text in _texts(arguments, (), 0):
-        found = _OPEN.fullmatch(text) or _LOOSE.fullmatch(text)
-        if found is None:
+    calls: list[ToolCall] = []
+    for path, text in _texts(arguments, (), 0):
+        words = _words_in(text)
+        if words is None:
             continue
-        said = next(filter(None, found.groups()))
-        is_open = found.re is _OPEN
-        if _MARKUP.search(said) is None and (is_open or _OF_A_RESULT.search(said)):
-            known = known or list(islice(earlier, _MOST_EARLIER))
-            number = next(
-                (n for n, call in enumerate(known, 1) if _names(said, call)), 0
-            )
-            if number or (is_open and _is_own_name(said, place)):
-                advice = (
-                    _REFERENCE.format(name=known[number - 1].name, number=number)
-                    if number
-                    else _FIND_OUT
-                )
-                told = f"{name_path(place)} is a placeholder, {format_value(text)}, and no value."
-                return Failure(Code.INVALID_ARGUMENTS, told, advice)
+        calls = calls or list(islice(earlier, _MOST_EARLIER))
+        advice = _advise(words, path, calls, is_open=bool(_OPEN.fullmatch(text)))
+        if advice:
+            message = f"{name_path(path)} is a placeholder, {format_value(text)}, and no value."
+            return Failure(Code.INVALID_ARGUMENTS, message, advice)
     return None
+
+
+def _words_in(text: str) -> str | None:
+    """Return the words in the brackets of a text that may be a placeholder; None if it is certainly none."""
+    match = _OPEN.fullmatch(text) or _LOOSE.fullmatch(text)
+    if match is None:
+        return None
+    words: str = next(filter(None, match.groups()))
+    if _MARKUP.search(words) is not None:
+        return None
+    if match.re is _OPEN or _OF_A_RESULT.search(words):
+        return words
+    return None
+
+
+def _advise(
+    words: str, path: JsonPath, calls: Sequence[ToolCall], *, is_open: bool
+) -> str:
+    """Return what to do instead of a placeholder with these words; empty if they name nothing."""
+    for number, call in enumerate(calls, 1):
+        if _names(words, call):
+            return _REFERENCE.format(name=call.name, number=number)
+    if is_open and _is_own_name(words, path):
+        return _FIND_OUT
+    return ""
 
 
 _FIND_OUT = "Find the value out first, with a tool or from the user, then call again with the value itself."
@@ -79,35 +94,37 @@ _REFERENCE = (
 )
 
 
-def _texts(value: Json, place: JsonPath, depth: int) -> Iterator[tuple[JsonPath, str]]:
-    """Yield every text that may be a placeholder, with its place."""
+def _texts(value: Json, path: JsonPath, depth: int) -> Iterator[tuple[JsonPath, str]]:
+    """Yield every text that may be a placeholder, with its path."""
     if isinstance(value, str):
         if value[:1] in ("<", "{", "[", "$") and len(value) <= _LONGEST:
-            yield place, value
+            yield path, value
     elif depth < _DEEPEST and isinstance(value, dict):
         for name, each in value.items():
-            yield from _texts(each, (*place, name), depth + 1)
+            yield from _texts(each, (*path, name), depth + 1)
     elif depth < _DEEPEST and isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _texts(each, (*place, index), depth + 1)
+            yield from _texts(each, (*path, index), depth + 1)
 
 
-def _names(said: str, call: ToolCall) -> bool:
+def _names(words: str, call: ToolCall) -> bool:
     """Whether words such as `result of find_user` or `find_user_result.id` name a call, by its tool or its id."""
-    known = (call.name, call.id) if any(map(str.isalpha, call.id)) else (call.name,)
+    names = [call.name]
+    if any(map(str.isalpha, call.id)):
+        names.append(call.id)
     return any(
         # asked first: a pattern for each of a thousand calls, for each of them, takes a minute
-        name in said
-        and re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", said)
-        and (_PLAIN_WORD.fullmatch(name) is None or _OF_A_RESULT.search(said))
-        for name in known
+        name in words
+        and re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", words)
+        and (_PLAIN_WORD.fullmatch(name) is None or _OF_A_RESULT.search(words))
+        for name in names
     )
 
 
-def _is_own_name(said: str, place: JsonPath) -> bool:
-    """Whether this is the name of the parameter in which it stands, however it is spelled."""
-    own = next((each for each in reversed(place) if isinstance(each, str)), "")
-    return _plain(said) == _plain(own) != ""
+def _is_own_name(words: str, path: JsonPath) -> bool:
+    """Whether this is the name of the parameter that holds it, however it is spelled."""
+    own = next((each for each in reversed(path) if isinstance(each, str)), "")
+    return _plain(words) == _plain(own) != ""
 
 
 def _plain(name: str) -> str:

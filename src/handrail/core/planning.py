@@ -10,14 +10,14 @@ A reference is a whole argument. Inside a longer text it counts only for tools t
 otherwise a model that quotes a page would pass another call's result to whoever wrote the reference there.
 
 Rule 1: planning never drops a call, and never reorders calls that share a resource.
-Rule 2: a resource that is not known yet, because it depends on a result, is taken to be any resource.
+Rule 2: a resource that depends on a result, and so cannot be named yet, is taken to be any resource.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -70,8 +70,9 @@ class Plan(Struct, frozen=True):
 
 def plan(calls: Sequence[ToolCall], tools: Tools) -> Plan:
     """Plan the calls of one turn. A call that cannot be read or has no tool waits for nothing."""
-    known = tools if isinstance(tools, Toolset) else Toolset(tools)
-    return plan_steps([_step(call, known) for call in calls])
+    if not isinstance(tools, Toolset):
+        tools = Toolset(tools)
+    return plan_steps([_step(call, tools) for call in calls])
 
 
 def _step(call: ToolCall, tools: Toolset) -> Step:
@@ -80,106 +81,114 @@ def _step(call: ToolCall, tools: Toolset) -> Step:
     arguments = parsed.value if isinstance(parsed, jsontext.Parsed) else {}
     if not isinstance(tool, BaseTool):
         return Step(call.id, call.name, arguments)
-    return step_of(call.id, tool, arguments)
+    return make_step(call.id, tool, arguments)
 
 
-def step_of(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
+def make_step(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> Step:
     """Return how planning sees a call with these arguments, which may hold references."""
     after = (tool.after,) if isinstance(tool.after, str) else tuple(tool.after)
-    touches = (
-        tool.resolve_resources(arguments)
-        if not (tool.resource and mentions_results(arguments))
-        else None
-    )
+    touches: Sequence[Resource] | None = None
+    if not (tool.resource and mentions_results(arguments)):
+        touches = tool.resolve_resources(arguments)
     return Step(call_id, tool.name, arguments, touches, after)
 
 
 def plan_steps(steps: Sequence[Step]) -> Plan:
-    """Plan steps whose tools and arguments are known."""
+    """Plan the steps of one turn."""
     uses: list[frozenset[int]] = []
     places: dict[str, int] = {}
     for index, step in enumerate(steps):
-        uses.append(frozenset(_used(step.arguments, places, before=index)))
+        uses.append(frozenset(_find_uses(step.arguments, places, before=index)))
         # an id that is there twice means, like a variable, its nearest earlier call
         places[step.id] = index
-    queues = _in_queues(steps)
-    known = [_joined(*pair) for pair in zip(uses, queues, strict=True)]
-    waves, circular = _waves(steps, known)
-    declared = _declared(steps, waves, known if circular else None)
-    needs = [_joined(*pair) for pair in zip(uses, declared, strict=True)]
+    queues = _find_queue_waits(steps)
+    certain = [_union(*pair) for pair in zip(uses, queues, strict=True)]
+    waves, circular = _waves(steps, certain)
+    declared = _DeclaredWaits(steps, waves).find(certain if circular else None)
+    needs = [_union(*pair) for pair in zip(uses, declared, strict=True)]
 
     @cache
-    def ids_of(some: frozenset[int]) -> list[str]:
+    def list_ids(some: frozenset[int]) -> list[str]:
         return [steps[index].id for index in sorted(some)]
 
     return Plan(
-        {step.id: ids_of(needs[index]) for index, step in enumerate(steps)},
+        {step.id: list_ids(needs[index]) for index, step in enumerate(steps)},
         [[steps[index].id for index in wave] for wave in waves],
-        [_joined(*pair) for pair in zip(needs, queues, strict=True)],
+        [_union(*pair) for pair in zip(needs, queues, strict=True)],
         uses,
     )
 
 
-def _joined(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
+def _union(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
     """Return the union: where one is empty the other itself, so that calls which wait for many share one set."""
     if one and other:
         return one | other
     return one or other
 
 
-def _declared(
-    steps: Sequence[Step],
-    waves: Sequence[Sequence[int]],
-    besides: Sequence[frozenset[int]] | None,
-) -> list[frozenset[int]]:
-    """For each step those of an earlier wave that its `after` names.
+class _DeclaredWaits:
+    """Which steps the declared `after` makes a step wait for.
 
     In a circle (two tools, each after the other) whoever is in an earlier wave goes first. Were each call of a circle
     to name all before it, that would take the square of their number; so a step leaves out those that it waits for by
-    way of others, among them those that it waits for `besides`.
+    way of others.
     """
-    members: dict[str, list[int]] = {}  # tool -> its steps, by wave
-    ranks: dict[str, list[int]] = {}  # tool -> the number of the wave of each
-    for rank, wave in enumerate(waves):
-        for index in wave:
-            members.setdefault(steps[index].tool, []).append(index)
-            ranks.setdefault(steps[index].tool, []).append(rank)
 
-    @cache
-    def some(tool: str, begin: int, end: int) -> frozenset[int]:
-        return frozenset(members[tool][begin:end])
+    def __init__(self, steps: Sequence[Step], waves: Sequence[Sequence[int]]) -> None:
+        self.steps = steps
+        self.waves = waves
+        self.members: dict[str, list[int]] = {}
+        """Tool -> its steps, by wave."""
+        self.ranks: dict[str, list[int]] = {}
+        """Tool -> the number of the wave of each of its steps."""
+        self.covered: dict[int, dict[str, int]] = {}
+        """Step -> tool -> it waits for all steps of that tool before this wave."""
+        for rank, wave in enumerate(waves):
+            for index in wave:
+                self.members.setdefault(steps[index].tool, []).append(index)
+                self.ranks.setdefault(steps[index].tool, []).append(rank)
 
-    waits = [frozenset[int]()] * len(steps)
-    # step -> tool -> it waits for all steps of that tool before this wave
-    covered: dict[int, dict[str, int]] = {}
-    for rank, wave in enumerate(waves):
-        for index in wave:
-            ends = {
-                tool: bisect_left(ranks[tool], rank)
-                for tool in set(steps[index].after)
-                if tool in ranks
-            }
-            known: dict[str, int] = {}
-            if besides is not None:
-                for other in (
-                    *besides[index],
-                    *(members[tool][end - 1] for tool, end in ends.items() if end),
-                ):
-                    for tool, before in covered[other].items():
-                        known[tool] = max(before, known.get(tool, 0))
-                covered[index] = known | dict.fromkeys(ends, rank)
-            for tool, end in ends.items():
-                waits[index] = _joined(
-                    waits[index],
-                    some(tool, bisect_left(ranks[tool], known.get(tool, 0)), end),
-                )
-    return waits
+    def find(self, besides: Sequence[frozenset[int]] | None) -> list[frozenset[int]]:
+        """Return for each step those of an earlier wave that its `after` names.
+
+        Args:
+            besides: What each step waits for anyway; given where `after` closes a circle.
+        """
+
+        @cache
+        def take_slice(tool: str, begin: int, end: int) -> frozenset[int]:
+            return frozenset(self.members[tool][begin:end])
+
+        waits = [frozenset[int]()] * len(self.steps)
+        for rank, wave in enumerate(self.waves):
+            for index in wave:
+                ends = {
+                    tool: bisect_left(self.ranks[tool], rank)
+                    for tool in set(self.steps[index].after)
+                    if tool in self.ranks
+                }
+                covered: dict[str, int] = {}
+                if besides is not None:
+                    covered = self._cover(besides[index], ends)
+                    self.covered[index] = covered | dict.fromkeys(ends, rank)
+                for tool, end in ends.items():
+                    begin = bisect_left(self.ranks[tool], covered.get(tool, 0))
+                    waits[index] = _union(waits[index], take_slice(tool, begin, end))
+        return waits
+
+    def _cover(self, besides: Iterable[int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Return what a step waits for by way of others: tool -> all its steps before this wave."""
+        covered: dict[str, int] = {}
+        last = (self.members[tool][end - 1] for tool, end in ends.items() if end)
+        for other in (*besides, *last):
+            for tool, before in self.covered[other].items():
+                covered[tool] = max(before, covered.get(tool, 0))
+        return covered
 
 
-def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
-    """For each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
-    writer: dict[str, int] = {}
-    readers: dict[str, list[int]] = {}
+def _find_queue_waits(steps: Sequence[Step]) -> list[frozenset[int]]:
+    """Return for each step the earlier ones that go first: of what it touches the last writer, or the readers since."""
+    queues = _Queues()
     # the last step that may touch anything, and all since that touch something
     everyone: list[int] = []
     barrier: int | None = None  # that step
@@ -191,17 +200,7 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
             everyone.clear()
             barrier = index
         for resource in step.touches or ():
-            since = readers.setdefault(resource.key, [])
-            last = writer.get(resource.key)
-            if resource.exclusive and since:
-                mine.update(since)
-            elif last is not None:
-                mine.add(last)
-            if resource.exclusive:
-                writer[resource.key] = index
-                since.clear()
-            else:
-                since.append(index)
+            mine.update(queues.join(resource, index))
         if step.touches is None or step.touches:
             everyone.append(index)
             if barrier is not None and barrier != index:
@@ -209,6 +208,30 @@ def _in_queues(steps: Sequence[Step]) -> list[frozenset[int]]:
         # two of its resources may turn out to be one
         waits.append(frozenset(mine - {index}))
     return waits
+
+
+class _Queues:
+    """The steps that touch each resource: its last writer, and the readers since."""
+
+    def __init__(self) -> None:
+        self.writers: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = {}
+
+    def join(self, resource: Resource, index: int) -> Sequence[int]:
+        """Add a step to the queue of a resource; return the steps that it waits for there."""
+        readers = self.readers.setdefault(resource.key, [])
+        writer = self.writers.get(resource.key)
+        waits: Sequence[int] = ()
+        if resource.exclusive and readers:
+            waits = readers.copy()
+        elif writer is not None:
+            waits = (writer,)
+        if resource.exclusive:
+            self.writers[resource.key] = index
+            readers.clear()
+        else:
+            readers.append(index)
+        return waits
 
 
 class _Blocks(Struct):
@@ -232,8 +255,8 @@ def _waves(
 ) -> tuple[list[list[int]], bool]:
     """Return who may run together, wave by wave, and whether `after` closed a circle; only `after` can.
 
-    `waits` holds what a step waits for besides: each of it stands before the step, so the first step that is left has
-    none of it left, and may break a circle.
+    `waits` holds what a step waits for besides: only steps before it, so the first step that is left waits for none of
+    them any more, and may break a circle.
     """
     blocks = _count_blocks(steps, waits)
     counts = blocks.counts
@@ -306,7 +329,7 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
         return
     if isinstance(value, str):
         if "$" in value:
-            yield from ((found[1], found[2]) for found in _MARK.finditer(value))
+            yield from ((mark[1], mark[2]) for mark in _MARK.finditer(value))
     elif isinstance(value, dict):
         if _is_reference(value):
             yield value["$call"], value.get("path", "")
@@ -328,44 +351,52 @@ def _is_reference(value: Mapping[str, Json]) -> bool:
     )
 
 
-def _used(arguments: Json, places: Mapping[str, int], before: int) -> Iterable[int]:
+def _find_uses(
+    arguments: Json, places: Mapping[str, int], before: int
+) -> Iterable[int]:
     for name, _ in _references(arguments, 0):
-        place = _place_of(name, places, before)
+        place = _find_call(name, places, before)
         if place is not None:
             yield place
 
 
-def _place_of(name: str, places: Mapping[str, int], before: int) -> int | None:
-    """An earlier call by its id, or by its place: `var1` is the first of the turn."""
+def _find_call(name: str, places: Mapping[str, int], before: int) -> int | None:
+    """Return an earlier call by its id, or by its place: `var1` is the first of the turn."""
     if name in places:
         return places[name]
-    by_place = _PLACE.fullmatch(name)
-    index = int(by_place[1]) - 1 if by_place else -1
-    return index if 0 <= index < before else None
+    numbered = _PLACE.fullmatch(name)
+    if numbered is None:
+        return None
+    index = int(numbered[1]) - 1
+    if 0 <= index < before:
+        return index
+    return None
 
 
 def positions(ids: Iterable[str]) -> Mapping[str, Sequence[int]]:
     """Return each id with the positions of the calls that have it."""
-    found: dict[str, list[int]] = {}
+    by_id: dict[str, list[int]] = {}
     for position, call_id in enumerate(ids):
-        found.setdefault(call_id, []).append(position)
-    return found
+        by_id.setdefault(call_id, []).append(position)
+    return by_id
 
 
-def _earlier(name: str, ids: Mapping[str, Sequence[int]], before: int) -> int | None:
+def _find_earlier(
+    name: str, ids: Mapping[str, Sequence[int]], before: int
+) -> int | None:
     """Return the nearest earlier call with this id, or the one at the place that it names."""
     among = ids.get(name, ())
     nearest = bisect_left(among, before) - 1
     if nearest >= 0:
         return among[nearest]
-    return _place_of(name, {}, before)
+    return _find_call(name, {}, before)
 
 
 class NoSuchResult(Exception):
     """A reference names a call that has no result, a path that is not in it, or too much. The text is for the model."""
 
 
-def filled(
+def fill_references(
     arguments: Json,
     ids: Mapping[str, Sequence[int]],
     values: Mapping[int, Any],
@@ -385,61 +416,93 @@ def filled(
         NoSuchResult: A reference names no earlier call with a value, or a path that its value does not have; it is
             inside a longer text without `inline`; or all references together insert more than `MAX_FILLED_CHARS`.
     """
-    texts: dict[int, str] = {}  # a value, by its identity -> its text
-    inserted = 0
+    return _ReferenceFiller(ids, values, before, inline).fill(arguments)
 
-    @cache
-    def opened(place: int) -> Json:
-        return _opened(values[place])
 
-    def value_of(name: str, path: str, marked: bool) -> tuple[Json, str]:
+class _ReferenceFiller:
+    """Fills the references of one call; see `fill_references`."""
+
+    def __init__(
+        self,
+        ids: Mapping[str, Sequence[int]],
+        values: Mapping[int, Any],
+        before: int,
+        inline: bool,
+    ) -> None:
+        self.ids = ids
+        self.values = values
+        self.before = before
+        self.inline = inline
+        self.inserted = 0
+        self.opened: dict[int, Json] = {}
+        """Place -> its value, parsed if it is a text."""
+        self.texts: dict[int, str] = {}
+        """A value, by its identity -> its text."""
+
+    def fill(self, value: Json) -> Json:
+        """Return a value with every reference replaced by what it names."""
+        if isinstance(value, str) and "$" in value:
+            return self._fill_text(value)
+        if isinstance(value, dict):
+            if _is_reference(value):
+                path = value.get("path", "")
+                return self._resolve(value["$call"], path, _split_pointer)[0]
+            return {name: self.fill(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.fill(each) for each in value]
+        return value
+
+    def _fill_text(self, text: str) -> Json:
+        mark = _MARK.fullmatch(text)
+        if mark and (mark[1] in self.ids or _PLACE.fullmatch(mark[1])):
+            return self._resolve(mark[1], mark[2], _split_path)[0]
+        return _MARK.sub(self._fill_mark, text)
+
+    def _fill_mark(self, mark: re.Match[str]) -> str:
+        name = mark[1]
+        if _find_earlier(name, self.ids, self.before) is None and name not in self.ids:
+            return mark[0]  # a dollar sign of the text's own
+        if not self.inline:
+            raise NoSuchResult(
+                f"`{mark[0]}` is part of a longer text, and a reference is a whole argument"
+            )
+        return self._resolve(name, mark[2], _split_path)[1]
+
+    def _resolve(
+        self, name: str, path: str, split: Callable[[str], list[str]]
+    ) -> tuple[Json, str]:
         """Return what a reference names, and its text."""
-        nonlocal inserted
-        place = _earlier(name, ids, before)
+        place = _find_earlier(name, self.ids, self.before)
         if place is None:
             raise NoSuchResult(f"`{name}` is no earlier call of this turn")
-        if place not in values:
+        if place not in self.values:
             raise NoSuchResult(f"the call `{name}` has no result to refer to")
-        steps = _dotted(path) if marked else _pointed(path)
-        value = _walked(opened(place), steps, name, path) if steps else values[place]
-        if isinstance(value, str):
-            text = value
-        else:
-            text = texts[id(value)] = texts.get(id(value)) or keys.canonical(value)
-        inserted += len(text)
-        if inserted > MAX_FILLED_CHARS:
+        value = self.values[place]
+        steps = split(path)
+        if steps:
+            value = _follow_path(self._open(place), steps, name, path)
+        text = self._text(value)
+        self.inserted += len(text)
+        if self.inserted > MAX_FILLED_CHARS:
             raise NoSuchResult(
                 f"with `{name}` the arguments would grow beyond {MAX_FILLED_CHARS} characters"
             )
         return value, text
 
-    def fill(value: Json) -> Json:
-        if isinstance(value, str) and "$" in value:
-            whole = _MARK.fullmatch(value)
-            if whole and (whole[1] in ids or _PLACE.fullmatch(whole[1])):
-                return value_of(whole[1], whole[2], marked=True)[0]
-            return _MARK.sub(inlined, value)
-        if isinstance(value, dict):
-            if _is_reference(value):
-                return value_of(value["$call"], value.get("path", ""), marked=False)[0]
-            return {name: fill(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [fill(each) for each in value]
-        return value
+    def _open(self, place: int) -> Json:
+        if place not in self.opened:
+            self.opened[place] = _parse_text(self.values[place])
+        return self.opened[place]
 
-    def inlined(found: re.Match[str]) -> str:
-        if _earlier(found[1], ids, before) is None and found[1] not in ids:
-            return found[0]  # a dollar sign of the text's own
-        if not inline:
-            raise NoSuchResult(
-                f"`{found[0]}` stands within a longer text, and a reference is a whole argument"
-            )
-        return value_of(found[1], found[2], marked=True)[1]
-
-    return fill(arguments)
+    def _text(self, value: Json) -> str:
+        if isinstance(value, str):
+            return value
+        text = self.texts.get(id(value)) or keys.canonical(value)
+        self.texts[id(value)] = text
+        return text
 
 
-def _pointed(path: str) -> list[str]:
+def _split_pointer(path: str) -> list[str]:
     if path:
         return [
             part.replace("~1", "/").replace("~0", "~")
@@ -448,11 +511,11 @@ def _pointed(path: str) -> list[str]:
     return []
 
 
-def _dotted(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [part for part in re.split(r"[.\[\]]+", path) if part]
 
 
-def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
+def _follow_path(value: Json, path: Sequence[str], name: str, written: str) -> Json:
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -463,16 +526,20 @@ def _walked(value: Json, path: Sequence[str], name: str, written: str) -> Json:
         ):
             value = value[int(part)]
         else:
-            names = ", ".join(list(value)[:12]) if isinstance(value, dict) else ""
-            has = f"it has {names}" if names else f"it is {format_value(value)}"
             raise NoSuchResult(
-                f"the result of `{name}` has no `{written.lstrip('./')}`: {has}"
+                f"the result of `{name}` has no `{written.lstrip('./')}`: {_describe(value)}"
             )
     return value
 
 
-def _opened(value: Json) -> Json:
-    """Return what a text is as JSON, which many tools return in place of an object; anything else as it is."""
+def _describe(value: Json) -> str:
+    if isinstance(value, dict) and value:
+        return f"it has {', '.join(list(value)[:12])}"
+    return f"it is {format_value(value)}"
+
+
+def _parse_text(value: Json) -> Json:
+    """Return a text parsed as JSON, which many tools return in place of an object; anything else as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return strictjson.loads(value)

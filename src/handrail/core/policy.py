@@ -117,7 +117,7 @@ class Policy(Struct, frozen=True):
         max_permission: Tools that need more are not shown to the model, and refused if called.
         ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
         rules: The first that matches decides, before risk is looked at. None can grant a permission.
-        approval_s: How long a question to a person stays open that is kept for later.
+        approval_s: How long a stored question to a person stays open.
     """
 
     max_permission: Permission = "write"
@@ -129,14 +129,14 @@ class Policy(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
-            known = ", ".join(get_args(Permission))
+            permissions = ", ".join(get_args(Permission))
             raise ConfigError(
-                f"max_permission is {self.max_permission!r}; it is one of {known}"
+                f"max_permission is {self.max_permission!r}; it is one of {permissions}"
             )
         if self.ask_from is not None and self.ask_from not in _RISKS:
-            known = ", ".join(_RISKS)
+            risks = ", ".join(_RISKS)
             raise ConfigError(
-                f"ask_from is {self.ask_from!r}; it is one of {known}, or None ('never' in a file)"
+                f"ask_from is {self.ask_from!r}; it is one of {risks}, or None ('never' in a file)"
             )
         approval_s: object = self.approval_s
         if (
@@ -150,7 +150,7 @@ class Policy(Struct, frozen=True):
         force_setattr(self, "rules", tuple(self.rules))
 
     def sees(self, tool: BaseTool) -> bool:
-        """Whether the model is told of this tool."""
+        """Whether this tool is shown to the model."""
         return tool.required_permission in COVERED[self.max_permission]
 
     def judge(self, tool: BaseTool, arguments: Mapping[str, Json]) -> Verdict:
@@ -162,11 +162,7 @@ class Policy(Struct, frozen=True):
                 risk,
                 f"{tool.name} needs the permission {tool.required_permission}",
             )
-        if (
-            self.done_before
-            and tool.writes
-            and describe_write(tool.name, arguments) in self.done_before
-        ):
+        if self.done_before and self._was_done_before(tool, arguments):
             before = f"the run that this one was forked from has already done this {tool.name}"
             return Verdict(Decision.ASK, risk, before, tool.required_approvals)
         for rule in self.rules:
@@ -179,13 +175,10 @@ class Policy(Struct, frozen=True):
                     max(rule.required_approvals, tool.required_approvals),
                 )
         if tool.approve and tool.needs_approval(arguments):
-            declared = f" when {tool.approve}" if isinstance(tool.approve, str) else ""
-            return Verdict(
-                Decision.ASK,
-                risk,
-                f"{tool.name} asks for approval{declared}",
-                tool.required_approvals,
-            )
+            reason = f"{tool.name} asks for approval"
+            if isinstance(tool.approve, str):
+                reason += f" when {tool.approve}"
+            return Verdict(Decision.ASK, risk, reason, tool.required_approvals)
         if risk in _ASKED_FROM[self.ask_from]:
             return Verdict(
                 Decision.ASK,
@@ -194,6 +187,9 @@ class Policy(Struct, frozen=True):
                 tool.required_approvals,
             )
         return _ALLOWED[risk]
+
+    def _was_done_before(self, tool: BaseTool, arguments: Mapping[str, Json]) -> bool:
+        return tool.writes and describe_write(tool.name, arguments) in self.done_before
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:
@@ -223,26 +219,28 @@ _ALLOWED: Mapping[Risk, Verdict] = {
 
 
 def describe_write(tool: str, arguments: Mapping[str, Json]) -> str:
-    """Return what a write is known by, whatever its key."""
+    """Return a write's tool and arguments as one text, whatever its key."""
     return f"{tool}({keys.canonical(dict(arguments))})"
 
 
 def _policy(table: dict[str, Any]) -> Policy:
-    told = table.pop("rules", [])
-    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
-        raise ConfigError(f"rules is {told!r}; each rule is a table [[rules]]")
-    rules = [_filled(Rule, rule) for rule in told]
+    tables = table.pop("rules", [])
+    if not isinstance(tables, list) or not all(
+        isinstance(each, dict) for each in tables
+    ):
+        raise ConfigError(f"rules is {tables!r}; each rule is a table [[rules]]")
+    rules = [_build(Rule, each) for each in tables]
     if table.get("ask_from") == "never":
         table["ask_from"] = None
-    return replace(_filled(Policy, table), rules=rules)
+    return replace(_build(Policy, table), rules=rules)
 
 
-def _filled(kind: type[T], table: dict[str, Any]) -> T:
-    """Return a value with the fields that a table gives; a misspelt key is told, never dropped."""
-    known = [each.name for each in fields(cast(Any, kind))]
+def _build(kind: type[T], table: dict[str, Any]) -> T:
+    """Return a value with the fields that a table gives; a misspelt key is an error, never dropped."""
+    keys_of_kind = [each.name for each in fields(cast(Any, kind))]
     for key in table:
-        if key not in known:
+        if key not in keys_of_kind:
             raise ConfigError(
-                f"{key!r} is no key of a {kind.__name__.lower()}; known are {', '.join(known)}"
+                f"{key!r} is no key of a {kind.__name__.lower()}; its keys are {', '.join(keys_of_kind)}"
             )
     return kind(**table)

@@ -1,4 +1,4 @@
-"""Secrets taken out of what is kept or shown: logs, audit, spans, the wire view.
+"""Secrets taken out of what is stored or shown: logs, audit, spans, the wire view.
 
 Known secrets are found exactly, also as base64 and URL encoding spell them; unknown ones by what keys look like, and
 by the name before them, of a field or in a text. Invisible letters and wider forms of letters do not hide a secret.
@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 from msgspec.structs import replace
 
 from handrail.calls import Media
-from handrail.core.results import media_in, plain, text_of
+from handrail.core.results import as_text, media_in, plain
 from handrail.errors import Failure, Json
 from handrail.invisible import UNSEEN, is_unseen
 
@@ -106,7 +106,7 @@ _DISGUISED = rf"[{UNSEEN}\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\U0001d400-\U000
 """Invisible letters, and wide and slanted forms of plain ones."""
 
 
-class Known:
+class KnownSecrets:
     """Redacts known secrets, such as injected keys, in their own and in encoded spellings, and nothing else.
 
     Args:
@@ -136,8 +136,8 @@ class Known:
         """Return a tool's value without them: the same object if it contains none, else JSON with its media."""
         if isinstance(value, str):
             return self.text(value)
-        told = text_of(value)
-        if self.text(told) == told:
+        text = as_text(value)
+        if self.text(text) == text:
             return value
         if not media_in(value):
             return self._json(plain(value))
@@ -176,7 +176,7 @@ class Known:
         return value
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where they stand in a text."""
+        """Yield where in a text they are."""
         for form in self.forms:
             place = text.find(form)
             while place >= 0:
@@ -204,25 +204,28 @@ class Redactor:
     """Takes secrets out of texts and JSON values.
 
     Args:
-        secrets: Values that are known to be secret: injected keys, passwords.
+        secrets: Known secrets: injected keys, passwords.
     """
 
-    def __init__(self, secrets: Iterable[str] | Known = ()) -> None:
-        known = secrets if isinstance(secrets, Known) else Known(secrets)
-        self._known = known if known.forms else None
+    def __init__(self, secrets: Iterable[str] | KnownSecrets = ()) -> None:
+        if not isinstance(secrets, KnownSecrets):
+            secrets = KnownSecrets(secrets)
+        self._secrets = secrets if secrets.forms else None
         self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        if self._known is not None:
-            text = self._known.text(text)
+        if self._secrets is not None:
+            text = self._secrets.text(text)
         if text.isascii() or _compiled(_DISGUISED).search(text) is None:
             spans = _key_spans(text)
-            return _without(text, spans) if spans else text
-        bare, places = _undisguised(text)
+            if not spans:
+                return text
+            return _without(text, spans)
+        bare, places = _undisguise(text)
         spans = _key_spans(bare)
-        if self._known is not None:
-            spans += self._known.spans(bare)
+        if self._secrets is not None:
+            spans += self._secrets.spans(bare)
         return _without(
             text, [(places[begin], places[end - 1] + 1) for begin, end in spans]
         )
@@ -237,9 +240,9 @@ class Redactor:
         if isinstance(value, str):
             return text(value)
         if isinstance(value, Mapping):
-            known = self._names  # of few names, which are in nearly all values
+            names = self._names  # a few, which are in nearly all values
             return {
-                known.get(name) or self._name(str(name), text): self._under(
+                names.get(name) or self._name(str(name), text): self._under(
                     str(name), part, text
                 )
                 for name, part in value.items()
@@ -249,7 +252,7 @@ class Redactor:
         return value
 
     def _under(self, name: str, part: Json, text: Callable[[str], str]) -> Json:
-        """Return what stands under a name: nothing that is a secret by it, or by itself."""
+        """Return the value under a name: `***` if the name speaks of a secret, else without the secrets in it."""
         if _is_secret(name[-_LONGEST_NAME:]) and part not in (None, ""):
             return HIDDEN
         if type(part) is str:
@@ -298,24 +301,31 @@ def _key_spans(text: str) -> list[tuple[int, int]]:
         return []
     spans: list[tuple[int, int]] = []
     if _compiled(_MARKS).search(text) is not None or "earer " in text:
-        spans += _private_keys(text)
-        for kind in _KINDS:
-            spans += (
-                each.span(1)
-                for each in _compiled(kind).finditer(text)
-                if each.lastindex
-            )
+        spans += _spans_by_kind(text)
     if ":" in text or "=" in text or "：" in text or "＝" in text:
         # of the same length
         small = text.lower() if text.isascii() else text.translate(_SMALL)
         if _names_a_secret(small):
-            spans += (
-                each.span(each.lastindex or 0)
-                for each in _compiled(_NAMED).finditer(small)
-                if _is_value(each, small)
-            )
-            spans += (each.span(1) for each in _compiled(_COOKIE).finditer(small))
+            spans += _spans_by_name(small)
     return spans
+
+
+def _spans_by_kind(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of keys that are recognised by their own form."""
+    yield from _private_keys(text)
+    for kind in _KINDS:
+        for match in _compiled(kind).finditer(text):
+            if match.lastindex:
+                yield match.span(1)
+
+
+def _spans_by_name(small: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of values that follow the name of a secret, in a text without capitals."""
+    for match in _compiled(_NAMED).finditer(small):
+        if _is_value(match, small):
+            yield match.span(match.lastindex or 0)
+    for match in _compiled(_COOKIE).finditer(small):
+        yield match.span(1)
 
 
 def _names_a_secret(small: str) -> bool:
@@ -372,7 +382,7 @@ _BARE = 6
 _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
-def _undisguised(text: str) -> tuple[str, list[int]]:
+def _undisguise(text: str) -> tuple[str, list[int]]:
     """Return the text without invisible letters and with the others in plain form, and the original place of each."""
     plain = []
     places = []
@@ -402,7 +412,7 @@ def _forms(secret: str) -> set[str]:
     }
     forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     for shift in range(3):
-        told = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
-        inner = told[(0, 2, 3)[shift] : -1]
+        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        inner = encoded[(0, 2, 3)[shift] : -1]
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return {form for form in forms if len(form) >= _LEAST_CHARS}

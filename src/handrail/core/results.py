@@ -1,7 +1,7 @@
 """What of a result reaches the model: all of it when it fits, else a cut that keeps its structure and says so.
 
 A list keeps its first and last rows, an object its keys, a text its head and tail; a line says what was left out and
-how to read on. The whole text is kept under a handle.
+how to read on. The whole text is stored under a handle.
 
 Rule 1: sizes are bytes of UTF-8, because Chinese text costs up to three a character; cuts are at characters.
 Rule 2: a result is never an error because of its size, or because it does not turn into JSON.
@@ -31,7 +31,7 @@ LEAST_RESULT_BYTES = 512
 _ROOM_FOR_THE_NOTE = 320
 
 MOST_FAILURE_CHARACTERS = 4096
-"""A failure says what was wrong in a few lines. What is longer is somebody's data in an error's clothes."""
+"""A failure says what was wrong in a few lines. A longer one carries data."""
 
 # What the line in a cut text takes, and how little of a value is worth showing.
 _ROOM_FOR_LINE = 64
@@ -49,7 +49,7 @@ class Shaped(Struct):
     whole: str = ""
 
 
-def text_of(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as the model reads it: a string as it is, anything else as JSON.
 
     Dates, enums, models, dataclasses, sets and bytes become JSON as pydantic writes them; what has no JSON form is
@@ -59,17 +59,17 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         if value.isascii():
             return value
-        return _carried(value)
+        return _replace_surrogates(value)
     if media_in(value):
         return _with_media_named(value)
-    return _written(value)
+    return _write_json(value)
 
 
-def _written(value: Any) -> str:
-    return _encoded(value).decode()
+def _write_json(value: Any) -> str:
+    return _encode(value).decode()
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     """Return a value that is no text and holds no media as JSON."""
     if type(value) is Page:
         value = value.as_json()
@@ -89,9 +89,9 @@ def _encoded(value: Any) -> bytes:
         pass
     try:  # the one obstacle that can be taken away: surrogates
         flat = to_jsonable_python(value, inf_nan_mode="strings", fallback=_otherwise)
-        return _carried(json.dumps(flat, ensure_ascii=False)).encode()
+        return _replace_surrogates(json.dumps(flat, ensure_ascii=False)).encode()
     except _NO_JSON:
-        return _carried(_repr(value)).encode()
+        return _replace_surrogates(_repr(value)).encode()
 
 
 def _in_base64(value: Any) -> Any:
@@ -107,14 +107,14 @@ def _in_base64(value: Any) -> Any:
 
 def plain(value: Any) -> Json:
     """Return a value as plain JSON, or None when it has no such form. Of `Media` there is the name."""
-    text = text_of(value)
+    text = as_text(value)
     if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)):
         return text
-    return _parsed(text)
+    return _parse(text)
 
 
 def media_in(value: Any) -> Sequence[Media]:
-    """Return what of a value is to be looked at: itself, or what stands in its list or under its keys."""
+    """Return the media in a value: itself, or those in its list or under its keys."""
     kind = type(value)
     if kind is Media:
         return (value,)
@@ -135,7 +135,9 @@ def label(media: Media) -> str:
     """
     size = len(media.data)
     name = " ".join(filter(None, (media.media_type, media.name)))
-    return f"[{name}, {_size_in_words(size) if size else media.url or 'empty'}]"
+    if size:
+        return f"[{name}, {_size_in_words(size)}]"
+    return f"[{name}, {media.url or 'empty'}]"
 
 
 def _size_in_words(size: int) -> str:
@@ -150,18 +152,18 @@ def _with_media_named(value: Any) -> str:
     if isinstance(value, Media):
         return label(value)
     if isinstance(value, dict):
-        return text_of(
+        return as_text(
             {
                 name: label(each) if isinstance(each, Media) else each
                 for name, each in value.items()
             }
         )
-    return "\n".join(map(text_of, value))
+    return "\n".join(map(as_text, value))
 
 
 def failure_text(failure: Failure) -> str:
     """Return a failure as the model reads it, cut where its author, or what the model itself wrote, is too long."""
-    text = text_of(failure.as_json())
+    text = as_text(failure.as_json())
     if len(text) <= MOST_FAILURE_CHARACTERS:
         return text
     short = Failure(
@@ -170,7 +172,7 @@ def failure_text(failure: Failure) -> str:
         _both_ends(failure.suggestion, MOST_FAILURE_CHARACTERS // 4),
         failure.retryable,
     )
-    return text_of(short.as_json())
+    return as_text(short.as_json())
 
 
 def _both_ends(text: str, most: int) -> str:
@@ -179,23 +181,23 @@ def _both_ends(text: str, most: int) -> str:
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
-def fitting(value: Any, most_bytes: int) -> str | bytes | None:
-    """Return a value's text when that is all there is to show, as of nearly every value; else its JSON, or None."""
+def encode_if_it_fits(value: Any, most_bytes: int) -> str | bytes | None:
+    """Return a value's text if that is all there is to show, as for nearly every value; else its JSON, or None."""
     if isinstance(value, str):
-        text = text_of(value)
+        text = as_text(value)
         if len(text) <= most_bytes and (text.isascii() or _size(text) <= most_bytes):
             return text
         return None
     try:
-        told = encoded(value)
+        body = encode(value)
     except _NO_JSON:  # `Media` for one: pydantic knows no structs
         return None
-    if len(told) <= most_bytes:
-        return told.decode()
-    return told
+    if len(body) <= most_bytes:
+        return body.decode()
+    return body
 
 
-def encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """Return a value's JSON; raises where there is more to show than text, or what the value's own code raises."""
     return to_json(value, inf_nan_mode="strings", fallback=_unusual)
 
@@ -209,19 +211,20 @@ def _unusual(value: Any) -> Any:
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
-    text = text_of(value)
+    text = as_text(value)
     room = max(most_bytes, LEAST_RESULT_BYTES)
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
-    if isinstance(value, Page) and (page := _cut_page(value, text, room)):
+    if isinstance(value, Page) and (page := _shorten_page(value, text, room)):
         return page
-    flat = None if isinstance(value, str) else _parsed(text)
-    if isinstance(flat, list):
-        return _cut_rows(flat, text, room)
-    if isinstance(flat, dict):
-        return _cut_object(flat, text, room)
-    return _cut_text(text, room)
+    if not isinstance(value, str):
+        flat = _parse(text)
+        if isinstance(flat, list):
+            return _shorten_rows(flat, text, room)
+        if isinstance(flat, dict):
+            return _shorten_object(flat, text, room)
+    return _shorten_text(text, room)
 
 
 # A value's own code (a computed field, a serializer, a `__repr__`) may raise anything, `SystemExit` too: it has been
@@ -229,19 +232,19 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
 _NO_JSON = (Exception, SystemExit, GeneratorExit)
 
 
-def _carried(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
 def _otherwise(value: Any) -> Any:
-    """Return what stands for a value that pydantic has no JSON for: of a struct its own JSON, else its `repr`."""
+    """Return the JSON of a struct; of any other value that pydantic cannot write its `repr`."""
     if isinstance(value, Struct):
         return to_builtins(value, enc_hook=_within_a_struct)
     return _repr(value)
 
 
 def _within_a_struct(value: Any) -> Any:
-    """Return what stands for a value in a struct that msgspec has no JSON for, such as a model of pydantic."""
+    """Return the JSON of a value in a struct that msgspec cannot write, such as a model of pydantic."""
     return to_jsonable_python(value, bytes_mode="base64", fallback=_otherwise)
 
 
@@ -258,15 +261,15 @@ def _repr(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         return from_json(text)
     except ValueError:
         return None
 
 
-def _cut_text(text: str, room: int) -> Shaped:
-    """Keep the head and the tail, two thirds to one: what a log or a page is about stands first, how it ended last."""
+def _shorten_text(text: str, room: int) -> Shaped:
+    """Keep the head and the tail, two thirds to one: a log says first what it is about, and last how it ended."""
     room -= _ROOM_FOR_LINE
     head = _first(text, room * 2 // 3)
     tail = _last(text, room // 3)
@@ -277,63 +280,69 @@ def _cut_text(text: str, room: int) -> Shaped:
     )
 
 
-def _cut_rows(rows: list[Json], text: str, room: int) -> Shaped:
+def _shorten_rows(rows: list[Json], text: str, room: int) -> Shaped:
     """Keep as many rows from both ends as fit, alternately, the first one twice as often as the last."""
-    kept_head: list[str] = []
-    kept_tail: list[str] = []
+    head: list[str] = []
+    tail: list[str] = []
     left = room - 2
-    while len(kept_head) + len(kept_tail) < len(rows):
-        from_head = len(kept_head) <= 2 * len(kept_tail)
-        line = _json(rows[len(kept_head)] if from_head else rows[-1 - len(kept_tail)])
+    while len(head) + len(tail) < len(rows):
+        from_head = len(head) <= 2 * len(tail)
+        row = rows[len(head)] if from_head else rows[-1 - len(tail)]
+        line = _json(row)
         left -= _size(line) + 1
         if left < 0:
             break
-        (kept_head if from_head else kept_tail).append(line)
-    if not kept_head:
-        return _cut_text(text, room)  # one row alone is larger than the budget
-    first = len(kept_head)
-    last = len(rows) - len(kept_tail)
+        if from_head:
+            head.append(line)
+        else:
+            tail.append(line)
+    if not head:
+        return _shorten_text(text, room)  # one row alone is larger than the budget
+    first = len(head)
+    last = len(rows) - len(tail)
     cut = f"rows {first} to {last - 1} of {len(rows)} are left out (rows count from 0)"
-    return Shaped("[" + ",".join([*kept_head, *reversed(kept_tail)]) + "]", cut, text)
+    return Shaped("[" + ",".join([*head, *reversed(tail)]) + "]", cut, text)
 
 
-def _cut_page(whole: Page, text: str, room: int) -> Shaped | None:
-    """Keep the first rows that fit. What can be asked for again by its place is not kept; None if no row fits."""
-    left = room - _size(_written(replace(whole, rows=())))
-    kept = 0
+def _shorten_page(whole: Page, text: str, room: int) -> Shaped | None:
+    """Keep the first rows that fit; None if no row fits. Rows that can be asked for by offset are not stored."""
+    left = room - _size(_write_json(replace(whole, rows=())))
+    count = 0
     for row in whole.rows:
-        left -= _size(_written(row)) + 1
+        left -= _size(_write_json(row)) + 1
         if left < 0:
             break
-        kept += 1
-    if not kept:
+        count += 1
+    if not count:
         return None
     if whole.offset is not None:
         return Shaped(
-            _written(replace(whole, rows=whole.rows[:kept], next=whole.offset + kept))
+            _write_json(
+                replace(whole, rows=whole.rows[:count], next=whole.offset + count)
+            )
         )
-    cut = f"rows {kept} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
-    return Shaped(_written(replace(whole, rows=whole.rows[:kept])), cut, text)
+    cut = f"rows {count} to {len(whole.rows) - 1} of this page are left out (rows count from 0)"
+    return Shaped(_write_json(replace(whole, rows=whole.rows[:count])), cut, text)
 
 
-def _cut_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
+def _shorten_object(fields: dict[str, Json], text: str, room: int) -> Shaped:
     """Keep every key; share the room among the values, so that a short one is whole and a long one is cut."""
     sizes = {name: _size(_json(each)) for name, each in fields.items()}
     left = room - 2 - sum(_size(_json(name)) + 2 for name in fields)
     long, share = _longest(sizes, left)
     if share < _LEAST_VALUE:
-        return _cut_text(text, room)  # very many keys
-    told = _json(
+        return _shorten_text(text, room)  # very many keys
+    shortened = _json(
         {
-            name: _shortened(each, share) if name in long else each
+            name: _shorten_value(each, share) if name in long else each
             for name, each in fields.items()
         }
     )
-    if _size(told) > room:
+    if _size(shortened) > room:
         # text that JSON writes much longer: quotes, control characters
-        return _cut_text(text, room)
+        return _shorten_text(text, room)
     return Shaped(
-        told, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
+        shortened, f"long values of {_first(', '.join(long[:10]), 120)} are cut", text
     )
 
 
@@ -348,18 +357,18 @@ def _longest(sizes: Mapping[str, int], room: int) -> tuple[list[str], int]:
     return [], room
 
 
-def _shortened(value: Json, room: int) -> Json:
+def _shorten_value(value: Json, room: int) -> Json:
     """Return what of a value takes about `room` bytes of JSON: a list's first rows, else its text's head and tail."""
     if isinstance(value, list) and room > 200:
-        kept: list[Json] = []
+        rows: list[Json] = []
         room -= _ROOM_FOR_LINE
         for row in value:
             room -= _size(_json(row)) + 1
             if room < 0:
                 break
-            kept.append(row)
-        return [*kept, f"[... {len(value) - len(kept)} more of {len(value)} ...]"]
-    text = text_of(value)
+            rows.append(row)
+        return [*rows, f"[... {len(value) - len(rows)} more of {len(value)} ...]"]
+    text = as_text(value)
     # What JSON escapes takes two bytes or more: the text is cut by as much as it will grow.
     room = (room - len(_GAP) - 2) * _size(text) // _size(_json(text))
     return f"{_first(text, room * 2 // 3)}{_GAP}{_last(text, room // 3)}"
@@ -389,17 +398,16 @@ def with_note(text: str, note: str, value: Any) -> str:
     """Return a result's text with a note for the model: one more field of an object, else one more line."""
     if not note:
         return text
-    if (
-        isinstance(value, dict | Page)
-        and isinstance(told := _parsed(text), dict)
-        and "note" not in told
-    ):
-        return f'{text[:-1]}{"," if len(text) > 2 else ""}"note":{_json(note)}}}'
+    if isinstance(value, dict | Page):
+        fields = _parse(text)
+        if isinstance(fields, dict) and "note" not in fields:
+            comma = "," if len(text) > 2 else ""
+            return f'{text[:-1]}{comma}"note":{_json(note)}}}'
     return f"{text}\n[note: {note}]"
 
 
 def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Json]:
-    """Return a piece of a kept text as `read_result` answers: characters from `offset`, or where `pattern` is in it.
+    """Return a piece of a stored text as `read_result` answers: characters from `offset`, or lines with `pattern`.
 
     `next` is the offset to go on with, None at the end.
     """
@@ -407,12 +415,11 @@ def page(text: str, offset: int, limit: int, pattern: str = "") -> dict[str, Jso
         return _matches(text, offset, max(1, limit // 80), pattern)
     piece = text[offset : offset + limit]
     after = offset + len(piece)
-    following = after if after < len(text) else None
     return {
         "text": piece,
         "offset": offset,
         "total_characters": len(text),
-        "next": following,
+        "next": after if after < len(text) else None,
     }
 
 
@@ -437,8 +444,11 @@ def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]
 
 def _hits(text: str, pattern: str) -> Iterator[str]:
     """Yield the lines that contain the pattern, each with its number."""
-    number = counted = 0
-    found = -1 if "\n" in pattern else text.find(pattern)
+    number = 0
+    counted = 0
+    found = text.find(pattern)
+    if "\n" in pattern:
+        found = -1  # no line has it
     while found >= 0:
         number += text.count("\n", counted, found)
         start = text.rfind("\n", counted, found) + 1
@@ -449,12 +459,14 @@ def _hits(text: str, pattern: str) -> Iterator[str]:
 
 
 def _near(pattern: str, line: str) -> Iterator[str]:
-    """Yield a line with the pattern; of a very long one, as a kept JSON text is, what stands around it, each time."""
+    """Yield a line with the pattern; of a very long one, such as a stored JSON text, the surroundings of each match."""
     is_long = len(line) > _LONGEST_LINE
     found = line.find(pattern)
     while found >= 0:
         start = max(0, found - _LONGEST_LINE // 2) if is_long else 0
         end = start + _LONGEST_LINE
-        yield f"{_GAP.lstrip() if start else ''}{line[start:end]}{_GAP.rstrip() if end < len(line) else ''}"
+        before = _GAP.lstrip() if start else ""
+        after = _GAP.rstrip() if end < len(line) else ""
+        yield f"{before}{line[start:end]}{after}"
         # What has been shown whole is not shown again.
         found = line.find(pattern, max(end - len(pattern) + 1, found + len(pattern)))

@@ -1,8 +1,8 @@
 """Whether a failed attempt is tried again, decided by what failed and what the call does.
 
-What is known of a failure is one of four: it passed by without effect, it may pass and had perhaps an effect, it will
-not pass, or its author worded it. Reads are tried again when it may pass; writes only when it certainly had no effect,
-or when the far side tells duplicates apart.
+A failure is one of four: transient and without effect, transient and perhaps with an effect, permanent, or worded by
+its author. Reads are tried again after a transient one; writes only when it certainly had no effect, or when the far
+side recognises duplicates.
 
 Rule 1: an exception's type and status speak for one request. They say that a write had no effect only where its tool
         declares that it makes no other (`one_request=True`): one that pays and then cannot reach its notifier raises
@@ -51,13 +51,13 @@ class Backoff(Struct, frozen=True):
 
 
 class Diagnosis(Struct, frozen=True):
-    """What is known of a failed attempt.
+    """What a failed attempt says about the call.
 
     Attributes:
-        failure: What the model is told if this was the last attempt (of a read, or of a write without effect).
+        failure: What the model reads if this was the last attempt (of a read, or of a write without effect).
         passing: The same call may succeed later.
         no_effect: A write certainly did not happen.
-        after_s: What the far side asked us to wait.
+        after_s: The wait that the far side asked for.
         worded: The tool's author worded the failure for the model.
     """
 
@@ -95,24 +95,24 @@ def diagnose(
     *,
     one_request: bool = False,
 ) -> Diagnosis:
-    """Say what is known of an attempt that gave no value. Never raises, whatever the exception does when looked at.
+    """Diagnose an attempt that returned no value. Never raises, whatever the attributes of the exception do.
 
     Args:
         one_request: The tool makes one request, so a request that certainly failed is a write without effect.
     """
     if isinstance(outcome, Unfinished):
-        return _unfinished(outcome, tool, timeout_s)
+        return _diagnose_unfinished(outcome, tool, timeout_s)
     try:
-        diagnosis = _raised(outcome, tool, timeout_s)
+        diagnosis = _diagnose_raised(outcome, tool, timeout_s)
     except Exception:
-        # an exception of the author's, whose attributes are code: nothing is known of it
+        # an exception of the author's, whose attributes are code that raised
         return Diagnosis(internal(tool, outcome.reference))
     if diagnosis.worded or one_request:
         return diagnosis
     return replace(diagnosis, no_effect=False)
 
 
-def _raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
+def _diagnose_raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     error = outcome.error
     if isinstance(error, ToolError):
         return Diagnosis(
@@ -156,7 +156,7 @@ def too_large_again(value: Json) -> Failure | None:
 
 
 def without_effect(diagnosis: Diagnosis, tool: str) -> Diagnosis:
-    """Return what is known of a failed write once it is verified that it did not happen."""
+    """Return the diagnosis of a failed write after it was verified that it did not happen."""
     if not diagnosis.passing:
         return replace(diagnosis, no_effect=True)
     failure = Failure(
@@ -172,7 +172,7 @@ def _by_class(
     error: Exception, tool: str, timeout_s: float, reference: str
 ) -> Diagnosis:
     if isinstance(inner := getattr(error, "reason", None), OSError):
-        error = inner  # urllib wraps what the socket said in a URLError
+        error = inner  # urllib wraps the error of the socket in a URLError
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & _NOT_SENT:
         return Diagnosis(_unavailable(tool), passing=True, no_effect=True)
@@ -189,11 +189,9 @@ def _by_status(
     after_s = retry_after_s(headers.get("retry-after"))
     if status == 429:
         text = f"The service behind `{tool}` asks for fewer requests."
-        wait = (
-            f"Wait {after_s:.0f} s before calling it again."
-            if after_s
-            else "Call it again a little later."
-        )
+        wait = "Call it again a little later."
+        if after_s:
+            wait = f"Wait {after_s:.0f} s before calling it again."
         failure = Failure(Code.RATE_LIMITED, text, wait, retryable=True)
     elif status in _PASSING_STATUS:
         failure = _unavailable(tool, status)
@@ -203,7 +201,7 @@ def _by_status(
     return Diagnosis(failure, status in _PASSING_STATUS, no_effect, after_s)
 
 
-def _unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
+def _diagnose_unfinished(outcome: Unfinished, tool: str, timeout_s: float) -> Diagnosis:
     no_effect = outcome.end is End.NOT_STARTED
     if outcome.cancelled:
         failure = Failure(
@@ -236,9 +234,9 @@ def not_started(tool: str) -> Failure:
 
 
 def _unavailable(tool: str, status: int | None = None) -> Failure:
-    happened = (
-        f"answered with HTTP {status}" if status else "cannot be reached just now"
-    )
+    happened = "cannot be reached just now"
+    if status:
+        happened = f"answered with HTTP {status}"
     return Failure(
         Code.UNAVAILABLE,
         f"The service behind `{tool}` {happened}.",
@@ -248,7 +246,7 @@ def _unavailable(tool: str, status: int | None = None) -> Failure:
 
 
 def internal(tool: str, reference: str) -> Failure:
-    """Return the failure for an error that nobody worded: a reference for the log, and no text of the exception."""
+    """Return the failure for an error that has no text for the model: a reference, and nothing of the exception."""
     return Failure(
         Code.INTERNAL_ERROR,
         f"`{tool}` failed for a reason of its own (reference {reference}).",
@@ -257,7 +255,7 @@ def internal(tool: str, reference: str) -> Failure:
 
 
 def in_doubt(tool: str) -> Failure:
-    """Return what the model is told of a write of which nobody knows whether it happened."""
+    """Return the failure of a write of which nobody knows whether it happened."""
     return Failure(
         Code.IN_DOUBT,
         f"`{tool}` was started and may have taken effect.",
@@ -283,9 +281,9 @@ def _http_answer(error: BaseException) -> tuple[int | None, Mapping[str, str]]:
     headers: Any = (
         getattr(answer, "headers", None) or getattr(error, "headers", None) or {}
     )
-    return (
-        status if isinstance(status, int) and 100 <= status < 600 else None
-    ), _lower(headers)
+    if not isinstance(status, int) or not 100 <= status < 600:
+        status = None
+    return status, _lower(headers)
 
 
 def _lower(headers: Any) -> Mapping[str, str]:
@@ -295,17 +293,17 @@ def _lower(headers: Any) -> Mapping[str, str]:
         return {}
 
 
-def retry_after_s(said: str | None, now: float | None = None) -> float | None:
-    """Read a `Retry-After` header (RFC 9110, 10.2.3): seconds, or an HTTP date against `now` (Unix time)."""
-    if not said:
+def retry_after_s(header: str | None, now: float | None = None) -> float | None:
+    """Parse a `Retry-After` header (RFC 9110, 10.2.3): seconds, or an HTTP date against `now` (Unix time)."""
+    if not header:
         return None
     try:
-        seconds = float(said)
+        seconds = float(header)
     except ValueError:
+        if now is None:
+            now = time()
         try:
-            seconds = parsedate_to_datetime(said).timestamp() - (
-                time() if now is None else now
-            )
+            seconds = parsedate_to_datetime(header).timestamp() - now
         except (TypeError, ValueError, IndexError, OverflowError):
             return None
     if isfinite(seconds):

@@ -3,13 +3,13 @@
     run = await runtime.run("...", model=..., output=Report)          # run.output is a Report
 
 A form is described to the model as one JSON object. There are three ways to get it, and a dialect says which suits it
-(`output_by`): the provider holds the answer to the schema (`native`), the model gives it as arguments of a tool that
-stands for the answer (`tool`), or the form is told in the prompt (`prompt`). Whichever way it came, the answer is read
-and validated here like the arguments of a call, and one that does not fit goes back with the reason.
+(`output_by`): the provider holds the answer to the schema (`native`), the model calls a tool whose arguments are the
+answer (`tool`), or the prompt describes the form (`prompt`). Whichever way it came, the answer is parsed and validated
+here like the arguments of a call, and one that does not fit goes back with the reason.
 
 Rule 1: `run.output` is valid by the form, or None. No way is trusted to have held it.
-Rule 2: an answer is read with lossless repairs only; words around it are passed over where the form was only told.
-Rule 3: an answer beside calls is not taken: it was written before their results were known.
+Rule 2: an answer is read with lossless repairs only; words around it are ignored if only the prompt described the form.
+Rule 3: an answer beside calls is not taken: the model wrote it before it saw their results.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ first, where the server leaves them in the text. Atomic, so that no text takes m
 _FENCE = re.compile(r"```\w*")
 _TOOL = "answer"
 _VALUE = "value"
-"""The one property of the object that stands for what is no object: a list, a number, one of several words."""
+"""The one property of the object that wraps any other value: a list, a number, one of several words."""
 
 
 class Form(Struct, frozen=True):
@@ -79,16 +79,14 @@ class Form(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.by is not None and self.by not in get_args(Way):
             near = nearest(str(self.by), get_args(Way))
-            advice = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"it is one of {', '.join(get_args(Way))}"
-            )
+            advice = f"it is one of {', '.join(get_args(Way))}"
+            if near:
+                advice = f"did you mean {near[0]!r}?"
             raise ConfigError(f"`by` of a Form is {self.by!r}; {advice}")
 
 
 class Answer(Struct, frozen=True):
-    """An answer that has the form: its value, the text that was read, and what was mended or passed over in it."""
+    """An answer that has the form: its value, its text, and the names of what was repaired or ignored in it."""
 
     value: Any
     text: str
@@ -96,7 +94,7 @@ class Answer(Struct, frozen=True):
 
 
 class OutputSchema(Struct, frozen=True):
-    """A form as it is described and checked: the schema of one object, and what turns such an object into a value."""
+    """A form as it is described and checked: the schema of one object, and the function that makes a value of it."""
 
     name: str
     checker: Checker
@@ -110,59 +108,57 @@ class OutputSchema(Struct, frozen=True):
     def read(
         self, text: str, finish: Finish = "stop", *, words_around: bool = False
     ) -> Answer | Failure:
-        """Read and validate an answer, or say what is wrong with it, to the model."""
+        """Parse and validate an answer; a failure says to the model what is wrong with it."""
         parsed = jsontext.parse(text, finish, lossy=False)
-        passed_over: Sequence[str] = ()
-        if (
-            isinstance(parsed, Failure)
-            and words_around
-            and (found := _WRAPPED.fullmatch(text))
-        ):
-            parsed = jsontext.parse(found["object"], finish, lossy=False)
-            passed_over = _passed_over(found)
+        ignored: Sequence[str] = ()
+        if isinstance(parsed, Failure) and words_around:
+            wrapped = _WRAPPED.fullmatch(text)
+            if wrapped:
+                parsed = jsontext.parse(wrapped["object"], finish, lossy=False)
+                ignored = _name_surroundings(wrapped)
         if isinstance(parsed, Failure):
             return _about_an_answer(parsed)
         checked = self.checker.check(parsed.value)
         if isinstance(checked, Failure):
             return _about_an_answer(checked)
+        value = self._make_value(checked.arguments)
+        if isinstance(value, Failure):
+            return _about_an_answer(value)
+        return Answer(value, text, (*ignored, *parsed.repairs, *checked.repairs))
+
+    def _make_value(self, arguments: dict[str, Json]) -> Any:
         try:
-            value = self.bind(checked.arguments)
+            return self.bind(arguments)
         except Exception as error:
-            # a validator of the engineer's own, which met what its author had not thought of
+            # a validator of the engineer's own, which met a case that its author did not expect
             logs.log_exception(
                 f"checking an answer of the form {self.name!r} failed", error
             )
-            value = Failure(
+            return Failure(
                 Code.INTERNAL_ERROR,
                 "The answer could not be checked.",
                 "Answer again, more plainly.",
             )
-        if isinstance(value, Failure):
-            return _about_an_answer(value)
-        return Answer(value, text, (*passed_over, *parsed.repairs, *checked.repairs))
 
 
-def _passed_over(found: re.Match[str]) -> Sequence[str]:
-    """Return what stands around an object, by the names of `jsontext.REPAIRS`."""
+def _name_surroundings(found: re.Match[str]) -> Sequence[str]:
+    """Return what surrounds an object, by the names of `jsontext.REPAIRS`."""
     words = {"text_before": found["before"], "text_after": found["after"]}
-    is_fenced = all("```" in each for each in words.values())
-    return [
-        *(name for name, each in words.items() if _FENCE.sub("", each).strip()),
-        *(["code_fence"] if is_fenced else []),
-    ]
+    names = [name for name, text in words.items() if _FENCE.sub("", text).strip()]
+    if all("```" in text for text in words.values()):
+        names.append("code_fence")
+    return names
 
 
 def _about_an_answer(failure: Failure) -> Failure:
-    """Word what is wrong with arguments as what is wrong with an answer."""
+    """Reword a failure about arguments for an answer."""
     message = failure.message
-    suggestion = failure.suggestion.replace("Call again", "Answer again")
-    for said, meant in _WORDING:
-        message = message.replace(said, meant)
-    return replace(
-        failure,
-        message=message,
-        suggestion=_STRICTLY if failure.code in _NO_JSON else suggestion,
-    )
+    for of_arguments, of_answer in _WORDING:
+        message = message.replace(of_arguments, of_answer)
+    suggestion = _STRICTLY
+    if failure.code not in _NO_JSON:
+        suggestion = failure.suggestion.replace("Call again", "Answer again")
+    return replace(failure, message=message, suggestion=suggestion)
 
 
 _WORDING = (
@@ -180,20 +176,23 @@ def plan(of: Any) -> OutputSchema:
     Raises:
         ConfigError: It has no JSON form, or is no valid JSON Schema.
     """
-    name = getattr(of, "__name__", "") if isinstance(of, type) else ""
+    name = ""
+    if isinstance(of, type):
+        name = getattr(of, "__name__", "")
     try:
-        made = (
-            _of_schema(of) if isinstance(of, Mapping) else _of_type(of, name or _TOOL)
-        )
-        made.checker.compile()
+        if isinstance(of, Mapping):
+            schema = _plan_schema(of)
+        else:
+            schema = _plan_type(of, name or _TOOL)
+        schema.checker.compile()
     except ToolDefinitionError as error:
         raise ConfigError(
             f"output={name or of!r} cannot be described to a model: {error}"
         ) from error
-    return made
+    return schema
 
 
-def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
+def _plan_schema(schema: Mapping[str, Json]) -> OutputSchema:
     given = cast(Schema, dict(schema))
     if given.get("type", "object") == "object" and (
         "type" in given or "properties" in given
@@ -210,10 +209,10 @@ def _of_schema(schema: Mapping[str, Json]) -> OutputSchema:
         "required": [_VALUE],
         **definitions,
     }
-    return OutputSchema(_TOOL, Checker(import_schema(whole)), _the_value)
+    return OutputSchema(_TOOL, Checker(import_schema(whole)), _unwrap)
 
 
-def _of_type(hint: Any, name: str) -> OutputSchema:
+def _plan_type(hint: Any, name: str) -> OutputSchema:
     def answer(value: Any) -> Any:
         return value
 
@@ -223,7 +222,7 @@ def _of_type(hint: Any, name: str) -> OutputSchema:
     if _is_object(hint):
         signature = replace(signature, model=hint)
     return OutputSchema(
-        _name_of(hint), Checker(signature.schema), partial(_bound, signature)
+        _name_form(hint), Checker(signature.schema), partial(_bind, signature)
     )
 
 
@@ -241,19 +240,21 @@ def _is_object(hint: Any) -> bool:
     )
 
 
-def _name_of(hint: Any) -> str:
+def _name_form(hint: Any) -> str:
     """Return the form's name as providers accept it: generic models have brackets in theirs."""
-    said = getattr(hint, "__name__", "") if isinstance(hint, type) else ""
-    if said.isascii() and said.isidentifier() and len(said) <= 64:
-        return said
+    name = ""
+    if isinstance(hint, type):
+        name = getattr(hint, "__name__", "")
+    if name.isascii() and name.isidentifier() and len(name) <= 64:
+        return name
     return _TOOL
 
 
-def _the_value(arguments: dict[str, Json]) -> Any:
+def _unwrap(arguments: dict[str, Json]) -> Any:
     return arguments[_VALUE]
 
 
-def _bound(signature: Signature, arguments: dict[str, Json]) -> Any:
+def _bind(signature: Signature, arguments: dict[str, Json]) -> Any:
     bound = signature.bind(arguments)
     if isinstance(bound, Failure):
         return bound
@@ -282,8 +283,8 @@ class OutputTracker(Struct):
 
     # -- how the model is asked
 
-    def asking(self, request: Request, choice: str = "") -> Request:
-        """Return the request as it asks for the answer in the present way; `choice` is the course's, if it has one."""
+    def prepare_request(self, request: Request, choice: str = "") -> Request:
+        """Return the request as it asks for the answer in the present way; `choice` is the flow's, if it has one."""
         options = request.options
         tools = cast(Toolset, request.tools)
         if self.way == "native":
@@ -295,7 +296,7 @@ class OutputTracker(Struct):
             )
         if self.way == "tool":
             shown = self._with_tool(tools)
-            # Without tools, or where none of them may be called, there is but the answer to be given.
+            # Without tools, or where none of them may be called, only the answer is left to give.
             must = {
                 "": "required" if len(tools) else self.tool_name,
                 "none": self.tool_name,
@@ -305,18 +306,19 @@ class OutputTracker(Struct):
                 request, tools=shown, options=replace(options, tool_choice=choice)
             )
         return replace(
-            request, messages=_told(request.messages, self._instruction(tools))
+            request,
+            messages=_add_instruction(request.messages, self._instruction(tools)),
         )
 
     @property
     def tool_name(self) -> str:
-        """What the tool is called that stands for the answer."""
+        """The name of the tool that takes the answer."""
         if self._tool is not None:
             return self._tool.name
         return _TOOL
 
-    def falls_back(self, error: ModelError) -> bool:
-        """Go on in the next way if the server refuses requests of this one, and say whether there is one."""
+    def fall_back(self, error: ModelError) -> bool:
+        """Change to the next way if the server refuses requests of this one; return whether there is one."""
         if (
             self.fixed
             or self.settled
@@ -328,7 +330,7 @@ class OutputTracker(Struct):
         return True
 
     def _with_tool(self, tools: Toolset) -> Toolset:
-        """Return the tools and the one that stands for the answer, under a name that no other has."""
+        """Return the tools and the one that takes the answer, under a name that no other has."""
         if self._shown is None or self._shown[0] is not tools:
             name = _TOOL
             number = 1
@@ -346,14 +348,12 @@ class OutputTracker(Struct):
         return self._shown[1]
 
     def _instruction(self, tools: Toolset) -> str:
-        before = (
-            "Call tools as you need them. When you know enough, answer"
-            if len(tools)
-            else "Answer"
-        )
+        before = "Answer"
+        if len(tools):
+            before = "Call tools as you need them. When you know enough, answer"
         return (
             f"{before} with one JSON object that fits this JSON Schema, and with nothing around it:\n"
-            + (shaping.text_of(self.plan.schema))
+            f"{shaping.as_text(self.plan.schema)}"
         )
 
     # -- what it answered
@@ -372,8 +372,8 @@ class OutputTracker(Struct):
             and self._shown[1].resolve(call.name) is self._tool
         )
 
-    def said(self, turn: Turn) -> Answer | Failure:
-        """Read a turn without calls."""
+    def read_text(self, turn: Turn) -> Answer | Failure:
+        """Read the text of a turn without calls."""
         self.tried += 1
         if not turn.text.strip():
             return Failure(Code.BAD_JSON, "It was empty.", _STRICTLY)
@@ -388,8 +388,8 @@ class OutputTracker(Struct):
             )
         return answer
 
-    def called(self, turn: Turn) -> Answer | Failure:
-        """Read a turn with a call that stands for the answer."""
+    def read_call(self, turn: Turn) -> Answer | Failure:
+        """Read a turn with a call that gives the answer."""
         self.tried += 1
         if len(turn.calls) > 1:
             return Failure(
@@ -410,7 +410,7 @@ class OutputTracker(Struct):
         ]
 
     @property
-    def given_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the model has had all its attempts."""
         return self.tried >= self.max_attempts
 
@@ -421,12 +421,12 @@ _DESCRIPTION = (
 
 
 def _never_called(**answer: Json) -> Json:
-    """Stand for the answer among the tools; its calls are read here and carried out nowhere."""
+    """Take the answer, among the tools; calls are read here and never carried out."""
     return answer
 
 
-def wanted(output: Any, by: Way) -> OutputTracker:
-    """Return what a run waits for.
+def track_output(output: Any, by: Way) -> OutputTracker:
+    """Return the tracker of the answer that a run waits for.
 
     Args:
         output: A type, a JSON Schema or a `Form`.
@@ -442,14 +442,14 @@ def wanted(output: Any, by: Way) -> OutputTracker:
     )
 
 
-def way_of(model: object) -> Way:
-    """Return the way that suits a model, as it or its dialect says; unknown ones are told in the prompt."""
+def find_way(model: object) -> Way:
+    """Return the way that suits a model, as it or its dialect says; `prompt` if neither does."""
     way: Way = getattr(getattr(model, "wire", model), "output_by", "prompt")
     return way
 
 
 def to_the_model(failure: Failure) -> str:
-    """Return why an answer was not taken, as the next thing that the model is told."""
+    """Return why an answer was not taken, as the next message to the model."""
     return f"This answer was not taken. {failure.message} {failure.suggestion}".rstrip()
 
 
@@ -467,8 +467,10 @@ def _result(call: ToolCall, answer: Answer | Failure) -> ToolResult:
     )
 
 
-def _told(spoken: Sequence[Message], instruction: str) -> list[Message]:
-    """Add to what the engineer tells the model. One system message, because many templates take no second one."""
-    if spoken and isinstance(first := spoken[0], SystemMessage):
-        return [SystemMessage(f"{first.text}\n\n{instruction}"), *spoken[1:]]
-    return [SystemMessage(instruction), *spoken]
+def _add_instruction(messages: Sequence[Message], instruction: str) -> list[Message]:
+    """Add to the system message. No second one, because many templates take only one."""
+    if messages:
+        first = messages[0]
+        if isinstance(first, SystemMessage):
+            return [SystemMessage(f"{first.text}\n\n{instruction}"), *messages[1:]]
+    return [SystemMessage(instruction), *messages]

@@ -13,8 +13,8 @@ from pydantic_core import from_json
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.history import as_history as as_history
-from handrail.core.history import mended
-from handrail.core.results import text_of
+from handrail.core.history import sanitize
+from handrail.core.results import as_text
 from handrail.dialects import Conversation, ToolLike, compute_once, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
@@ -40,7 +40,7 @@ def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
 def fit_to_send(
     messages: Conversation, tools: Iterable[ToolLike] | None = None
 ) -> Sequence[Message]:
-    """Return a conversation as every provider takes it; see `history.mended`."""
+    """Return a conversation as every provider takes it; see `history.sanitize`."""
 
     def reads(name: str) -> bool:
         return any(
@@ -48,7 +48,7 @@ def fit_to_send(
             for tool in tools or ()
         )
 
-    return mended(conversation_of(messages), reads=reads).messages
+    return sanitize(conversation_of(messages), reads=reads).messages
 
 
 def as_object(arguments: str) -> Json:
@@ -70,7 +70,7 @@ def result_text(result: ToolResult) -> str:
     else:
         value = result.value
     # A result built by hand may lack the text; one of None has nothing to say.
-    return result.text or ("" if value is None else text_of(value))
+    return result.text or ("" if value is None else as_text(value))
 
 
 def in_call_order(

@@ -15,9 +15,9 @@ from handrail import logs
 from handrail.audit.observer import AuditObserver
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending, Progress, Status, last_text
-from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState
 from handrail.core.history import Window
+from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError

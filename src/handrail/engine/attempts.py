@@ -20,7 +20,7 @@ from handrail import logs
 from handrail.core import retries
 from handrail.core.admission import Admitted
 from handrail.core.batch import CallState
-from handrail.core.redaction import Known
+from handrail.core.redaction import KnownSecrets
 from handrail.effects import End, Invoke, Outcome, Raised, Returned, Unfinished
 from handrail.engine import scheduler
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
@@ -84,7 +84,7 @@ class Attempts(Struct, eq=False):
     ground: Scheduler
     now: Callable[[], float]
     troubled: Mapping[str, object]
-    secrets: Known | None
+    secrets: KnownSecrets | None
     under_way: dict[CallState, Attempt] = {}
     together: dict[float, list[Attempt]] = {}
     alarms: list[Handle] = []

@@ -40,15 +40,15 @@ from handrail.core.conversation import (
     conversation,
     last_text,
 )
-from handrail.core.execution import Deadline, RunSettings
 from handrail.core.flow import FlowState, Rules, rules_as_json, start_flow
-from handrail.core.follow_ups import following, tell_of, with_steps
-from handrail.core.history import Window, mended
+from handrail.core.follow_ups import make_follow_ups, note_follow_up, with_steps
+from handrail.core.history import Window, sanitize
 from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
-from handrail.core.redaction import Known, Redactor, texts_in
+from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
-from handrail.core.structured_output import wanted, way_of
+from handrail.core.run_settings import Deadline, RunSettings
+from handrail.core.structured_output import find_way, track_output
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
     ActiveRun,
@@ -208,7 +208,7 @@ class Engine:
         self.unrecorded = Unrecorded(self.store, self._keeps)
         self._secrets = tuple(secrets)
         self._principal = principal
-        self._known = Known(self._secrets)
+        self._known = KnownSecrets(self._secrets)
         self._redactor = Redactor(self._known)
         self._digested: tuple[Toolset | None, str] = (None, "")
         """The tools whose digest was taken last, and the digest."""
@@ -328,7 +328,7 @@ class Engine:
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
 
-    def _known_with(self, inject: Mapping[str, Any]) -> Known:
+    def _known_with(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
         openly = self.tools.compute_once(
             "openly", partial(_openly_injected, self.tools)
@@ -339,7 +339,7 @@ class Engine:
             if name not in openly
             for text in texts_in(value)
         ]
-        return Known((*self._secrets, *texts)) if texts else self._known
+        return KnownSecrets((*self._secrets, *texts)) if texts else self._known
 
     def _recall(self, run_id: str) -> Progress:
         with self._guard:
@@ -400,7 +400,7 @@ class Engine:
         number: int,
         tools: Toolset,
         *,
-        slots: Sequence[CallPosition] = (),
+        positions: Sequence[CallPosition] = (),
     ) -> Verb[Batch]:
         """Open the calls of one turn; those whose results the journal holds are finished already.
 
@@ -424,7 +424,7 @@ class Engine:
             recorded=recording.results(number, range(len(turn.calls)))
             if recording is not None
             else None,
-            positions=slots,
+            positions=positions,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -490,7 +490,7 @@ class Engine:
     ) -> list[ToolResult]:
         """Return the results of a turn of `call` or `handle`; a named run adds its notes on repeated rounds."""
         if not run:
-            return batch.finished()
+            return batch.collect_results()
         with self._guard:
             return detect_loops(active.progress.repeats, batch)[0]
 
@@ -508,9 +508,10 @@ class Engine:
             ConfigError: The form cannot be described to a model.
             SetupError: A run of that id is under way already.
         """
-        sound = mended(messages, reads=self._reads)
+        sound = sanitize(messages, reads=self._reads)
         active.open_conversation(
-            sound.messages, None if output is None else wanted(output, way_of(model))
+            sound.messages,
+            None if output is None else track_output(output, find_way(model)),
         )
         self.register_run(active, model.name)
         if sound.notes:
@@ -579,7 +580,7 @@ class Engine:
             active.budget,
             settings=active.settings,
             started=active.started,
-            wanted=active.wanted,
+            output=active.wanted,
             flow=active.flow,
         )
 
@@ -599,12 +600,12 @@ class Engine:
     def _follow_up(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
         settings = active.settings
         recording = active.recording
-        follow_ups = following(
+        follow_ups = make_follow_ups(
             batch, f"{settings.key_prefix or settings.run_id}/{number}", settings.tell
         )
-        steps = [step for step in follow_ups if step.fault is None]
+        steps = [step for step in follow_ups if step.refusal is None]
         if steps:
-            slots = [step.slot for step in steps]
+            positions = [step.position for step in steps]
             after = Batch(
                 [step.call for step in steps],
                 "calls",
@@ -613,19 +614,19 @@ class Engine:
                 budget=active.budget,
                 spent=active.progress.spent,
                 turn=number,
-                recorded=recording.results(number, [slot.place for slot in slots])
+                recorded=recording.results(number, [each.place for each in positions])
                 if recording is not None
                 else None,
-                positions=slots,
+                positions=positions,
             )
             yield from self.perform_turn(active, after, number)
             for index, (step, result) in enumerate(
-                zip(steps, after.finished(), strict=True)
+                zip(steps, after.collect_results(), strict=True)
             ):
-                tell_of(batch, step, result, after.followed.get(index))
+                note_follow_up(batch, step, result, after.followed.get(index))
         for step in follow_ups:
-            if step.fault is not None:
-                tell_of(batch, step, step.fault)
+            if step.refusal is not None:
+                note_follow_up(batch, step, step.refusal)
 
     def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
         """Record what has been noted; cancel the run if somebody has asked for that."""

@@ -572,7 +572,7 @@ class BatchExecutor:
         return Nested(
             self.runtime,
             self.session,
-            self.batch.place_of(lane),
+            self.batch.locate(lane),
             monotonic() + timeout_s,
             self.ground.loop,
         )

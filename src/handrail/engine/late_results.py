@@ -12,7 +12,7 @@ from functools import partial
 
 from handrail import logs
 from handrail.core.batch import CallState
-from handrail.core.redaction import Known
+from handrail.core.redaction import KnownSecrets
 from handrail.core.results import plain
 from handrail.core.retries import done_but_too_large
 from handrail.effects import Outcome, Raised, Returned, Settle
@@ -92,7 +92,7 @@ def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
 
 
 def _settlement(
-    lane: CallState, lease: Lease, outcome: Outcome, secrets: Known | None
+    lane: CallState, lease: Lease, outcome: Outcome, secrets: KnownSecrets | None
 ) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     claim = lease.claim

@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 
 from handrail import logs
-from handrail.core.execution import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
+from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S, LONGEST_LEASE_S
 from handrail.effects import Claim, Claimed, Renew
 from handrail.ports import LeaseStore
 

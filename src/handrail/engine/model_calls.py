@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.context import Injected
 from handrail.core.conversation import AskModel
-from handrail.core.history import Window, folded, to_fold
+from handrail.core.history import Window, fold, to_fold
 from handrail.core.structured_output import OutputTracker
 from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
 from handrail.engine.read_result import READ_RESULT
@@ -102,7 +102,7 @@ class ModelCaller:
         finally:
             patience.answered()
         if active.window is not None:
-            active.window.counted(turn.usage.input_tokens)
+            active.window.learn_scale(turn.usage.input_tokens)
         if active.observers:
             active.tell(ModelAnswered(asked.number, turn))
         return turn
@@ -170,7 +170,7 @@ class ModelCaller:
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
         required: Sequence[str] = ()
         if active.flow is not None:
-            required = active.flow.required_tools(tools)
+            required = active.flow.list_required_tools(tools)
         names = (*(selection.names or ()), *required, choice, READ_RESULT.name)
         offered = active.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
@@ -207,7 +207,7 @@ class ModelCaller:
                     error,
                 )
                 break
-            messages[position] = folded(message, handle)
+            messages[position] = fold(message, handle)
             folds += 1
         if folds:
             active.progress.reads_on = True
@@ -228,9 +228,11 @@ class ModelCaller:
         while True:
             before = form.way
             try:
-                turn = await model.ask(form.asking(request, asked.choice), listener)
+                turn = await model.ask(
+                    form.prepare_request(request, asked.choice), listener
+                )
             except ModelError as error:
-                if not form.falls_back(error):
+                if not form.fall_back(error):
                     raise
                 active.tell(AskedOtherwise(before, form.way, str(error)))
             else:

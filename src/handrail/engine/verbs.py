@@ -301,6 +301,6 @@ def undo(
             undoing.make_undo_tool(write, engine.callable_tools(), run_id), active
         )
         yield PerformBatch(active, batch)
-        results += batch.finished()
+        results += batch.collect_results()
         yield from undoing.release_key(engine.store, write, results[-1])
     return results

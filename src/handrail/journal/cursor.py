@@ -108,16 +108,18 @@ class JournalCursor:
     def note_results(self, turn: int, batch: Batch) -> None:
         """Record the results of a turn's calls, or of the steps that followed them, without those that wait."""
         elapsed_s = self._elapsed_s()
-        for lane, result in zip(batch.lanes, batch.finished(), strict=True):
-            key = codec.call_key(turn, lane.place)
+        for state, result in zip(batch.states, batch.collect_results(), strict=True):
+            key = codec.call_key(turn, state.place)
             code = None if result.failure is None else result.failure.code
             if code == Code.APPROVAL_PENDING or self._has(key):
                 continue
             body = codec.result_as_json(result)
-            if lane.key:  # a step that follows a call; an answer holds every other call
-                body["arguments"] = lane.call.arguments
+            if (
+                state.key
+            ):  # a step that follows a call; an answer holds every other call
+                body["arguments"] = state.call.arguments
             if code == Code.IN_DOUBT:
-                body["write"] = list(batch.write_of(lane))
+                body["write"] = list(batch.identify_write(state))
             self._noted_values[key] = result
             self._new_steps.append(JournalStep(key, "call", body, elapsed_s))
 

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.core.history import mended
+from handrail.core.history import sanitize
 from handrail.dialects import WireDialect
 from handrail.errors import ConfigError, Json, ModelError
 from handrail.messages import AssistantMessage, Message, Options, SystemMessage
@@ -215,7 +215,7 @@ def _find_cut(messages: Sequence[Message]) -> int:
 
 
 def _is_sound(messages: Sequence[Message]) -> bool:
-    return mended(messages).messages is messages
+    return sanitize(messages).messages is messages
 
 
 def _ids(messages: Sequence[Message]) -> frozenset[str]:

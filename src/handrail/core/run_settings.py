@@ -1,0 +1,65 @@
+"""The settings of a run: what is the same for all of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from handrail.core import results, retries
+from handrail.core.admission import Tell
+from handrail.core.policy import Policy
+from handrail.core.redaction import KnownSecrets
+from handrail.errors import Failure
+
+
+class Deadline(Struct):
+    """When a run ends, on its clock; infinite without a time limit."""
+
+    at: float = float("inf")
+
+    def postpone(self, seconds: float) -> None:
+        """Move the end by the time that people took to answer."""
+        self.at += seconds
+
+
+class RunSettings(Struct, frozen=True):
+    """How the calls of a run are carried out.
+
+    Attributes:
+        now: Monotonic seconds.
+        jitter: A number from [0, 1], for the wait before a retry.
+        deadline: When the run ends, on `now`. The active run alone moves it.
+        keeps: Whether results that are cut are stored to be read on; not where no later turn belongs to this run.
+        tell: Where events go; None when nobody listens.
+        key_prefix: What the keys of writes start with that declare none; the run's name by default.
+        epoch: How often the run was started or taken over, where it is stored.
+        looks_up: Whether the store can report the state of a write without claiming it.
+        secrets: What no result may contain; None without secrets.
+        refusal: Why a model may not call a tool at this step of the run; None without rules.
+    """
+
+    policy: Policy
+    now: Callable[[], float]
+    jitter: Callable[[], float]
+    run_id: str = ""
+    scope: str = ""
+    deadline: Deadline = field(default_factory=Deadline)
+    result_bytes: int = results.DEFAULT_RESULT_BYTES
+    backoff: retries.Backoff = field(default_factory=retries.Backoff)
+    repair: bool = True
+    keeps: bool = True
+    tell: Tell | None = None
+    key_prefix: str = ""
+    epoch: int = 0
+    renews: bool = False
+    looks_up: bool = False
+    secrets: KnownSecrets | None = None
+    refusal: Callable[[str], Failure | None] | None = None
+
+    def redact(self, value: Any) -> Any:
+        """Return a value without the run's secrets."""
+        if self.secrets is None:
+            return value
+        return self.secrets.value(value)

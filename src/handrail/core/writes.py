@@ -1,0 +1,520 @@
+"""How a write is carried out: claimed in the ledger, attempted, and settled.
+
+    take_claim -> attempt, or verify what an earlier process did -> Settle
+
+A claim is durable before the tool starts, so a write is never started twice by accident: whoever comes later learns
+from the ledger what became of it, or that nobody can say.
+
+Rule 1: a write that may have happened is never started again by itself, unless its tool declares that it may be.
+Rule 2: once a write has started, an unavailable store or a cancelled run takes nothing back from what is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from handrail.core import results, retries
+from handrail.core.admission import (
+    Admitted,
+    apply_approval,
+    make_question,
+    refuse_pending,
+)
+from handrail.core.attempts import (
+    CallOutcome,
+    make_outcome,
+    report_failed_attempt,
+    reserve,
+    start_attempt,
+    time_limit_s,
+    wait,
+    wait_before,
+)
+from handrail.core.run_settings import RunSettings
+from handrail.effects import (
+    AGAIN,
+    Approval,
+    AskHuman,
+    CallCancelled,
+    Claim,
+    Claimed,
+    ClaimState,
+    Effect,
+    End,
+    Found,
+    LookUp,
+    NotFound,
+    Outcome,
+    Raised,
+    Returned,
+    Settle,
+    SettledState,
+    Unfinished,
+    Unknown,
+    Verification,
+    Verify,
+    Wait,
+)
+from handrail.errors import Code, Failure, StoreUnavailable, TooLarge
+from handrail.tools import keys
+from handrail.tools.tool import BaseTool
+
+LEASE_BEYOND_TIMEOUT_S = 30.0
+LONGEST_LEASE_S = 90.0
+"""The longest lease that is renewed, so that a process that dies in an hour's call holds its key and locks no longer.
+
+Not for class verify: a request of the dead process may arrive until the hour is over, and `verify` would miss it.
+"""
+_FIRST_LOOK_S = 0.05
+_LONGEST_LOOK_S = 1.0
+_PASSING = (ClaimState.BUSY, ClaimState.LOCKED)
+_MOST_QUESTIONS = 10
+"""How often a call asks for another approval because another call has used its own."""
+_VERIFIED = "the answer was lost; it was verified that this happened"
+
+
+class HeldClaim(NamedTuple):
+    """A claim of a call, and the ledger's answer."""
+
+    call: Admitted
+    claim: Claim
+    claimed: Claimed
+
+
+def perform_write(
+    call: Admitted, settings: RunSettings, claimed: Claimed | None = None
+) -> Generator[Effect[Admitted], Any, CallOutcome]:
+    """Claim and perform a write; ask a person whether to repeat it if its tool leaves that to a person.
+
+    Args:
+        claimed: The ledger's answer, if it was looked up already.
+    """
+    outcome: CallOutcome | None = None
+    own_key = call.key
+    reason = call.verdict.reason
+    place = call.place
+    while True:
+        try:
+            held = yield from _take_claim(call, claimed, reason, place, settings)
+        except (StoreUnavailable, CallCancelled):
+            if outcome is None:
+                raise
+            # The repetition did not take place; what is certain of the write before is still true.
+            return outcome
+        if isinstance(held, Failure):
+            return outcome or CallOutcome(call, failure=held)
+        claimed = None
+        latest, state = yield from _perform(held, settings)
+        latest.done_under = _ledger_key(held, own_key)
+        if outcome is not None and _would_hide(outcome, latest):
+            return outcome
+        outcome = latest
+        question = _question_to_repeat(held, state)
+        if question is None:
+            return outcome
+        reason = question.reason
+        place = question.place
+        repeated = yield from _ask_to_repeat(held, question, outcome, settings)
+        if isinstance(repeated, CallOutcome):
+            return repeated
+        call = repeated
+
+
+def _ledger_key(held: HeldClaim, own_key: str) -> str:
+    """Return the ledger's key of a write; empty if it is the call's own."""
+    if held.claimed.key:
+        return held.claimed.key
+    if held.call.key != own_key:
+        return held.call.key
+    return ""
+
+
+def _would_hide(outcome: CallOutcome, latest: CallOutcome) -> bool:
+    """Whether a write was in doubt and its repetition did not start: "call it again" would hide the doubt."""
+    return (
+        outcome.failure is not None
+        and latest.failure is not None
+        and latest.failure.retryable
+    )
+
+
+# ---------------------------------------------------------------------- repeating a write
+
+
+def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman | None:
+    """Return the question to a person that the ledger's answer raises; None if the tool asks nobody."""
+    call = held.call
+    claim = held.claim
+    tool = call.tool
+    if (
+        held.claimed.repeated
+        and held.claimed.state is ClaimState.DONE
+        and tool.asks_before_repeating
+    ):
+        reason = f"the same {tool.name} was already done, with these arguments"
+    elif state == "in_doubt" and tool.on_doubt == "ask":
+        reason = (
+            f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
+            f"to leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
+        )
+    else:
+        return None
+    place = f"{call.place}#{_repeat_key(call, held.claimed)}"
+    return make_question(call, reason, place)
+
+
+def _ask_to_repeat(
+    held: HeldClaim, question: AskHuman, outcome: CallOutcome, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Admitted | CallOutcome]:
+    """Ask whether to repeat a write; return the call to perform, or how the call ends."""
+    call = held.call
+    try:
+        approval: Approval | None = yield question
+    except (StoreUnavailable, CallCancelled):
+        return outcome
+    if approval is None:
+        so_far = f"`{call.tool.name}` was already done."
+        if outcome.failure is not None:
+            so_far = outcome.failure.message
+        return CallOutcome(
+            call,
+            failure=refuse_pending(call, f"{so_far} To be done again it"),
+            attempts=outcome.attempts,
+        )
+    repeated = apply_approval(call, approval, settings.policy, settings.tell)
+    if isinstance(repeated, Failure):
+        return outcome
+    # Edited arguments with another key name another act, which is done once as ever.
+    if repeated.key == call.key:
+        # A repetition that a person wants is a new write: under the old key it would be the old one.
+        key = call.key
+        if not held.claimed.repeated:
+            key = _repeat_key(call, held.claimed)
+        repeated = replace(repeated, key=key, guarded=False)
+    if repeated.resources:
+        # Its resources went to others during the question; the edited arguments may name different ones.
+        failure = yield from reserve(repeated)
+        if failure is not None:
+            return outcome
+    return repeated
+
+
+def _repeat_key(call: Admitted, claimed: Claimed) -> str:
+    """Return the key under which a person has a write in doubt repeated; another for each doubt."""
+    return f"{call.key}{AGAIN}{claimed.fence}"
+
+
+# ---------------------------------------------------------------------- claims
+
+
+def claim_for(call: Admitted, settings: RunSettings) -> Claim:
+    """Return the claim of a write: its name in the ledger, and how it is guarded there."""
+    tool = call.tool
+    return Claim(
+        scope=f"{settings.scope}{tool.name}",
+        key=call.key,
+        fingerprint=keys.fingerprint(tool.name, tool.version, call.arguments),
+        run_id=settings.run_id,
+        replay=tool.replay_class,
+        lease_s=_lease_s(tool, settings),
+        guard=call.guarded and not tool.repeatable,
+        epoch=settings.epoch,
+        locks=tuple(each.key for each in call.resources if each.exclusive),
+        key_ttl_s=tool.key_ttl_s,
+        repeat_window_s=tool.repeat_window_s,
+        approval=call.approval,
+    )
+
+
+def _lease_s(tool: BaseTool, settings: RunSettings) -> float:
+    lease_s = tool.timeout_s + LEASE_BEYOND_TIMEOUT_S
+    if settings.renews and tool.replay_class != "verify":
+        return min(lease_s, LONGEST_LEASE_S)
+    # for class verify the tool's whole time: a dead process's request may arrive until then
+    return lease_s
+
+
+def look_up(
+    call: Admitted, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Claimed | None]:
+    """Return the ledger's answer if the write may not start; None if it may, or if the call is a read."""
+    if not (call.tool.writes and settings.looks_up):
+        return None
+    claimed: Claimed | None = yield from _ask_ledger(
+        LookUp(claim_for(call, settings)), call.tool, settings
+    )
+    return claimed
+
+
+def _take_claim(
+    call: Admitted,
+    claimed: Claimed | None,
+    reason: str,
+    place: str,
+    settings: RunSettings,
+) -> Generator[Effect[Admitted], Any, HeldClaim | Failure]:
+    """Claim under the call's approval; if another call has used it, ask for another approval.
+
+    Args:
+        claimed: The ledger's answer, if it was looked up already.
+        reason: Why a person is asked.
+        place: The call's place in its run, for a question.
+    """
+    if claimed is not None:
+        return HeldClaim(call, claim_for(call, settings), claimed)
+    for _ in range(_MOST_QUESTIONS):
+        claim = claim_for(call, settings)
+        answer: Claimed = yield from _ask_ledger(claim, call.tool, settings)
+        if answer.state is not ClaimState.UNAPPROVED:
+            return HeldClaim(call, claim, answer)
+        approval: Approval | None = yield make_question(
+            call, reason, place, refused=call.approval
+        )
+        approved = apply_approval(call, approval, settings.policy, settings.tell)
+        if isinstance(approved, Failure):
+            return approved
+        call = approved
+        if call.resources:
+            failure = yield from reserve(call)
+            if failure is not None:
+                return failure
+    return Failure(
+        Code.NOT_APPROVED,
+        f"`{call.tool.name}` was not started: other calls have used each approval that was given.",
+        "Tell the user that it needs to be approved once more.",
+    )
+
+
+def _ask_ledger(
+    question: Claim | LookUp, tool: BaseTool, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Any]:
+    """Claim, or look up; while another process performs the same write, wait for its end within this call's own time.
+
+    A resumed run waits longer, because the write is probably its own from before: once the lease is over, the ledger
+    gives a final answer.
+    """
+    began = settings.now()
+    wait_s = _FIRST_LOOK_S
+    while True:
+        claimed: Claimed | None = yield question
+        if claimed is None or claimed.state not in _PASSING:
+            return claimed
+        most_s = tool.timeout_s
+        if settings.epoch > 1 and claimed.state is ClaimState.BUSY:
+            most_s = max(most_s, LONGEST_LEASE_S)
+        if settings.now() + wait_s >= min(began + most_s, settings.deadline.at):
+            return claimed
+        yield Wait(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_LOOK_S)
+
+
+# ---------------------------------------------------------------------- attempts
+
+
+def _perform(
+    held: HeldClaim, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState | None]]:
+    """Do what a claim's answer allows and settle it; the state is None if this call may do nothing."""
+    claim = held.claim
+    claimed = held.claimed
+    match claimed.state:
+        case ClaimState.FRESH | ClaimState.AGAIN:
+            outcome, state = yield from _attempt_write(held.call, settings)
+        case ClaimState.CHECK:
+            early_s = claimed.left_s - LEASE_BEYOND_TIMEOUT_S
+            outcome, state = yield from _check_then_write(held.call, settings, early_s)
+        case ClaimState.IN_DOUBT:
+            return _outcome_in_ledger(held), "in_doubt"
+        case _:
+            return _outcome_in_ledger(held), None
+    value = None
+    if state == "done":
+        value = results.plain(settings.redact(outcome.value))
+    try:
+        yield Settle(
+            claim.scope,
+            claim.key,
+            claimed.fence,
+            state=state,
+            value=value,
+            locks=claim.locks,
+        )
+    except (StoreUnavailable, CallCancelled):
+        # The model still reads what happened. The claim stays open, so whoever claims next learns of the doubt.
+        pass
+    return outcome, state
+
+
+def _attempt_write(
+    call: Admitted, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
+    """Attempt a claimed write until its end is certain, or certain to stay unknown."""
+    tool = call.tool
+    began = settings.now()
+    deadline = min(began + tool.timeout_s, settings.deadline.at)
+    attempt = 0
+    doubtful = False
+    while True:
+        attempt += 1
+        outcome = yield start_attempt(call, attempt, began, settings)
+        if isinstance(outcome, Returned):
+            return make_outcome(call, outcome, attempt), "done"
+        if isinstance(outcome, Raised) and isinstance(outcome.error, TooLarge):
+            return _make_too_large(call, outcome.error, attempt), "done"
+        diagnosis, happened = yield from _diagnose(call, outcome, began, settings)
+        doubtful = doubtful or not diagnosis.no_effect
+        wait_s = None
+        if not isinstance(happened, Found) and _may_repeat(tool, doubtful):
+            wait_s = wait_before(
+                attempt + 1, diagnosis, tool, deadline=deadline, settings=settings
+            )
+        report_failed_attempt(
+            call, attempt, outcome, diagnosis, wait_s=wait_s, settings=settings
+        )
+        if isinstance(happened, Found):
+            return CallOutcome(
+                call, happened.value, attempts=attempt, note=_VERIFIED
+            ), "done"
+        failure = diagnosis.failure
+        if wait_s is not None:
+            cancellation = yield from wait(wait_s, call)
+            if cancellation is None:
+                continue
+            failure = cancellation
+        return _fail_write(call, attempt, diagnosis, failure, doubtful=doubtful)
+
+
+def _diagnose(
+    call: Admitted, outcome: Raised | Unfinished, began: float, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, tuple[retries.Diagnosis, Verification | None]]:
+    """Return what is certain of a failed attempt, verified with the tool if it may have had an effect."""
+    tool = call.tool
+    diagnosis = retries.diagnose(
+        outcome,
+        tool.name,
+        time_limit_s(tool, began, settings),
+        one_request=tool.one_request,
+    )
+    if diagnosis.no_effect:
+        return diagnosis, None
+    happened = yield from _verify(call, outcome)
+    if isinstance(happened, NotFound):
+        diagnosis = retries.without_effect(diagnosis, tool.name)
+    return diagnosis, happened
+
+
+def _make_too_large(call: Admitted, error: TooLarge, attempts: int) -> CallOutcome:
+    """Return how a write ends that was done and returned more than a result may hold."""
+    failure = retries.done_but_too_large(call.tool.name, error)
+    return CallOutcome(call, failure.as_json(), failure, attempts=attempts)
+
+
+def _fail_write(
+    call: Admitted,
+    attempts: int,
+    diagnosis: retries.Diagnosis,
+    failure: Failure,
+    *,
+    doubtful: bool,
+) -> tuple[CallOutcome, SettledState]:
+    """Return how a write ends that is not attempted again: with `failure`, or in doubt."""
+    if not doubtful:
+        return CallOutcome(call, failure=failure, attempts=attempts), "failed"
+    doubt = diagnosis.failure if diagnosis.worded else retries.in_doubt(call.tool.name)
+    return CallOutcome(call, failure=doubt, attempts=attempts), "in_doubt"
+
+
+def _may_repeat(tool: BaseTool, doubtful: bool) -> bool:
+    """Whether a write may be started again: what cannot be undone, or was not declared, never by itself."""
+    return tool.effect == "write" and (not doubtful or tool.replay_class == "key")
+
+
+# ---------------------------------------------------------------------- writes of earlier processes
+
+
+def _check_then_write(
+    call: Admitted, settings: RunSettings, early_s: float
+) -> Generator[Effect[Admitted], Any, tuple[CallOutcome, SettledState]]:
+    """Go on with a write that somebody else started: perform it when it has certainly not happened.
+
+    Args:
+        early_s: For how long a request of a dead process may still arrive: the rest of the tool's time. Until then
+            it proves nothing that the write is not found, so the tool is asked once more.
+    """
+    happened = yield from _verify(call)
+    if isinstance(happened, NotFound) and early_s > 0:
+        happened = yield from _verify_later(call, settings, early_s)
+    match happened:
+        case Found(value=value):
+            return CallOutcome(call, value, replayed=True, note=_VERIFIED), "done"
+        case NotFound():
+            return (yield from _attempt_write(call, settings))
+        case _:
+            doubt = retries.in_doubt(call.tool.name)
+            return CallOutcome(call, failure=doubt), "in_doubt"
+
+
+def _verify_later(
+    call: Admitted, settings: RunSettings, early_s: float
+) -> Generator[Effect[Admitted], Any, Verification]:
+    """Verify once nothing can arrive any more; `Unknown` where the run ends before that."""
+    if settings.now() + early_s >= settings.deadline.at:
+        return Unknown()
+    cancellation = yield from wait(early_s, call)
+    if cancellation is not None:
+        return Unknown()
+    return (yield from _verify(call))
+
+
+def _verify(
+    call: Admitted, outcome: Outcome | None = None
+) -> Generator[Effect[Admitted], Any, Verification]:
+    """Ask the tool whether a write that was started has happened; `Unknown` if it cannot tell.
+
+    While the write is still running, it proves nothing that it is not there yet.
+    """
+    if call.tool.replay_class != "verify":
+        return Unknown()
+    try:
+        happened: Verification = yield Verify(call)
+    except (StoreUnavailable, CallCancelled):
+        return Unknown()
+    runs_on = isinstance(outcome, Unfinished) and outcome.end is End.RUNNING_ON
+    if runs_on and isinstance(happened, NotFound):
+        return Unknown()
+    return happened
+
+
+def _outcome_in_ledger(held: HeldClaim) -> CallOutcome:
+    """Return how a write ends that this call may not perform."""
+    call = held.call
+    claimed = held.claimed
+    name = call.tool.name
+    if claimed.state is ClaimState.DONE:
+        note = "this was already done; the earlier result is repeated, nothing was done again"
+        failure = retries.too_large_again(claimed.value)
+        return CallOutcome(call, claimed.value, failure, replayed=True, note=note)
+    failures = {
+        ClaimState.IN_DOUBT: retries.in_doubt(name),
+        ClaimState.BUSY: Failure(
+            Code.IN_PROGRESS,
+            f"The same `{name}` is being carried out just now.",
+            "Wait a moment, then check whether it happened.",
+            retryable=True,
+        ),
+        ClaimState.LOCKED: Failure(
+            Code.IN_PROGRESS,
+            f"`{name}` was not started: something that it touches is being changed by another call.",
+            "Wait a moment, then call it again.",
+            retryable=True,
+        ),
+        ClaimState.CONFLICT: Failure(
+            Code.IDEMPOTENCY_KEY_REUSED,
+            f"`{name}` was already carried out under this key with other arguments.",
+            "Look at what was done before; it is not done a second time with other arguments.",
+        ),
+    }
+    return CallOutcome(call, failure=failures[claimed.state])
