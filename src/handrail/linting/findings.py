@@ -124,12 +124,13 @@ class Report(Struct, frozen=True):
 
     def __repr__(self) -> str:
         counts = ", ".join(
-            _count(number, severity) for severity, number in self.counts.items()
+            count_noun(number, severity) for severity, number in self.counts.items()
         )
-        return f"<Report on {_count(self.tools, 'tool')}: {counts}>"
+        return f"<Report on {count_noun(self.tools, 'tool')}: {counts}>"
 
 
-def _count(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 tool` or `3 tools`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
