@@ -44,7 +44,7 @@ class Commands(click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,  # noqa: ARG002  # click's signature
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands."""

@@ -268,7 +268,7 @@ def console(file: TextIO | None = None) -> Console:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Let the program decide what it means that nobody reads; rich would end it here."""
-        raise  # noqa: PLE0704  # rich calls this while it handles a BrokenPipeError
+        raise  # rich calls this while it handles a BrokenPipeError
 
 
 def print_columns(

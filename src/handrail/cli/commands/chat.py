@@ -22,7 +22,7 @@ from handrail.messages import Message, SystemMessage, UserMessage
 from handrail.runs import Run
 
 try:  # gives the prompt editing and history; Windows has none
-    import readline  # noqa: F401
+    import readline  # noqa: F401  # imported for its effect
 except ImportError:
     pass
 

@@ -395,7 +395,7 @@ class UnaskedModel:
 
     name: str = "replay"
 
-    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:  # noqa: ARG002
+    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:  # noqa: ARG002  # `ports.Model`
         """See `ports.Model.ask`."""
         raise ModelError("a replay asks no model")
 
