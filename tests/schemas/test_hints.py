@@ -349,7 +349,7 @@ def test_defaults_are_filled_in_and_not_shared():
     def fn(
         names: list[str] = [],
         limit: Annotated[int, Field(ge=1)] = Field(5, description="Most."),
-    ) -> None: ...  # noqa: B006
+    ) -> None: ...
 
     signature = describe_function(fn, NO_DOCS)
     first = signature.bind({})

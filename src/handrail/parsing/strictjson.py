@@ -130,7 +130,7 @@ def _check_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # None: go on
         raise NotJson(
             "duplicate_key",
             f"the name {quote_excerpt(twice)} appears twice in one object",
@@ -165,7 +165,7 @@ _NUMBERS: Final = {
     "parse_int": as_integer,
     "parse_constant": _refuse_non_finite,
 }
-_STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]  # one dict of three callables
 _scan: Final = _STRICT.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in the type stubs
 _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
 

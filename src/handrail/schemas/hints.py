@@ -460,7 +460,7 @@ def _schema_generator() -> type[json_schema.GenerateJsonSchema]:
             super().__init__(*args, **options)
             self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
-        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002
+        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002  # pydantic's signature
             """Keep the order."""
             return value
 

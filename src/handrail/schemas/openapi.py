@@ -594,6 +594,9 @@ def definitions(document: Mapping[str, Any]) -> Iterator[dict[str, Json]]:
     for each in operations(document):
         if isinstance(each, Operation):
             yield {
-                "name": each.name, "description": each.description, "parameters": each.schema,
-                "method": each.method, "returns": each.returns,
-            }  # fmt: skip
+                "name": each.name,
+                "description": each.description,
+                "parameters": each.schema,
+                "method": each.method,
+                "returns": each.returns,
+            }

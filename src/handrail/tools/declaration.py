@@ -19,7 +19,7 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
 
-class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
+class SettingError(Exception):  # it carries an error, its cause
     """A setting's function, such as `check`, raised; `admission.admit` refuses the call and logs it.
 
     Attributes:

@@ -85,7 +85,7 @@ def make_pages(
     )
     wrapper.pages_of = run
     wrapper.__annotations__ = {**getattr(run, "__annotations__", {}), "return": Page}
-    return wrapper  # type: ignore[no-any-return]
+    return wrapper  # type: ignore[no-any-return]  # it has the attributes of `run`
 
 
 def _make_offset() -> inspect.Parameter:

@@ -344,7 +344,7 @@ class BaseTool:
             getattr(self, "rate_limit")  # noqa: B009  # computed for its effect
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
-        getattr(self, "call_rules")  # noqa: B009
+        getattr(self, "call_rules")  # noqa: B009  # likewise
 
     def check_names(self) -> None:
         """Check that templates and conditions name existing parameters, describing the tool only in case of doubt.
@@ -353,7 +353,7 @@ class BaseTool:
             ToolDefinitionError: One does not.
         """
         if self.key or self.resource or self.approve or self.rate_key or self.then:
-            getattr(self, "_names_checked")  # noqa: B009  # once
+            getattr(self, "_names_checked")  # noqa: B009  # computed once, here
 
     @cached_property
     def _names_checked(self) -> bool:
