@@ -4,6 +4,7 @@ The core decides and never performs: its generators *yield* one of these effects
 it. A driver that performs them runs a call; one that looks the answers up in a journal resumes or replays it; one that
 raises between two of them is a crash test.
 
+    Admit      -> the admitted call, or the Failure that refuses it; for a tool whose own functions may block
     LookUp     -> Claimed, what the ledger knows of a write that may not start now; None when it may
     AskHuman   -> Approval, or None when nobody is there to ask
     Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
@@ -16,7 +17,7 @@ raises between two of them is a crash test.
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
-anything has begun: `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell: `Invoke` is
+anything has begun: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell: `Invoke` is
 answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
@@ -58,6 +59,18 @@ class Resource(Struct, frozen=True):
         if self.exclusive:
             return 1
         return self.seats or float("inf")
+
+
+class Admit(Struct, frozen=True):
+    """Decide whether a call may run, outside of the event loop and within a time: its tool's author has a say.
+
+    Attributes:
+        call: The parsed call, as `core.admission.admit` takes it.
+        default_key: The key of a write whose tool declares none.
+    """
+
+    call: Any
+    default_key: str
 
 
 class AskHuman(Struct, frozen=True):
@@ -360,7 +373,8 @@ class CallCancelled(Exception):  # not an error: the run's end, thrown in
 
 
 Effect: TypeAlias = (
-    LookUp
+    Admit
+    | LookUp
     | AskHuman
     | Reserve[CallT]
     | Claim

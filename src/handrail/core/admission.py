@@ -40,6 +40,9 @@ _SHORTEST_VALUE = 2
 """Characters that a value takes at least, with its comma."""
 _LONGEST_EDIT_SHOWN = 500
 
+LONGEST_ADMISSION_S = 5.0
+"""How long the functions of a tool's author may take to decide about a call, where they may block."""
+
 Tell: TypeAlias = Callable[[Event], None]
 
 

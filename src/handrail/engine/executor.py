@@ -27,9 +27,11 @@ from handrail import logs
 from handrail.audit.observer import AuditObserver
 from handrail.context import Context
 from handrail.core import retries
-from handrail.core.admission import Admitted
+from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
+from handrail.core.policy import Policy
 from handrail.effects import (
+    Admit,
     Approval,
     AskHuman,
     CallCancelled,
@@ -57,9 +59,17 @@ from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
-from handrail.events import ApprovalAsked, ApprovalGiven, AttemptStarted, Progressed
+from handrail.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    AttemptStarted,
+    Event,
+    Progressed,
+)
 from handrail.ports import LeaseStore
+from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
+from handrail.workers.threads import ThreadTask
 
 # A store that answers later than this does not answer. Its own time limits are shorter, so they come first.
 STORE_S = 60.0
@@ -204,6 +214,8 @@ class BatchExecutor:
                 )
             case AskHuman():
                 self.ask_human(lane, effect)
+            case Admit():
+                self.admit(lane, effect)
             case Verify():
                 self.verify(lane, effect)
 
@@ -315,6 +327,68 @@ class BatchExecutor:
                 self.resume_lane(lane)
             case Unfinished():  # by somebody else: an event loop that shuts down
                 self.cut_short(lane, pending.effect)
+
+    # ------------------------------------------------------------------ admission
+
+    def admit(self, lane: CallState, effect: Admit) -> None:
+        """Decide in a thread whether a call may run; it may not where that takes too long.
+
+        A function that hangs keeps its thread, and what it says in the end is not heard.
+        """
+        pending = self.wait(lane, effect)
+        events: list[Event] = []
+        decisions: list[Admitted | Failure] = []
+        settings = self.session.settings
+        work = partial(
+            _decide, effect, settings.policy, events=events, decisions=decisions
+        )
+        end = partial(self.take_decision, lane, pending, events, decisions)
+        job = self.host.services.threads.submit(
+            work, partial(self.ground.call_soon_threadsafe, end)
+        )
+        limit_s = min(LONGEST_ADMISSION_S, settings.deadline.at - self.host.now())
+        pending.stop = self.ground.call_later(
+            max(limit_s, 0.0), self.refuse_undecided, lane, pending, job
+        )
+
+    def take_decision(
+        self,
+        lane: CallState,
+        pending: PendingEffect,
+        events: list[Event],
+        decisions: list[Admitted | Failure],
+        outcome: Returned | Raised,
+    ) -> None:
+        """Take whether a call may run."""
+        if not self.stop_waiting(lane, pending):
+            return
+        pending.cancel()
+        for event in events:
+            self.session.tell(event)
+        if isinstance(outcome, Raised):
+            self.fail(outcome.error)
+            self.resume_lane(lane)
+        else:
+            self.answer(lane, decisions[0])
+
+    def refuse_undecided(
+        self, lane: CallState, pending: PendingEffect, job: ThreadTask
+    ) -> None:
+        """Refuse a call about which its tool's own functions have not decided in time."""
+        if not self.stop_waiting(lane, pending):
+            return
+        self.host.services.threads.withdraw(job)
+        name = lane.call.name
+        logs.log.warning(
+            f"{name} was not admitted: its `check`, `approve` and `key` took longer than {LONGEST_ADMISSION_S:g} s"
+        )
+        failure = Failure(
+            Code.TIMEOUT,
+            f"`{name}` was not started: whether it may run was not decided in time.",
+            "Go on without it, or try again later.",
+            retryable=True,
+        )
+        self.answer(lane, failure)
 
     # ------------------------------------------------------------------ people
 
@@ -714,6 +788,25 @@ class BatchExecutor:
                 self.answer(lane, Unknown())
             case _:
                 self.throw(lane, CallCancelled())
+
+
+def _decide(
+    effect: Admit,
+    policy: Policy,
+    *,
+    events: list[Event],
+    decisions: list[Admitted | Failure],
+) -> None:
+    """Add whether a call may run to `decisions`, and to `events` what observers are to be told."""
+    decisions.append(
+        admit(
+            effect.call,
+            policy,
+            effect.default_key,
+            events.append,
+            isolation=levels.SEARCH.found,
+        )
+    )
 
 
 def store_unavailable(error: Exception) -> StoreUnavailable:

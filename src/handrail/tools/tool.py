@@ -116,7 +116,8 @@ class BaseTool:
     memory_bytes: int = 512 * 1024 * 1024
     """What each process of an isolated tool may address, and what all of them together may hold."""
     blocking: bool = True
-    """A sync function may block, so it runs in a thread. False promises that it is quick; it then runs in place."""
+    """A sync function may block, so it runs in a thread; so do functions of `check`, `approve` and `key`. False promises
+    that they are quick; they then run in place."""
     key: str | Callable[..., str] | None = None
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
@@ -448,6 +449,12 @@ class BaseTool:
         if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
             return None
         return self.checker.fits
+
+    @cached_property
+    def admission_may_block(self) -> bool:
+        """Whether functions of its author, which may block, decide about a call."""
+        rules = (self.check, self.approve, self.key)
+        return self.blocking and any(callable(each) for each in rules)
 
     @cached_property
     def in_place(self) -> bool:
