@@ -17,8 +17,8 @@ raises between two of them is a crash test.
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
-anything has begun: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell: `Invoke` is
-answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
+anything has begun: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell:
+`Invoke` is answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
 from __future__ import annotations

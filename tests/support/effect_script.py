@@ -6,6 +6,7 @@ from handrail.core.execution import execute
 from handrail.core.policy import Policy
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.effects import (
+    Admit,
     Approval,
     Claim,
     Claimed,
@@ -81,6 +82,8 @@ class World:
     def _answer(self, effect):
         if isinstance(effect, Wait):
             self.clock.advance(effect.seconds)
+        if isinstance(effect, Admit):
+            return admit(effect.call, self.conduct.policy, effect.default_key)
         if isinstance(effect, Invoke):
             self.clock.advance(self.takes_s)
         answer = self.answers[type(effect).__name__]

@@ -12,7 +12,7 @@ Rule 2: when it is not certain that a call may run, it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.policy import Decision, Policy, Verdict
-from handrail.effects import Approval, AskHuman, Raised, Resource
+from handrail.effects import Admit, Approval, AskHuman, Effect, Raised, Resource
 from handrail.errors import Code, Failure, Json, SetupError
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
@@ -340,7 +340,7 @@ def _count_approvals(call: Admitted) -> int:
 
 def apply_approval(
     call: Admitted, approval: Approval | None, policy: Policy, tell: Tell | None
-) -> Admitted | Failure:
+) -> Generator[Effect[Admitted], Any, Admitted | Failure]:
     """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
     name = call.tool.name
     if approval is None:
@@ -361,7 +361,7 @@ def apply_approval(
     call = replace(call, approval=approval.question)
     if approval.arguments is None:
         return call
-    return _apply_edit(call, approval.arguments, policy, tell)
+    return (yield from _apply_edit(call, approval.arguments, policy, tell))
 
 
 def refuse_pending(call: Admitted, subject: str) -> Failure:
@@ -381,10 +381,14 @@ def refuse_pending(call: Admitted, subject: str) -> Failure:
 
 def _apply_edit(
     call: Admitted, arguments: Mapping[str, Json], policy: Policy, tell: Tell | None
-) -> Admitted | Failure:
+) -> Generator[Effect[Admitted], Any, Admitted | Failure]:
     """Return the call with the arguments that a person wrote, or why these are refused: a person can mistype too."""
     parsed = ParsedCall(call.call, call.tool, dict(arguments))
-    edited = admit(parsed, policy, call.key, tell)
+    edited: Admitted | Failure
+    if call.tool.admission_may_block:
+        edited = yield Admit(parsed, call.key)
+    else:
+        edited = admit(parsed, policy, call.key, tell)
     if isinstance(edited, Failure):
         return replace(
             edited,

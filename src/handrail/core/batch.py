@@ -28,7 +28,7 @@ from handrail.core.policy import Decision
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import claim_for
-from handrail.effects import Effect, Returned
+from handrail.effects import Admit, Effect, Returned
 from handrail.errors import Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
@@ -51,6 +51,7 @@ class CallState(Struct, eq=False):
             perhaps edited by a person.
         execution: None of a plain call that has not taken a third step.
         pending: The call as it was parsed, while it waits for others.
+        undecided: The call as it was parsed, while functions of its tool's author decide whether it may run.
         since: When it started, on the run's clock.
     """
 
@@ -61,6 +62,7 @@ class CallState(Struct, eq=False):
     admitted: Admitted | None = None
     execution: Execution | None = None
     pending: ParsedCall | None = None
+    undecided: ParsedCall | None = None
     since: float = 0.0
 
 
@@ -243,6 +245,9 @@ class Batch:
         """Take the answer to a call's last effect."""
         execution = state.execution
         if execution is None:
+            if state.undecided is not None:
+                self._take_decision(state, state.undecided, answer)
+                return
             admitted = state.admitted
             if type(answer) is Returned and not answer.late and admitted is not None:
                 result = take_last_step(admitted, answer, self._settings)
@@ -263,6 +268,9 @@ class Batch:
         Args:
             error: `CallCancelled` or `StoreUnavailable`.
         """
+        if state.undecided is not None:
+            self._take_decision(state, state.undecided, _refuse_cancelled(state.call))
+            return
         execution = state.execution or self._begin_execution(state)
         try:
             effect = execution.throw(error)
@@ -291,10 +299,7 @@ class Batch:
             pending = state.pending
             if pending is not None:
                 state.pending = None
-                failure = Failure(
-                    Code.CANCELLED,
-                    f"The run was cancelled before `{state.call.name}` was started.",
-                )
+                failure = _refuse_cancelled(state.call)
                 self._end(state, refuse_call(state.call, failure, pending.repairs))
 
     # ------------------------------------------------------------------ starting
@@ -304,9 +309,28 @@ class Batch:
         if state.pending is not None:  # it had to wait
             state.pending = None
             state.since = self._settings.now()
-        admitted = self._admit(state, parsed)
         if parsed.tool.then is not None or parsed.tool.ends_run:
             self.prescribes = True
+        prepared = self._prepare(state, parsed)
+        if isinstance(prepared, Failure):
+            self._take_decision(state, parsed, prepared)
+        elif parsed.tool.admission_may_block:
+            state.undecided = parsed
+            default_key = self._make_default_key(state, parsed)
+            self.todo.append((state, Admit(prepared, default_key)))
+        else:
+            self._take_decision(state, parsed, self._admit(state, prepared))
+
+    def _take_decision(
+        self, state: CallState, parsed: ParsedCall, admitted: Admitted | Failure
+    ) -> None:
+        """Count a call that may run and start its execution, or end it."""
+        state.undecided = None
+        if type(admitted) is not Failure:
+            if self.by_code:
+                admitted = replace(admitted, guarded=False)
+            failure = budgets.spend_call(self._budget, self._spent, parsed.tool.name)
+            admitted = failure or admitted
         recorded = self._recorded.get(state.place)
         if recorded is not None:
             state.admitted = None if type(admitted) is Failure else admitted
@@ -339,34 +363,28 @@ class Batch:
         self.todo.append((state, next(state.execution)))
 
     def _admit(self, state: CallState, parsed: ParsedCall) -> Admitted | Failure:
-        """Admit a call, and count it."""
-        if self.by_code:
-            admitted = self._check(state, parsed)
-            if type(admitted) is not Failure:
-                admitted = replace(admitted, guarded=False)
-        else:
-            filled = self._fill(state, parsed)
-            if isinstance(filled, Failure):
-                return filled
-            failure = self._refuse_by_flow(filled)
-            admitted = failure or self._check(state, filled)
-        if type(admitted) is Failure:
-            return admitted
-        return (
-            budgets.spend_call(self._budget, self._spent, parsed.tool.name) or admitted
-        )
-
-    def _check(self, state: CallState, parsed: ParsedCall) -> Admitted | Failure:
-        default_key = state.key
-        if parsed.tool.writes and not default_key:
-            default_key = self.locate(state)
         return admit(
             parsed,
             self._settings.policy,
-            default_key,
+            self._make_default_key(state, parsed),
             self._settings.tell,
             isolation=levels.SEARCH.found,
         )
+
+    def _make_default_key(self, state: CallState, parsed: ParsedCall) -> str:
+        """Return the key of a write whose tool declares none: its place in the run."""
+        if parsed.tool.writes and not state.key:
+            return self.locate(state)
+        return state.key
+
+    def _prepare(self, state: CallState, parsed: ParsedCall) -> ParsedCall | Failure:
+        """Return a call with its references filled, or why the model may not make it now."""
+        if self.by_code:
+            return parsed
+        filled = self._fill(state, parsed)
+        if isinstance(filled, Failure):
+            return filled
+        return self._refuse_by_flow(filled) or filled
 
     def _refuse_by_flow(self, parsed: ParsedCall) -> Failure | None:
         """Return why the model may not call a tool at this step of the run; None where it may."""
@@ -452,9 +470,15 @@ class Batch:
             self._ended.popleft()
 
 
+def _refuse_cancelled(call: ToolCall) -> Failure:
+    return Failure(
+        Code.CANCELLED, f"The run was cancelled before `{call.name}` was started."
+    )
+
+
 def _may_write(state: CallState) -> bool:
     """Whether a call without a result may be a write: its tool writes, or has not been found yet."""
-    call = state.admitted or state.pending
+    call = state.admitted or state.pending or state.undecided
     return call is None or call.tool.writes
 
 

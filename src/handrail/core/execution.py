@@ -104,7 +104,8 @@ def _approve(
     approval: Approval | None = yield make_question(
         call, call.verdict.reason, call.place
     )
-    return apply_approval(call, approval, settings.policy, settings.tell), None
+    approved = yield from apply_approval(call, approval, settings.policy, settings.tell)
+    return approved, None
 
 
 def _refuse(call: Admitted, failure: Failure) -> ExecutedCall:

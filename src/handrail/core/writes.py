@@ -170,11 +170,18 @@ def _ask_to_repeat(
     held: HeldClaim, question: AskHuman, outcome: CallOutcome, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, Admitted | CallOutcome]:
     """Ask whether to repeat a write; return the call to perform, or how the call ends."""
-    call = held.call
     try:
-        approval: Approval | None = yield question
+        return (yield from _repeat_if_approved(held, question, outcome, settings))
     except (StoreUnavailable, CallCancelled):
+        # what is known of the write is still true
         return outcome
+
+
+def _repeat_if_approved(
+    held: HeldClaim, question: AskHuman, outcome: CallOutcome, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, Admitted | CallOutcome]:
+    call = held.call
+    approval: Approval | None = yield question
     if approval is None:
         so_far = f"`{call.tool.name}` was already done."
         if outcome.failure is not None:
@@ -184,7 +191,7 @@ def _ask_to_repeat(
             failure=refuse_pending(call, f"{so_far} To be done again it"),
             attempts=outcome.attempts,
         )
-    repeated = apply_approval(call, approval, settings.policy, settings.tell)
+    repeated = yield from apply_approval(call, approval, settings.policy, settings.tell)
     if isinstance(repeated, Failure):
         return outcome
     # Edited arguments with another key name another act, which is done once as ever.
@@ -273,7 +280,9 @@ def _take_claim(
         approval: Approval | None = yield make_question(
             call, reason, place, refused=call.approval
         )
-        approved = apply_approval(call, approval, settings.policy, settings.tell)
+        approved = yield from apply_approval(
+            call, approval, settings.policy, settings.tell
+        )
         if isinstance(approved, Failure):
             return approved
         call = approved

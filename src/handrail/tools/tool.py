@@ -116,8 +116,8 @@ class BaseTool:
     memory_bytes: int = 512 * 1024 * 1024
     """What each process of an isolated tool may address, and what all of them together may hold."""
     blocking: bool = True
-    """A sync function may block, so it runs in a thread; so do functions of `check`, `approve` and `key`. False promises
-    that they are quick; they then run in place."""
+    """Functions may block, so a sync tool runs in a thread, and so do functions of `check`, `approve` and `key`. False
+    promises that all of these are quick; they then run in place."""
     key: str | Callable[..., str] | None = None
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
