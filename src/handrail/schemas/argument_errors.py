@@ -202,7 +202,9 @@ def _append_rest(some: Sequence[str], total: int) -> str:
 
 def replace_surrogates(text: str) -> str:
     """Return the text with what UTF-8 cannot encode replaced."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def capitalize(text: str) -> str:
@@ -352,7 +354,9 @@ def json_type(value: Json) -> str:
 
 
 def _list_allowed(kind: Any) -> list[Json]:
-    return list(kind.options) if isinstance(kind, Kind.Enum) else [kind.expected_value]
+    if isinstance(kind, Kind.Enum):
+        return list(kind.options)
+    return [kind.expected_value]
 
 
 def _is_about_names(error: Violation) -> bool:
@@ -387,8 +391,10 @@ def _find_tag_errors(union: Violation) -> list[Violation]:
     ]
     tags = [_find_tag_error(branch) for branch in of_type]
     errors = [error for error in tags if error is not None]
+    if len(errors) < 2 or len(errors) < len(of_type):
+        return []
     alike = len({error.place for error in errors}) == 1
-    return errors if alike and 1 < len(errors) == len(of_type) else []
+    return errors if alike else []
 
 
 def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
@@ -417,25 +423,50 @@ def _explain_names(
         name for name in described if name not in arguments and name not in missing
     ]
     unknown = [name for name in _list_unexpected(here) if name not in described]
-    unmatched: list[str] = []
-    for name in unknown[: 2 * MOST_FAULTS]:
+    pairs = _pair_names(
+        unknown[: 2 * MOST_FAULTS],
+        missing,
+        optional,
+        may_mean=lambda name, meant: _may_be(arguments[name], described[meant]),
+    )
+    for name, meant in pairs.items():
+        yield _explain_misspelt(place, name, meant, needed=meant in missing)
+    unpaired = [name for name in unknown if name not in pairs]
+    if unpaired:
+        yield _explain_unknown(place, unpaired, list(described))
+    left_out = [name for name in missing if name not in pairs.values()]
+    for name in left_out[: 2 * MOST_FAULTS]:
+        yield _explain_missing([*place, name], described.get(name))
+
+
+def _pair_names(
+    unknown: Iterable[str],
+    missing: Iterable[str],
+    optional: Iterable[str],
+    *,
+    may_mean: Callable[[str, str], bool],
+) -> dict[str, str]:
+    """Return the parameter that each unknown name may have meant; no parameter is meant twice.
+
+    Args:
+        may_mean: Whether the value under an unknown name fits a parameter.
+    """
+    pairs: dict[str, str] = {}
+    missing = list(missing)
+    optional = list(optional)
+    for name in unknown:
         meant = next(iter(nearest(name, [*missing, *optional], most=1)), None)
         if meant is None:
-            unmatched.append(name)
-        elif meant in missing:
+            continue
+        if meant in missing:
             missing.remove(meant)
-            yield _explain_misspelt(place, name, meant, needed=True)
-        elif missing and not _may_be(arguments[name], described[meant]):
+        elif missing and not may_mean(name, meant):
             # An optional parameter of another type is near by chance when it is a required one that was meant.
-            unmatched.append(name)
+            continue
         else:
             optional.remove(meant)
-            yield _explain_misspelt(place, name, meant, needed=False)
-    unmatched += unknown[2 * MOST_FAULTS :]
-    if unmatched:
-        yield _explain_unknown(place, unmatched, list(described))
-    for name in missing[: 2 * MOST_FAULTS]:
-        yield _explain_missing([*place, name], described.get(name))
+        pairs[name] = meant
+    return pairs
 
 
 def _list_missing(errors: Iterable[Violation]) -> list[str]:
@@ -459,11 +490,9 @@ def _list_unexpected(errors: Iterable[Violation]) -> list[str]:
 
 def _may_be(value: Json, schema: Json) -> bool:
     types = schema_types(schema) if isinstance(schema, dict) else []
-    return (
-        not types
-        or json_type(value) in types
-        or (type(value) is int and "number" in types)
-    )
+    if not types or json_type(value) in types:
+        return True
+    return type(value) is int and "number" in types
 
 
 def _explain_misspelt(
