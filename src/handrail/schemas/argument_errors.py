@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -241,16 +240,25 @@ def explain_errors(errors: Iterable[Violation], schema: Schema) -> list[Argument
     Errors always give at least one fault: if no sentence here fits, the validator's own message is used.
     """
     flat = list(_resolve_unions(errors))
-    objects = sorted(
-        {error.place for error in flat if _is_about_names(error)}, key=_depth_order
-    )
+    objects = _group_by_object(flat)
     names = [
         fault
-        for place in islice(objects, MOST_FAULTS + 1)
-        for fault in _explain_names(place, flat, schema)
+        for place in sorted(objects, key=_depth_order)[: MOST_FAULTS + 1]
+        for fault in _explain_names(place, objects[place], schema)
     ]
     faults = names + _explain_values(flat)
     return faults or [_quote_validator(error) for error in flat[:MOST_WORDED]]
+
+
+def _group_by_object(
+    errors: Iterable[Violation],
+) -> dict[tuple[str | int, ...], list[Violation]]:
+    """Return the errors about names by the place of the object that they are about."""
+    objects: dict[tuple[str | int, ...], list[Violation]] = {}
+    for error in errors:
+        if _is_about_names(error):
+            objects.setdefault(error.place, []).append(error)
+    return objects
 
 
 def _explain_values(errors: Sequence[Violation]) -> list[ArgumentError]:
@@ -393,8 +401,9 @@ def _find_tag_errors(union: Violation) -> list[Violation]:
     errors = [error for error in tags if error is not None]
     if len(errors) < 2 or len(errors) < len(of_type):
         return []
-    alike = len({error.place for error in errors}) == 1
-    return errors if alike else []
+    if len({error.place for error in errors}) > 1:
+        return []
+    return errors
 
 
 def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
@@ -410,19 +419,15 @@ def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
 def _explain_names(
     place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema
 ) -> Iterator[ArgumentError]:
-    """Pair the unknown names of one object with the names that they may have meant."""
-    here = [
-        error for error in errors if error.place == place and _is_about_names(error)
-    ]
+    """Word the errors about the names in one object, pairing unknown ones with those that they may have meant."""
     described: dict[str, Json] = {}
-    for error in here:
+    for error in errors:
         described.update(_collect_properties(schema, error.error.schema_path))
-    arguments = here[0].instance if isinstance(here[0].instance, dict) else {}
-    missing = _list_missing(here)
-    optional = [
-        name for name in described if name not in arguments and name not in missing
-    ]
-    unknown = [name for name in _list_unexpected(here) if name not in described]
+    arguments = errors[0].instance if isinstance(errors[0].instance, dict) else {}
+    missing = _list_missing(errors)
+    taken = arguments.keys() | set(missing)
+    optional = [name for name in described if name not in taken]
+    unknown = [name for name in _list_unexpected(errors) if name not in described]
     pairs = _pair_names(
         unknown[: 2 * MOST_FAULTS],
         missing,

@@ -490,10 +490,11 @@ class BaseTool:
 
     def with_steps(self) -> Iterator[BaseTool]:
         """Yield the tool, and those that its `then` makes follow it."""
-        tool: BaseTool | None = self
-        while tool is not None:
+        tool: BaseTool = self
+        yield tool
+        while tool.then is not None:
+            tool = tool.then.tool
             yield tool
-            tool = tool.then.tool if tool.then is not None else None
 
     @property
     def by_schema(self) -> bool:
