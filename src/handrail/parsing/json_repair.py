@@ -247,7 +247,9 @@ class _TolerantReader:
             self.note("escaped_quotes")
             self.pos = quoted.end()
             return self.decode_string(quoted[1], '"', quoted.start())
-        return self.read_string() if char in _QUOTES else self.read_bare()
+        if char in _QUOTES:
+            return self.read_string()
+        return self.read_bare()
 
     def read_object(self) -> dict[str, Json]:
         begin = self.enter()
@@ -383,14 +385,15 @@ class _TolerantReader:
 
     def read_bare_name(self) -> str:
         name = _NAME.match(self.text, self.pos)
-        number = None if name else _NUMBER.match(self.text, self.pos)
-        match = name or number
-        if not match:
-            raise self.make_error("a name in double quotes")
-        is_literal = number or match[0].casefold() in _NO_TEXT
-        self.note("literal_key" if is_literal else "unquoted_key")
-        self.pos = match.end()
-        return match[0]
+        if name and name[0].casefold() not in _NO_TEXT:
+            self.note("unquoted_key")
+        else:
+            name = name or _NUMBER.match(self.text, self.pos)
+            if not name:
+                raise self.make_error("a name in double quotes")
+            self.note("literal_key")
+        self.pos = name.end()
+        return name[0]
 
     # Strings
 
@@ -562,7 +565,9 @@ class _TolerantReader:
         self.depth -= 1
 
     def note(self, name: str, offset: int | None = None) -> None:
-        self.repairs.setdefault(name, self.pos if offset is None else offset)
+        if offset is None:
+            offset = self.pos
+        self.repairs.setdefault(name, offset)
 
     def make_error(self, expected: str) -> NotJson:
         """Return the error for the text at `pos`; at the end of the text it is that something is still open."""

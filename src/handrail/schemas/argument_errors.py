@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -202,7 +201,9 @@ def _append_rest(some: Sequence[str], total: int) -> str:
 
 def replace_surrogates(text: str) -> str:
     """Return the text with what UTF-8 cannot encode replaced."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def capitalize(text: str) -> str:
@@ -239,16 +240,25 @@ def explain_errors(errors: Iterable[Violation], schema: Schema) -> list[Argument
     Errors always give at least one fault: if no sentence here fits, the validator's own message is used.
     """
     flat = list(_resolve_unions(errors))
-    objects = sorted(
-        {error.place for error in flat if _is_about_names(error)}, key=_depth_order
-    )
+    objects = _group_by_object(flat)
     names = [
         fault
-        for place in islice(objects, MOST_FAULTS + 1)
-        for fault in _explain_names(place, flat, schema)
+        for place in sorted(objects, key=_depth_order)[: MOST_FAULTS + 1]
+        for fault in _explain_names(place, objects[place], schema)
     ]
     faults = names + _explain_values(flat)
     return faults or [_quote_validator(error) for error in flat[:MOST_WORDED]]
+
+
+def _group_by_object(
+    errors: Iterable[Violation],
+) -> dict[tuple[str | int, ...], list[Violation]]:
+    """Return the errors about names by the place of the object that they are about."""
+    objects: dict[tuple[str | int, ...], list[Violation]] = {}
+    for error in errors:
+        if _is_about_names(error):
+            objects.setdefault(error.place, []).append(error)
+    return objects
 
 
 def _explain_values(errors: Sequence[Violation]) -> list[ArgumentError]:
@@ -352,7 +362,9 @@ def json_type(value: Json) -> str:
 
 
 def _list_allowed(kind: Any) -> list[Json]:
-    return list(kind.options) if isinstance(kind, Kind.Enum) else [kind.expected_value]
+    if isinstance(kind, Kind.Enum):
+        return list(kind.options)
+    return [kind.expected_value]
 
 
 def _is_about_names(error: Violation) -> bool:
@@ -387,8 +399,11 @@ def _find_tag_errors(union: Violation) -> list[Violation]:
     ]
     tags = [_find_tag_error(branch) for branch in of_type]
     errors = [error for error in tags if error is not None]
-    alike = len({error.place for error in errors}) == 1
-    return errors if alike and 1 < len(errors) == len(of_type) else []
+    if len(errors) < 2 or len(errors) < len(of_type):
+        return []
+    if len({error.place for error in errors}) > 1:
+        return []
+    return errors
 
 
 def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
@@ -404,38 +419,59 @@ def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
 def _explain_names(
     place: tuple[str | int, ...], errors: Sequence[Violation], schema: Schema
 ) -> Iterator[ArgumentError]:
-    """Pair the unknown names of one object with the names that they may have meant."""
-    here = [
-        error for error in errors if error.place == place and _is_about_names(error)
-    ]
+    """Word the errors about the names in one object, pairing unknown ones with those that they may have meant."""
     described: dict[str, Json] = {}
-    for error in here:
+    for error in errors:
         described.update(_collect_properties(schema, error.error.schema_path))
-    arguments = here[0].instance if isinstance(here[0].instance, dict) else {}
-    missing = _list_missing(here)
-    optional = [
-        name for name in described if name not in arguments and name not in missing
-    ]
-    unknown = [name for name in _list_unexpected(here) if name not in described]
-    unmatched: list[str] = []
-    for name in unknown[: 2 * MOST_FAULTS]:
+    arguments = errors[0].instance if isinstance(errors[0].instance, dict) else {}
+    missing = _list_missing(errors)
+    taken = arguments.keys() | set(missing)
+    optional = [name for name in described if name not in taken]
+    unknown = [name for name in _list_unexpected(errors) if name not in described]
+    pairs = _pair_names(
+        unknown[: 2 * MOST_FAULTS],
+        missing,
+        optional,
+        may_mean=lambda name, meant: _may_be(arguments[name], described[meant]),
+    )
+    for name, meant in pairs.items():
+        yield _explain_misspelt(place, name, meant, needed=meant in missing)
+    unpaired = [name for name in unknown if name not in pairs]
+    if unpaired:
+        yield _explain_unknown(place, unpaired, list(described))
+    left_out = [name for name in missing if name not in pairs.values()]
+    for name in left_out[: 2 * MOST_FAULTS]:
+        yield _explain_missing([*place, name], described.get(name))
+
+
+def _pair_names(
+    unknown: Iterable[str],
+    missing: Iterable[str],
+    optional: Iterable[str],
+    *,
+    may_mean: Callable[[str, str], bool],
+) -> dict[str, str]:
+    """Return the parameter that each unknown name may have meant; no parameter is meant twice.
+
+    Args:
+        may_mean: Whether the value under an unknown name fits a parameter.
+    """
+    pairs: dict[str, str] = {}
+    missing = list(missing)
+    optional = list(optional)
+    for name in unknown:
         meant = next(iter(nearest(name, [*missing, *optional], most=1)), None)
         if meant is None:
-            unmatched.append(name)
-        elif meant in missing:
+            continue
+        if meant in missing:
             missing.remove(meant)
-            yield _explain_misspelt(place, name, meant, needed=True)
-        elif missing and not _may_be(arguments[name], described[meant]):
+        elif missing and not may_mean(name, meant):
             # An optional parameter of another type is near by chance when it is a required one that was meant.
-            unmatched.append(name)
+            continue
         else:
             optional.remove(meant)
-            yield _explain_misspelt(place, name, meant, needed=False)
-    unmatched += unknown[2 * MOST_FAULTS :]
-    if unmatched:
-        yield _explain_unknown(place, unmatched, list(described))
-    for name in missing[: 2 * MOST_FAULTS]:
-        yield _explain_missing([*place, name], described.get(name))
+        pairs[name] = meant
+    return pairs
 
 
 def _list_missing(errors: Iterable[Violation]) -> list[str]:
@@ -459,11 +495,9 @@ def _list_unexpected(errors: Iterable[Violation]) -> list[str]:
 
 def _may_be(value: Json, schema: Json) -> bool:
     types = schema_types(schema) if isinstance(schema, dict) else []
-    return (
-        not types
-        or json_type(value) in types
-        or (type(value) is int and "number" in types)
-    )
+    if not types or json_type(value) in types:
+        return True
+    return type(value) is int and "number" in types
 
 
 def _explain_misspelt(

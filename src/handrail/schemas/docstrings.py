@@ -147,8 +147,8 @@ def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
             yield "-" * len(heading)
             heading = ""
         else:
-            english = _ENGLISH.get(line.strip())
-            heading = _IN_NUMPY.get(english, english) if english else ""
+            english = _ENGLISH.get(line.strip(), "")
+            heading = _IN_NUMPY.get(english, english)
             yield heading or line
 
 

@@ -335,11 +335,15 @@ def _modernize(hint: Any) -> Any:
         return hint
     if origin is Annotated:
         inner = _modernize(parts[0])
-        return hint if inner == parts[0] else Annotated[(inner, *hint.__metadata__)]
+        if inner == parts[0]:
+            return hint
+        return Annotated[(inner, *hint.__metadata__)]
     modern = tuple(map(_modernize, parts))
     if modern == parts:
         return hint
-    return reduce(or_, modern) if origin in (Union, UnionType) else origin[modern]
+    if origin in (Union, UnionType):
+        return reduce(or_, modern)
+    return origin[modern]
 
 
 def _modernize_typed_dict(hint: Any) -> Any:

@@ -114,8 +114,9 @@ def _translate_types(schema: Schema) -> Schema:
     names = [_translate_type(name) for name in schema_types(schema)]
     if None in names or not names:
         return _drop(schema, "type")
-    types = list(dict.fromkeys(names))
-    return {**schema, "type": types if isinstance(schema["type"], list) else types[0]}
+    if isinstance(schema["type"], list):
+        return {**schema, "type": list(dict.fromkeys(names))}
+    return {**schema, "type": names[0]}
 
 
 def _drop(schema: Schema, *keywords: str) -> Schema:

@@ -235,7 +235,7 @@ class _Reader(Struct):
             parameter = self._follow(each, "a parameter")
             where = str(parameter.get("in"))
             name = str(parameter.get("name"))
-            key = where, name.lower() if where == "header" else name
+            key = (where, name.lower() if where == "header" else name)
             if key in parameters and parameters[key].get("name") != name:
                 raise _Fault(
                     f"its headers `{parameters[key].get('name')}` and `{name}` are one on the wire"
@@ -257,14 +257,7 @@ class _Reader(Struct):
             return
         if self._is_credential(name, where):
             return
-        style = str(parameter.get("style") or _STYLES[where][0])
-        if style not in _STYLES[where]:
-            raise _Fault(
-                f"its parameter `{name}` has the style {style!r}, which a {where} parameter cannot have"
-            )
-        explode = parameter.get("explode")
-        if not isinstance(explode, bool):
-            explode = style == "form"
+        style, explode = _read_style(name, where, parameter)
         schema, as_json = self._read_parameter_schema(name, parameter)
         self._add_argument(
             name,
@@ -535,6 +528,21 @@ def _find_json_schema(content: Mapping[str, Any]) -> Any:
         if _is_json(str(media_type)):
             return _object(media).get("schema")
     return None
+
+
+def _read_style(
+    name: str, where: Where, parameter: Mapping[str, Any]
+) -> tuple[str, bool]:
+    """Return a parameter's style, and whether it is exploded."""
+    style = str(parameter.get("style") or _STYLES[where][0])
+    if style not in _STYLES[where]:
+        raise _Fault(
+            f"its parameter `{name}` has the style {style!r}, which a {where} parameter cannot have"
+        )
+    explode = parameter.get("explode")
+    if not isinstance(explode, bool):
+        explode = style == "form"
+    return style, explode
 
 
 def _is_place(where: str) -> TypeGuard[Where]:

@@ -115,7 +115,9 @@ class _OpenAI(Subset):
             return result
         target = result.pop("$ref").replace("#/definitions/", "#/$defs/", 1)
         reference = {"$ref": target}
-        return {"anyOf": [reference], **result} if result else reference
+        if not result:
+            return reference
+        return {"anyOf": [reference], **result}
 
     def rewrite_object(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Require every property, and let those that were optional be null."""
@@ -231,7 +233,9 @@ class _Anthropic(Subset):
         """Rewrite one schema. Only `anyOf` is documented for unions, so a list of types becomes one."""
         result = super().rewrite(schema, path)
         types = schema_types(result)
-        return split_types(result, types) if len(types) > 1 else result
+        if len(types) > 1:
+            return split_types(result, types)
+        return result
 
     def rewrite_object(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Close every object."""
@@ -309,7 +313,9 @@ class _Gemini(Subset):
             # one alternative was left, which may itself be anything
             if "anyOf" not in plain:
                 return self.simplify(_merge_target(plain, self.root), path)
-        return _include_bounds(plain) if plain.get("type") == "integer" else plain
+        if plain.get("type") == "integer":
+            return _include_bounds(plain)
+        return plain
 
     def split_keywords(
         self, schema: Schema, path: tuple[str | int, ...]
@@ -342,12 +348,8 @@ _BESIDE_ENUM = split_words("type description nullable default")
 
 
 def _are_ambiguous_as_text(branches: Sequence[Schema]) -> bool:
-    values = [
-        value
-        for branch in branches
-        for value in list_allowed_values(branch)
-        if value is not None
-    ]
+    values = [each for branch in branches for each in list_allowed_values(branch)]
+    values = [value for value in values if value is not None]
     texts = [_format_enum_value(value) for value in values]
     if "" in texts or any(isinstance(value, dict | list) for value in values):
         return True

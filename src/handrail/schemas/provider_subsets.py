@@ -275,7 +275,9 @@ def unwrap_all_of(schema: Schema) -> Schema:
     shared = besides.keys() - ANNOTATIONS
     if "$ref" not in parts[0]:
         shared &= parts[0].keys()
-    return schema if shared else {**parts[0], **besides}
+    if shared:
+        return schema
+    return {**parts[0], **besides}
 
 
 def _are_apart(branches: Sequence[Json], root: Schema) -> bool:

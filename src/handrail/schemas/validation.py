@@ -134,7 +134,9 @@ class Checker:
     @cached_property
     def _checked_schema(self) -> Schema:
         check_size(self.schema)
-        return close_schema(self.schema) if self.closed else self.schema
+        if self.closed:
+            return close_schema(self.schema)
+        return self.schema
 
     @cached_property
     def _validator(self) -> jsonschema_rs.Validator:
@@ -257,7 +259,9 @@ class Checker:
         changed: dict[str, Json] = _replace_values(
             arguments, {place: int(value_at(arguments, place)) for place in places}
         )
-        return changed if self._original.is_valid(changed) else arguments
+        if self._original.is_valid(changed):
+            return changed
+        return arguments
 
 
 class _Exact:

@@ -182,7 +182,9 @@ class _PathFinder:
             if isinstance(here, dict) and ("" in here or type(step) is int):
                 return None
             here = here[step]
-        return None if isinstance(here, dict) and "" in here else tuple(steps)
+        if isinstance(here, dict) and "" in here:
+            return None
+        return tuple(steps)
 
     def _find_only_path(
         self, steps: Sequence[str | int], instance: Json

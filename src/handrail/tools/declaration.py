@@ -148,13 +148,17 @@ def _list_names(declared: Mapping[str, Any]) -> dict[str, set[str]]:
     key = declared["key"]
     rate_key = declared["rate_key"]
     approve = declared["approve"]
-    templates = [resource] if isinstance(resource, str) else resource or ()
-    return {
-        "resource": set().union(*map(keys.names_in, templates)),
-        "key": keys.names_in(key) if isinstance(key, str) else set(),
-        "rate_key": keys.names_in(rate_key) if rate_key else set(),
-        "approve": conditions.names_in(approve) if isinstance(approve, str) else set(),
-    }
+    listed: dict[str, set[str]] = {}
+    if resource:
+        templates = [resource] if isinstance(resource, str) else resource
+        listed["resource"] = set().union(*map(keys.names_in, templates))
+    if isinstance(key, str):
+        listed["key"] = keys.names_in(key)
+    if rate_key:
+        listed["rate_key"] = keys.names_in(rate_key)
+    if isinstance(approve, str):
+        listed["approve"] = conditions.names_in(approve)
+    return listed
 
 
 def is_open(described: Mapping[str, Json]) -> bool:

@@ -79,4 +79,6 @@ def tool(
     def make_tool(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, **settings)
 
-    return make_tool if fn is None else make_tool(fn)
+    if fn is None:
+        return make_tool
+    return make_tool(fn)

@@ -110,8 +110,7 @@ def fill_text(text: str, arguments: Mapping[str, Json]) -> Json:
         return values[0]
     text = literals[0]
     for value, literal in zip(values, literals[1:], strict=True):
-        text += value if isinstance(value, str) else canonical(value)
-        text += literal
+        text += (value if isinstance(value, str) else canonical(value)) + literal
     return text
 
 

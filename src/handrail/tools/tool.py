@@ -379,7 +379,9 @@ class BaseTool:
             or type(self).parameters is not BaseTool.parameters
         ):
             return None
-        return self.signature.names if self.signature.model is None else None
+        if self.signature.model is not None:
+            return None
+        return self.signature.names
 
     def _check_functions(self) -> None:
         """Check the signatures of the functions among the settings."""
@@ -414,7 +416,9 @@ class BaseTool:
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
 
     def _names_in_step(self) -> set[str]:
-        return self.then.names - {"result"} if self.then else set()
+        if self.then is None:
+            return set()
+        return self.then.names - {"result"}
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -477,7 +481,9 @@ class BaseTool:
     @cached_property
     def required_permission(self) -> Permission:
         """The permission that a run needs to see it."""
-        return self.permission or ("read" if self.effect == "read" else "write")
+        if self.permission:
+            return self.permission
+        return "read" if self.effect == "read" else "write"
 
     @cached_property
     def effective_risk(self) -> Risk:
@@ -491,10 +497,11 @@ class BaseTool:
 
     def with_steps(self) -> Iterator[BaseTool]:
         """Yield the tool, and those that its `then` makes follow it."""
-        tool: BaseTool | None = self
-        while tool is not None:
+        tool: BaseTool = self
+        yield tool
+        while tool.then is not None:
+            tool = tool.then.tool
             yield tool
-            tool = tool.then.tool if tool.then is not None else None
 
     @property
     def by_schema(self) -> bool:

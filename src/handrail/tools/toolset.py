@@ -140,8 +140,9 @@ class Toolset:
         by_name = self._state.by_name
         if tool := by_name.get(name):
             return tool
-        resolved = names.resolve_name(name, by_name)
-        return by_name[resolved] if resolved else self._refuse_unknown(name, sees)
+        if resolved := names.resolve_name(name, by_name):
+            return by_name[resolved]
+        return self._refuse_unknown(name, sees)
 
     def _refuse_unknown(
         self, name: str, sees: Callable[[BaseTool], bool] | None
