@@ -17,7 +17,7 @@ from handrail.errors import ConfigError, Failure, Json
 
 
 class ToolCall(Struct, frozen=True):
-    """One wish of the model: `arguments` is its text, verbatim, whether or not it is JSON.
+    """One call as the model wrote it: `arguments` is its text, verbatim, whether or not it is JSON.
 
     `id` is the provider's id, or one that the dialect made where the provider sent none.
     """
@@ -37,7 +37,7 @@ class Media(Struct, frozen=True):
         media_type: Such as `image/png` or `application/pdf`.
         data: Its bytes; empty when there is a `url`.
         url: Where the provider can fetch it.
-        name: A file's name, where it tells something.
+        name: A file's name, where it has one.
     """
 
     media_type: str
@@ -103,7 +103,7 @@ class Page(Struct, frozen=True):
 
 
 class ToolResult(Struct):
-    """What became of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
+    """The result of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
 
     Attributes:
         value: What the tool returned, whole, as a Python value; None when there is a failure.
@@ -111,7 +111,7 @@ class ToolResult(Struct):
         attempts: How often the tool was started; 0 when it never was.
         replayed: The value comes from an earlier call, not from a new run of the tool.
         note: One sentence that the model gets beside the value (cut, repeated, repaired).
-        repairs: Names of what was mended in the model's arguments, in order; see `jsontext.REPAIRS`.
+        repairs: Names of the repairs of the model's arguments, in order; see `jsontext.REPAIRS`.
         handle: Where the rest of a cut value can be read with `read_result`.
         media: What the model is shown beside the text.
         done_under: The ledger's key of the write if it is not the call's own: an earlier call made the same write, or a

@@ -746,7 +746,7 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
         [refused] = [each for each in answers if isinstance(each, RunNameTaken)]
         [run] = [each for each in answers if each is not refused]
         assert run.status == "done"
-        assert "is kept already" in str(refused)
+        assert "is stored already" in str(refused)
 
 
 def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(

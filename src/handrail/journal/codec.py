@@ -150,7 +150,7 @@ def turn_from_json(body: Json) -> Turn:
 
 
 def result_as_json(result: ToolResult) -> dict[str, Json]:
-    """Return a call's result as a journal keeps it. A value without a JSON form is kept as the text that it has."""
+    """Return a call's result as a journal stores it. A value without a JSON form is stored as its text."""
     members: dict[str, Json] = {}
     if result.ok and (value := plain(result.value)) is not None:
         members["value"] = value

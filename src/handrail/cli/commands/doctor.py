@@ -103,7 +103,7 @@ def examine(environment: Mapping[str, str]) -> Iterator[CheckResult]:
         if "extra ==" not in requirement:
             yield _package(requirement)
     for kind in _PARTS:
-        yield CheckResult(kind, ", ".join(plugins.known(kind)))
+        yield CheckResult(kind, ", ".join(plugins.list_names(kind)))
     for sandbox in offered():
         lacks = sandbox.lacks
         yield CheckResult(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
