@@ -167,27 +167,29 @@ def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
     if len(event.key) > _LONGEST_KEY:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
     key = redactor.text(event.key)
-    if key and (given := plain(dict(event.arguments))) != shown:
-        key = Redactor(
-            text
-            for text in _find_hidden_texts(given, shown)
-            if len(text) <= len(event.key)
-        ).text(key)
-    return key
+    if not key:
+        return key
+    arguments = plain(dict(event.arguments))
+    if arguments == shown:
+        return key
+    hidden = _find_hidden_texts(arguments, shown)
+    return Redactor(each for each in hidden if len(each) <= len(event.key)).text(key)
 
 
-def _find_hidden_texts(given: Json, shown: Json) -> Iterator[str]:
-    """Yield the texts that are not shown."""
-    if shown == given:
+def _find_hidden_texts(value: Json, shown: Json) -> Iterator[str]:
+    """Yield the texts of a value that its redacted form does not show."""
+    if shown == value:
         return
-    if isinstance(given, dict) and isinstance(shown, dict) and len(given) == len(shown):
-        for one, other in zip(given.values(), shown.values(), strict=True):
+    if isinstance(value, dict) and isinstance(shown, dict) and len(value) == len(shown):
+        for one, other in zip(value.values(), shown.values(), strict=True):
             yield from _find_hidden_texts(one, other)
-    elif isinstance(given, list) and isinstance(shown, list):
-        for one, other in zip(given, shown, strict=True):
+    elif isinstance(value, list) and isinstance(shown, list):
+        for one, other in zip(value, shown, strict=True):
             yield from _find_hidden_texts(one, other)
+    elif isinstance(value, str):
+        yield value
     else:
-        yield given if isinstance(given, str) else keys.canonical(given)
+        yield keys.canonical(value)
 
 
 def _describe_question(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
@@ -216,8 +218,10 @@ def _describe_approval(event: ApprovalGiven, redactor: Redactor) -> dict[str, Js
 
 def _describe_end(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
     result = event.result
-    recalled = {"recalled": True} if event.recalled else {}
-    return recalled | _describe_call(
+    body: dict[str, Json] = {}
+    if event.recalled:
+        body["recalled"] = True
+    return body | _describe_call(
         event,
         redactor,
         ok=result.ok,
