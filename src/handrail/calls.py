@@ -93,13 +93,13 @@ class Page(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return what the model reads."""
-        named = {"columns": list(self.columns)} if self.columns else {}
-        return {
-            **named,
-            "rows": list(self.rows),
-            "has_more": self.next is not None,
-            "next": self.next,
-        }
+        document: dict[str, Any] = {}
+        if self.columns:
+            document["columns"] = list(self.columns)
+        document["rows"] = list(self.rows)
+        document["has_more"] = self.next is not None
+        document["next"] = self.next
+        return document
 
 
 class ToolResult(Struct):
@@ -137,17 +137,14 @@ class ToolResult(Struct):
         return self.failure is None
 
     def __repr__(self) -> str:
-        what = (
-            f"failed {self.failure.code}"
-            if self.failure
-            else f"ok, {len(self.text)} chars"
-        )
-        extra = "".join(
-            f", {word}"
-            for word in (self.note and "noted", self.replayed and "replayed")
-            if word
-        )
-        return f"<ToolResult {self.call_id} {self.name}: {what}, {self.attempts} attempts{extra}>"
+        parts = [f"ok, {len(self.text)} chars", f"{self.attempts} attempts"]
+        if self.failure:
+            parts[0] = f"failed {self.failure.code}"
+        if self.note:
+            parts.append("noted")
+        if self.replayed:
+            parts.append("replayed")
+        return f"<ToolResult {self.call_id} {self.name}: {', '.join(parts)}>"
 
 
 def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:

@@ -213,7 +213,7 @@ class ClaimState(Enum):
     """The write may start, but not under this approval: another call has used it, or it has expired."""
 
     @property
-    def taken(self) -> bool:
+    def is_taken(self) -> bool:
         """Whether the write is the caller's own."""
         return self in _TAKEN
 

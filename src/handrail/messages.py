@@ -219,17 +219,7 @@ def _message(message: Message | Json) -> Message:
                 return UserMessage(text)
             return UserMessage(text, tuple(content))
         case "assistant":
-            calls = [_call(call) for call in message.get("tool_calls") or ()]
-            finish: Finish = "calls" if calls else "stop"
-            return AssistantMessage(
-                Turn(
-                    text,
-                    calls=calls,
-                    finish=finish,
-                    refusal=str(message.get("refusal") or ""),
-                    raw=message,
-                )
-            )
+            return AssistantMessage(_turn(message, text))
         case "tool":
             call_id = str(message.get("tool_call_id", ""))
             name = str(message.get("name", ""))
@@ -238,6 +228,17 @@ def _message(message: Message | Json) -> Message:
             raise ConfigError(
                 f"a message has the role {role!r}; it is system, developer, user, assistant or tool"
             )
+
+
+def _turn(message: Mapping[str, Json], text: str) -> Turn:
+    calls = [_call(call) for call in message.get("tool_calls") or ()]
+    return Turn(
+        text,
+        calls=calls,
+        finish="calls" if calls else "stop",
+        refusal=str(message.get("refusal") or ""),
+        raw=message,
+    )
 
 
 def _join_texts(content: Json) -> str:

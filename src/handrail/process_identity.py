@@ -20,11 +20,11 @@ SILENT_S = 90.0
 
 def owner() -> str:
     """Return the name of this process."""
-    return _named(os.getpid())
+    return _process_name(os.getpid())
 
 
 @lru_cache(maxsize=1)  # two files are read for it; a fork has another number
-def _named(number: int) -> str:
+def _process_name(number: int) -> str:
     return f"{gethostname()}:{number}:{_beginning(number)}"
 
 

@@ -214,7 +214,7 @@ class ApprovalRequest(Struct, frozen=True):
             return replace(self, state="expired")
         return self
 
-    def closed(self) -> ApprovalRequest:
+    def as_cancelled(self) -> ApprovalRequest:
         """Return the request after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
