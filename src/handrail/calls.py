@@ -147,12 +147,16 @@ class ToolResult(Struct):
         return f"<ToolResult {self.call_id} {self.name}: {', '.join(parts)}>"
 
 
+# `json.dumps` makes an encoder at each call that asks for other settings than its own.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def arguments_text(arguments: Mapping[str, Json] | str | None) -> str:
     """Return arguments as the text that a model would have written."""
     if isinstance(arguments, str):
         return arguments
     try:
-        return json.dumps(arguments or {}, ensure_ascii=False)
+        return _encode(arguments or {})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the arguments are not JSON: {error}") from error
     except RecursionError:

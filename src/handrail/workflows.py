@@ -142,8 +142,9 @@ class Steps:
         tool = engine.callable_tools().resolve(name)
         if isinstance(tool, BaseTool):
             check_injected([tool], active.injected)
+        tools = engine.callable_tools(turn.calls)
         batch = yield from engine.open_batch(
-            active, turn, number, positions=[CallPosition(0, "")]
+            active, turn, number, tools, positions=[CallPosition(0, "")]
         )
         yield from engine.perform_turn(active, batch, number)
         result = batch.collect_results()[0]

@@ -108,7 +108,9 @@ def perform_write(
             return outcome or CallOutcome(call, failure=held)
         claimed = None
         latest, state = yield from _perform(held, settings)
-        latest.done_under = _ledger_key(held, own_key)
+        latest.done_under = held.claimed.key
+        if not latest.done_under and held.call.key != own_key:
+            latest.done_under = held.call.key
         if outcome is not None and _would_hide(outcome, latest):
             return outcome
         outcome = latest
@@ -121,15 +123,6 @@ def perform_write(
         if isinstance(repeated, CallOutcome):
             return repeated
         call = repeated
-
-
-def _ledger_key(held: HeldClaim, own_key: str) -> str:
-    """Return the ledger's key of a write; empty if it is the call's own."""
-    if held.claimed.key:
-        return held.claimed.key
-    if held.call.key != own_key:
-        return held.call.key
-    return ""
 
 
 def _would_hide(outcome: CallOutcome, latest: CallOutcome) -> bool:
@@ -149,22 +142,21 @@ def _question_to_repeat(held: HeldClaim, state: SettledState | None) -> AskHuman
     call = held.call
     claim = held.claim
     tool = call.tool
-    place = f"{call.place}#{_repeat_key(call, held.claimed)}"
     if (
         held.claimed.repeated
         and held.claimed.state is ClaimState.DONE
         and tool.asks_before_repeating
     ):
-        return make_question(
-            call, f"the same {tool.name} was already done, with these arguments", place
-        )
-    if state == "in_doubt" and tool.on_doubt == "ask":
+        reason = f"the same {tool.name} was already done, with these arguments"
+    elif state == "in_doubt" and tool.on_doubt == "ask":
         reason = (
             f"{tool.name} was started and nobody knows whether it happened. Look first: approve to run it again, deny "
             f"to leave it, or say what happened (handrail ledger resolve {claim.scope} {claim.key})"
         )
-        return make_question(call, reason, place)
-    return None
+    else:
+        return None
+    place = f"{call.place}#{_repeat_key(call, held.claimed)}"
+    return make_question(call, reason, place)
 
 
 def _ask_to_repeat(

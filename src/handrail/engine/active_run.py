@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from secrets import token_hex
+from os import urandom
 from time import time
 from typing import Any
 
@@ -217,4 +217,4 @@ def ending_by(error: ModelError, active: ActiveRun) -> Ending:
 
 def new_run_id() -> str:
     """Return the name of a run that nobody named: by time and 64 random bits, since a store may keep millions."""
-    return f"r_{int(time() * 1000):011x}{token_hex(8)}"
+    return f"r_{int(time() * 1000):011x}{urandom(8).hex()}"

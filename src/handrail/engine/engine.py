@@ -387,20 +387,27 @@ class Engine:
         if active.recording is not None and (entry := active.recording.release_entry()):
             self.unrecorded.enter(entry)
 
-    def callable_tools(self) -> Toolset:
-        """Return every tool that a call may name: one that the policy hides is refused rather than unknown."""
-        return self._showing.callable_tools()
+    def callable_tools(
+        self, calls: Sequence[ToolCall] = (), selector: Selector | None = None
+    ) -> Toolset:
+        """Return every tool that a call may name; see `ToolVisibility.callable_tools`."""
+        return self._showing.callable_tools(calls, selector)
 
     def open_batch(
         self,
         active: ActiveRun,
         turn: Turn,
         number: int,
+        tools: Toolset,
+        *,
         positions: Sequence[CallPosition] = (),
     ) -> Verb[Batch]:
-        """Open the calls of one turn; those whose results the journal holds are finished already."""
+        """Open the calls of one turn; those whose results the journal holds are finished already.
+
+        Args:
+            tools: What the calls may name; see `callable_tools`.
+        """
         recording = active.recording
-        tools = self._showing.callable_tools(turn.calls, active.selector)
         if tools.needs_sandbox and levels.SEARCH.found is None:
             # a sandbox is started to find out, which admission must not wait for
             yield levels.SEARCH.start()
@@ -457,8 +464,10 @@ class Engine:
         run: str | None,
         deps: Any,
         inject: Mapping[str, Any] | None,
-    ) -> tuple[ActiveRun, int]:
-        """Return the run that `call` or `handle` names, and the number of its next turn; without a name a new run.
+    ) -> tuple[ActiveRun, int, Toolset]:
+        """Return the run that `call` or `handle` names, the number of its next turn, and its tools.
+
+        Without a name it is a new run.
 
         Raises:
             MissingInjection: One of the called tools needs a value that the caller did not give.
@@ -474,7 +483,7 @@ class Engine:
         # two turns of one number would share the keys of their writes
         with self._guard:
             active.progress.turn += 1
-            return active, active.progress.turn
+            return active, active.progress.turn, tools
 
     def finish_turn(
         self, active: ActiveRun, batch: Batch, run: str | None
@@ -558,7 +567,10 @@ class Engine:
                     if recording is not None:
                         recording.note_answer(step.number, answer)
             else:
-                answer = yield from self.open_batch(active, step.turn, step.number)
+                tools = self.callable_tools(step.turn.calls, active.selector)
+                answer = yield from self.open_batch(
+                    active, step.turn, step.number, tools
+                )
                 yield from self.perform_turn(active, answer, step.number)
 
     def _start_conversation(self, active: ActiveRun) -> Conversation:

@@ -153,6 +153,11 @@ class BatchExecutor:
             self.is_running = False
         if self.over:
             self.leave()
+        elif self.leases and self.beat is None and self.host.leases is not None:
+            # Only now: a write that ends without a wait needs no renewal.
+            self.beat = self.ground.call_later(
+                BEAT_S, self.renew_leases, self.host.leases
+            )
 
     def leave(self) -> None:
         """Every call has its result: cancel what would still ring, and report it."""
@@ -175,6 +180,8 @@ class BatchExecutor:
                 # Counted from the question, not from the answer: a process may be frozen between the two.
                 self.asked_at[lane] = monotonic()
                 self.ask_store(lane, effect, self.host.unrecorded.claim, effect)
+            case Settle():
+                self.ask_store(lane, effect, self.host.store.settle, effect)
             case LookUp(claim=claim):
                 assert self.host.looks_up is not None  # else no call asks for it
                 self.ask_store(
@@ -184,8 +191,6 @@ class BatchExecutor:
                     self.host.looks_up,
                     claim,
                 )
-            case Settle():
-                self.ask_store(lane, effect, self.host.store.settle, effect)
             case Keep(text=text):
                 self.ask_store(
                     lane, effect, self.host.store.save_result, self.session.id, text
@@ -465,12 +470,9 @@ class BatchExecutor:
         if isinstance(effect, Settle) and answer is False:
             late_results.tell_refused(self.session, lane, effect)
         elif isinstance(effect, Claim):
-            name = f"{lane.call.name!r} in run {self.session.id}"
-            self.leases[lane] = Lease(effect, answer, self.asked_at[lane], name)
-            if self.beat is None and self.host.leases is not None:
-                self.beat = self.ground.call_later(
-                    BEAT_S, self.renew_leases, self.host.leases
-                )
+            self.leases[lane] = Lease(
+                effect, answer, self.asked_at[lane], lane.call.name
+            )
         self.answer(lane, answer)
 
     def throw_unavailable(

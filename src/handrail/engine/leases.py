@@ -24,7 +24,7 @@ class Lease:
 
     Args:
         asked: When the store was asked, in monotonic seconds.
-        name: What is being done, for the log.
+        name: The tool's, for the log.
     """
 
     __slots__ = ("_renewal_s", "_until", "claim", "claimed", "name")
@@ -81,4 +81,7 @@ class Lease:
         self._until = max(self._until, at + self._renewal_s) if held else float("-inf")
 
     def _failed(self, error: BaseException) -> None:
-        logs.log_exception(f"the lease of {self.name} could not be renewed", error)
+        logs.log_exception(
+            f"the lease of {self.name!r} in run {self.claim.run_id} could not be renewed",
+            error,
+        )

@@ -115,8 +115,8 @@ def _perform_calls(
     inject: Mapping[str, Any] | None,
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
-    active, number = engine.open_turn(turn, run=run, deps=deps, inject=inject)
-    batch = yield from engine.open_batch(active, turn, number)
+    active, number, tools = engine.open_turn(turn, run=run, deps=deps, inject=inject)
+    batch = yield from engine.open_batch(active, turn, number, tools)
     yield from engine.perform_turn(active, batch, number)
     return engine.finish_turn(active, batch, run)
 
