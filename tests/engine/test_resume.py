@@ -679,7 +679,7 @@ def test_a_kept_name_is_not_used_twice(on):
         model=ScriptedModel(SCRIPT),
         run_id="r_1",
     )
-    with pytest.raises(ConfigError, match="kept already"):
+    with pytest.raises(ConfigError, match="stored already"):
         on(
             store,
             world.tools,
@@ -698,7 +698,7 @@ def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, s
     ).record.epoch
     store.append_entry(JournalEntry("r_1", epoch, status=status))
     before = store.load_run("r_1").record
-    with pytest.raises(ConfigError, match="kept already"):
+    with pytest.raises(ConfigError, match="stored already"):
         on(
             store,
             World().tools,
