@@ -450,7 +450,7 @@ def test_the_same_write_twice_is_meant_and_done_twice(flows):
     assert (run.output, len(desk.pages)) == ([False, False], 2)
 
 
-def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows, on):  # noqa: F811
+def test_a_name_that_is_another_runs_is_refused_and_that_run_is_left_alone(flows, on):
     store, desk = MortalStore(), Desk()
     on(
         store,

@@ -106,7 +106,7 @@ _HOME_OF = {
     for name in names.split()
 }
 
-__all__ = [*_HOME_OF, *_MODULES]  # noqa: PLE0604  # every entry is a string
+__all__ = [*_HOME_OF, *_MODULES]  # every entry is a string
 
 
 def __getattr__(name: str) -> Any:

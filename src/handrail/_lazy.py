@@ -45,7 +45,7 @@ class _Late:
         return f"<late module {self._name!r}>"
 
 
-class cached_property(Generic[T]):  # noqa: N801  # used as the one of `functools` is
+class cached_property(Generic[T]):  # used as the one of `functools` is
     """Turns a method into an attribute that is computed once."""
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:

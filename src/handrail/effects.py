@@ -354,7 +354,7 @@ class Keep(Struct, frozen=True):
     text: str
 
 
-class CallCancelled(Exception):  # noqa: N818  # not an error: the run's end, thrown in
+class CallCancelled(Exception):  # not an error: the run's end, thrown in
     """The run was cancelled while a call was waiting."""
 
 

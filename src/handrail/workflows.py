@@ -84,7 +84,8 @@ class StepOptions(WorkflowOptions, total=False):
     inject: Mapping[str, Any] | None
 
 
-class Suspended(BaseException):  # noqa: N818  # like CancelledError: `except Exception` of the user's must not stop it
+# Like CancelledError: a user's `except Exception` must not catch it.
+class Suspended(BaseException):
     """A workflow cannot go on now: a step waits for a person, was cancelled, or belongs to somebody else."""
 
     def __init__(self, ending: Ending) -> None:

@@ -154,8 +154,8 @@ def test_a_chain_that_holds_is_said_to_and_how_much_that_proves(cli, logged):
     assert told.exit_code == 0
     assert told.stdout.splitlines() == [
         "5 records verified: none was changed, removed or inserted",
-        "not known without a checkpoint (--checkpoint): whether records were cut off at the end",
-        "not known without a key (--key-file): whether somebody who may write to the store has rewritten the log",
+        "unknown without a checkpoint (--checkpoint): whether records were cut off at the end",
+        "unknown without a key (--key-file): whether somebody who may write to the store has rewritten the log",
         f"the last is 5, {log.records[-1].hash}",
     ]
 

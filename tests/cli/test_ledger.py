@@ -41,7 +41,7 @@ def resolve(deployment, key, *words):
 
 def test_writes_are_listed_the_newest_first_with_how_they_stand(writes):
     lines = writes("ledger", "list").stdout.splitlines()
-    assert lines[0].split() == ["scope", "key", "state", "run", "begun", "value"]
+    assert lines[0].split() == ["scope", "key", "state", "run", "started", "value"]
     told = [(line.split()[1], line.split()[2]) for line in lines[1:]]
     assert told == [
         ("refund:old", "abandoned"), ("refund:claimed", "claimed"), ("refund:in_doubt", "in"),

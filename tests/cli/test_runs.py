@@ -87,7 +87,8 @@ def test_the_store_may_stand_in_the_settings_of_the_project(
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ('audit_keyfile = "audit.key"', "'audit_keyfile' is not a setting of store; known are place, audit_key_file"),
+    ('audit_keyfile = "audit.key"',
+     "'audit_keyfile' is not a setting of store; the settings are place, audit_key_file"),
     ("audit_key_file = 3", "`audit_key_file` of store is 3; write text in quotes"),
 ])  # fmt: skip
 def test_no_run_is_begun_where_the_settings_of_the_store_are_misspelt(
@@ -125,7 +126,7 @@ def test_the_list_can_be_of_one_status(waiting):
     result = waiting("runs", "list", "--status", "failed")
     assert (result.stdout, result.stderr) == (
         "",
-        "there are no runs that stand as failed in this store\n",
+        "there are no failed runs in this store\n",
     )
 
 

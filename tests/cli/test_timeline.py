@@ -43,7 +43,7 @@ def told(event, **how):
     (ModelAsked(2, 3, 4), [Line("turn", about="turn 2", whole=True)]),
     (ModelAnswered(1, Turn(calls=[CALL])), [Line("call", '{"order_id": "A-1"}', "get_order")]),
     (ModelAnswered(1, Turn("Let me see.", calls=[CALL])), [
-        Line("said", "Let me see.", whole=True), Line("call", '{"order_id": "A-1"}', "get_order"),
+        Line("text", "Let me see.", whole=True), Line("call", '{"order_id": "A-1"}', "get_order"),
     ]),
     # the answer is the run's result; whoever prints results prints it
     (ModelAnswered(1, Turn("Paid.")), []),
@@ -79,7 +79,7 @@ def told(event, **how):
     ]),
     # of a run that goes on
     (CallFinished(CALL, ToolResult("c1", text="paid", attempts=1), 0, recalled=True), [
-        Line("result", "known from before  paid", "get_order"),
+        Line("result", "recorded before  paid", "get_order"),
     ]),
     # never started: it was refused
     (CallFinished(CALL, ToolResult("c1", failure=FAILURE), 0), [

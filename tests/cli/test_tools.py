@@ -87,7 +87,7 @@ def test_plain_schemas_are_by_name(cli, shop):
     (["list"], "--tools"),
     (["show", "get_ordr", "--tools", "SHOP"], "did you mean 'get_order' or 'delete_order'?"),
     (["show", "zzz", "--tools", "SHOP"], "there are get_order, note, delete_order, drop_all, pay\n"),
-    (["schema", "--tools", "SHOP", "--format", "morse"], "known are json, mcp, openai-chat"),
+    (["schema", "--tools", "SHOP", "--format", "morse"], "the formats are json, mcp, openai-chat"),
 ])  # fmt: skip
 def test_a_mistake_is_told(cli, shop, words, says):
     result = cli("tools", *(shop if word == "SHOP" else word for word in words))

@@ -227,7 +227,7 @@ def test_events_tell_of_a_step_as_of_any_call(driver):
     ]
 
 
-def test_a_run_whose_step_waits_for_a_person_waits_and_goes_on_with_the_step(on):  # noqa: F811
+def test_a_run_whose_step_waits_for_a_person_waits_and_goes_on_with_the_step(on):
     store, shop = MortalStore(), Shop(sending={"approve": True})
     run = on(
         store,
@@ -253,7 +253,7 @@ def test_a_run_whose_step_waits_for_a_person_waits_and_goes_on_with_the_step(on)
     assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1)
 
 
-def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):  # noqa: F811
+def test_a_run_that_dies_at_any_step_places_one_order_and_sends_one_receipt(on):
     def begun(store, shop, verb, *asked):
         return on(
             store, [shop.place], verb, *asked, model=ScriptedModel([PLACE, "Done."])
@@ -319,7 +319,7 @@ def test_a_message_that_is_delivered_again_is_followed_once_also_in_another_runt
     assert (shop.orders, len(shop.receipts)) == (["a"], 1)
 
 
-def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):  # noqa: F811
+def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):
     def script():
         return ScriptedModel([PLACE, PLACE, "Done."])
 
@@ -337,7 +337,7 @@ def test_a_repeated_write_whose_run_dies_before_its_step_is_followed_once(on):  
     assert (run.status, shop.orders, len(shop.receipts)) == ("done", ["a"], 1)
 
 
-def test_a_replay_tells_of_the_step_and_does_nothing(on):  # noqa: F811
+def test_a_replay_tells_of_the_step_and_does_nothing(on):
     store, shop = MortalStore(), Shop()
     first = on(
         store,
@@ -354,7 +354,7 @@ def test_a_replay_tells_of_the_step_and_does_nothing(on):  # noqa: F811
     assert len(shop.receipts) == 1
 
 
-def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):  # noqa: F811
+def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):
     store, taken = MortalStore(), []
     shop = Shop(
         sending={"compensate": lambda order, total, text, result: taken.append(order)}
@@ -382,7 +382,7 @@ def test_a_step_can_be_taken_back_and_a_fork_knows_of_it(on):  # noqa: F811
     )
 
 
-def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):  # noqa: F811
+def test_equal_steps_after_two_calls_are_two_things_to_take_back(on):
     store = MortalStore()
     shop = Shop(
         sending={"compensate": lambda **_: None}, arguments={"order": "x", "total": 1}
@@ -521,7 +521,7 @@ def test_an_answer_given_beside_it_is_not_what_is_taken(driver):
     assert (run.status, run.output) == ("done", {"month": 2})
 
 
-def test_a_call_beside_it_that_waits_for_a_person_comes_first(on):  # noqa: F811
+def test_a_call_beside_it_that_waits_for_a_person_comes_first(on):
     store, shop = MortalStore(), Shop(placing={"approve": True})
     script = [[PLACE, call("report", month=2)], "never"]
     run = on(
@@ -735,7 +735,7 @@ def test_a_rule_about_no_tool_is_told_before_the_model_is_asked(
         ran(driver, refunds[0], ["never asked"], flow=rules)
 
 
-def test_a_kept_run_is_held_to_its_rules_by_whoever_goes_on_with_it(on, refunds):  # noqa: F811
+def test_a_kept_run_is_held_to_its_rules_by_whoever_goes_on_with_it(on, refunds):
     tools, made = refunds
     store = MortalStore()
     store.dies_at = 3
@@ -755,7 +755,7 @@ def test_a_kept_run_is_held_to_its_rules_by_whoever_goes_on_with_it(on, refunds)
     assert (run.status, made) == ("stopped", [])
 
 
-def test_a_rule_by_a_function_must_be_given_again(on, refunds):  # noqa: F811
+def test_a_rule_by_a_function_must_be_given_again(on, refunds):
     store, rules = MortalStore(), [hr.Forbid("refund", when=lambda step: True)]
     on(
         store,

@@ -344,7 +344,7 @@ def test_whatever_a_model_says_is_a_value_of_the_form_or_a_reason(text):
                 assert value == {"n": value["n"]}
                 assert isinstance(value["n"], int)
             case Failure(message=message, suggestion=suggestion):
-                assert message and suggestion  # noqa: PT018
+                assert message and suggestion
 
 
 def test_a_validator_that_breaks_on_an_answer_does_not_break_the_run(drive, caplog):

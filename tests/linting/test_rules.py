@@ -338,7 +338,7 @@ def test_a_rule_is_ignored_by_name_or_pattern_and_only_with_a_reason(ignore, rea
 
 
 @pytest.mark.parametrize(("table", "says"), [
-    ({"user": "zh"}, "'user' is no setting of lint; known are ignore, most_parameters"),
+    ({"user": "zh"}, "'user' is no setting of lint; the settings are ignore, most_parameters"),
     ({"users": "fr"}, "it is one of en, zh"),
     ({"most_tools": "20"}, "it is a number from 1 on"),
     ({"most_tools": True}, "it is a number from 1 on"),
@@ -486,7 +486,7 @@ def test_a_name_is_refused_where_the_wire_spells_it_otherwise(name):
     ("Must be a valid IPv4 or IPv6 address", []),
 ])  # fmt: skip
 def test_values_are_read_from_a_text_only_where_it_lists_them_all(text, values):
-    assert list(texts.listed_values(text)) == values
+    assert list(texts.list_values(text)) == values
 
 
 @pytest.mark.parametrize(("text", "told"), [

@@ -349,7 +349,7 @@ def test_defaults_are_filled_in_and_not_shared():
     def fn(
         names: list[str] = [],
         limit: Annotated[int, Field(ge=1)] = Field(5, description="Most."),
-    ) -> None: ...  # noqa: B006
+    ) -> None: ...
 
     signature = describe_function(fn, NO_DOCS)
     first = signature.bind({})
@@ -701,9 +701,12 @@ def laughing(times, by="#/$defs/{}", name="$anchor"):
         ),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "nothing is fetched"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "leads out of it"),
-        ({"properties": {"a": {"type": "wizard"}}}, 'its type "wizard" is not known'),
-        ({"properties": {"a": {"type": 3}}}, "its type 3 is not known"),
-        ({"properties": {"a": "string"}}, '"string" stands where a schema is expected'),
+        ({"properties": {"a": {"type": "wizard"}}}, 'its type "wizard" is unknown'),
+        ({"properties": {"a": {"type": 3}}}, "its type 3 is unknown"),
+        (
+            {"properties": {"a": "string"}},
+            '"string" was found where a schema is expected',
+        ),
         ({"properties": {"a": {"pattern": "("}}}, "at properties/a/pattern"),
         ({"properties": {"a": {"maximum": "3"}}}, "at properties/a/maximum"),
         (

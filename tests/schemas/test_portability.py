@@ -265,7 +265,7 @@ def test_values_of_enums_come_back_from_gemini_with_their_types():
     [{"enum": [1, "1"]}, {"enum": [""]}, {"anyOf": [{"const": 1}, {"type": "string"}]}],
 )
 def test_values_that_would_be_confused_as_text_are_not_portable_to_gemini(schema):
-    assert "told apart" in parameter(for_gemini, schema).reason
+    assert "distinguished" in parameter(for_gemini, schema).reason
 
 
 # ---------------------------------------------------------------------- all

@@ -717,7 +717,7 @@ def test_of_very_many_errors_the_first_is_told_and_the_others_are_not_made(
     with pytest.raises(TooManyErrors):
         find_violations(compile_schema(schema), arguments, EvaluationBudget())
     failure = Checker(schema).check({name: value})
-    assert "only the first fault is told" in failure.message
+    assert "only the first fault is reported" in failure.message
     assert f"`{name}" in failure.message
     assert len(failure.details) == 1
 

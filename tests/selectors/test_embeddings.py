@@ -105,7 +105,7 @@ class _Embeddings(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def do_POST(self):  # noqa: N802
+    def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append((self.path, self.headers.get("authorization"), asked))
         rows = [

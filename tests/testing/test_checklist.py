@@ -159,7 +159,7 @@ def loops(order: str) -> int:
 
 
 def reads_a_file(order: str) -> str:
-    return open(order).read()  # noqa: PTH123, SIM115
+    return open(order).read()  # noqa: PTH123
 
 
 def calls_something(order: str) -> object:

@@ -33,7 +33,7 @@ class Kept:
     def __init__(self):
         self.mails, self.envelopes = [], []
 
-    async def handle_DATA(self, server, session, envelope):  # noqa: N802  # aiosmtpd's name
+    async def handle_DATA(self, server, session, envelope):  # aiosmtpd's name
         self.envelopes.append(envelope)
         self.mails.append(message_from_bytes(envelope.content, policy=default))
         return "250 OK"

@@ -61,7 +61,7 @@ class Server:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True

@@ -62,13 +62,13 @@ def test_no_stretch_of_time_sees_twice_as_many_starts_as_the_rate_has(
 def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_try_after_its_rest():
     breaker = Breaker()
     for _ in range(2):
-        breaker.failed(3, 10.0)
+        breaker.note_failed(3, 10.0)
     assert breaker.rest_s(10.0) == 0.0
-    breaker.failed(3, 10.0)
+    breaker.note_failed(3, 10.0)
     assert breaker.rest_s(11.0) == pytest.approx(REST_S - 1)
     # one tries, the others wait for its end
     assert [breaker.rest_s(10.0 + REST_S) for _ in range(2)] == [0.0, 1.0]
-    breaker.failed(3, 10.0 + REST_S)
+    breaker.note_failed(3, 10.0 + REST_S)
     assert breaker.rest_s(11.0 + REST_S) == pytest.approx(REST_S - 1)
 
 

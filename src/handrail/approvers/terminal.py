@@ -63,7 +63,7 @@ _INDENT = " " * 9
 _LOOK_S = 0.1
 
 
-class _NobodyThere(Exception):  # noqa: N818  # not an error: the terminal's end
+class _NobodyThere(Exception):  # not an error: the terminal's end
     """The terminal has ended, or whoever asked has gone."""
 
 

@@ -61,11 +61,11 @@ _OF_TEXT = "\n\t"
 class Program(click.Group):
     """A group whose commands are imported when they are used, and whose errors are sentences."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """List the commands in the order in which a newcomer meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
@@ -83,14 +83,14 @@ class Program(click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,  # noqa: ARG002  # click's signature
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's signature
         """List the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl(
@@ -172,7 +172,7 @@ def _deduplicate_warnings() -> Iterator[None]:
 def _open_streams() -> None:
     """Replace streams that the shell has closed, and escape characters that the locale cannot encode."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # as long as the process
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115  # likewise
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

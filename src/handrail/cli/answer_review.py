@@ -185,18 +185,21 @@ def _call_lines(review: CallReview) -> Iterator[str]:
     if review.tool:
         yield f"~ meant is the tool {review.tool}"
     for name in review.repairs:
-        yield f"~ {name}{_explanation(name)}"
+        yield f"~ {name}{explain_repair(name)}"
     if review.failure is not None:
         yield f"✗ {review.failure.code}: {review.failure.message}"
         if review.failure.suggestion:
             yield f"  {review.failure.suggestion}"
 
 
-def _explanation(name: str) -> str:
+def explain_repair(name: str) -> str:
+    """Return what a repair did, for the place behind its name; empty for one without a text."""
     repair = jsontext.REPAIRS.get(name)
     if repair is None:
         return ""
-    return f": {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}"
+    if repair.lossless:
+        return f": {repair.what}"
+    return f": {repair.what} (a guess: for reads only)"
 
 
 def _is_guess(name: str) -> bool:

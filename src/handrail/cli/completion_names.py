@@ -35,18 +35,20 @@ def _store(context: click.Context) -> str:
 
 
 def _runs(context: click.Context) -> Iterable[str]:
-    with store_access.RUNS.open(_store(context)) as kept:
-        return [record.run_id for record in result_now(kept.list_runs(most=_MOST_RUNS))]
+    with store_access.RUNS.open(_store(context)) as store:
+        return [
+            record.run_id for record in result_now(store.list_runs(most=_MOST_RUNS))
+        ]
 
 
 def _questions(context: click.Context) -> Iterable[str]:
-    with store_access.QUESTIONS.open(_store(context)) as kept:
-        return [question.id for question in result_now(kept.list_approvals())]
+    with store_access.QUESTIONS.open(_store(context)) as store:
+        return [question.id for question in result_now(store.list_approvals())]
 
 
 def _standing_approvals(context: click.Context) -> Iterable[str]:
-    with store_access.STANDING_APPROVALS.open(_store(context)) as kept:
-        return [approval.id for approval in result_now(kept.list_standing_approvals())]
+    with store_access.STANDING_APPROVALS.open(_store(context)) as store:
+        return [approval.id for approval in result_now(store.list_standing_approvals())]
 
 
 _MOST_RUNS = 100

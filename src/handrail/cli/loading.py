@@ -20,6 +20,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module, util
 from pathlib import Path
 from pkgutil import iter_modules
@@ -65,7 +66,7 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
     tools = [
         tool for value in list(vars(module).values()) for tool in _iter_tools(value)
     ]
-    if class_name := next(_uninstantiated(module, tools), None):
+    if class_name := next(_find_idle_classes(module, tools), None):
         raise _class_error(class_name, getattr(module, class_name), path)
     if not tools:
         raise ConfigError(f"no tools in {path}: {_hint(module)}")
@@ -87,20 +88,27 @@ def _iter_tools(value: Any) -> Iterator[BaseTool]:
         yield from value
 
 
-def _uninstantiated(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
-    """Yield the tool classes that the module defines without creating one; a helper has no `run`, or a `_name`."""
+def _find_idle_classes(module: ModuleType, tools: Sequence[BaseTool]) -> Iterator[str]:
+    """Yield the tool classes that the module defines without creating one."""
+    values = [*tools, *vars(module).values()]
     for name, value in vars(module).items():
         if (
             isinstance(value, type)
-            and issubclass(value, BaseTool | Toolset)
             and value.__module__ == module.__name__
-            and (issubclass(value, Toolset) or callable(getattr(value, "run", None)))
-            and not (inspect.isabstract(value) or name.startswith("_"))
-            and not any(
-                isinstance(tool, value) for tool in [*tools, *vars(module).values()]
-            )
+            and not name.startswith("_")
+            and _makes_tools(value)
+            and not any(isinstance(each, value) for each in values)
         ):
             yield name
+
+
+def _makes_tools(value: type) -> bool:
+    """Whether objects of a class are tools or toolsets; those of a base class without `run` are not."""
+    if inspect.isabstract(value):
+        return False
+    if issubclass(value, Toolset):
+        return True
+    return issubclass(value, BaseTool) and callable(getattr(value, "run", None))
 
 
 def _class_error(name: str, of: type, path: str) -> ConfigError:
@@ -135,30 +143,25 @@ def _attribute_tools(module: ModuleType, path: str, attribute: str) -> Toolset:
 
 def _hint(module: ModuleType) -> str:
     """Describe what the module has, for someone who expected tools."""
-    tool_names = [
-        name
-        for name, value in vars(module).items()
-        if any(True for _ in _iter_tools(value))
-    ]
-    if tool_names:
-        return f"it has {', '.join(tool_names)}"
-    function_names = [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    ]
-    if function_names:
-        names = ", ".join(function_names[:5])
+    values = vars(module)
+    tools = [name for name in values if any(True for _ in _iter_tools(values[name]))]
+    if tools:
+        return f"it has {', '.join(tools)}"
+    functions = [name for name in values if _is_own_function(module, name)]
+    if functions:
+        names = ", ".join(functions[:5])
         return f"decorate what the model may call with @tool ({names}), or name one after a colon"
-    if submodules := [
-        each.name
-        for each in iter_modules(getattr(module, "__path__", ()))
-        if each.name[0] != "_"
-    ]:
-        return f"name one of its modules with it: {', '.join(submodules)}"
+    submodules = [each.name for each in iter_modules(getattr(module, "__path__", ()))]
+    public = [name for name in submodules if not name.startswith("_")]
+    if public:
+        return f"name one of its modules with it: {', '.join(public)}"
     return "decorate functions with @tool, or put a Toolset at its top level"
+
+
+def _is_own_function(module: ModuleType, name: str) -> bool:
+    value = getattr(module, name)
+    is_own = inspect.isfunction(value) and value.__module__ == module.__name__
+    return is_own and not name.startswith("_")
 
 
 # ---------------------------------------------------------------------- importing what a user wrote
@@ -184,12 +187,13 @@ def _module(path: str) -> ModuleType:
             f"{path} is not a Python file; name an OpenAPI document as {OPENAPI}{path}"
         )
     is_file = _names_file(path)
-    file = file_at(path) if is_file else Path()
+    if is_file:
+        load = partial(_from_file, file_at(path))
+    else:
+        load = partial(_from_path, path)
     try:
         with redirect_stdout(sys.stderr):
-            if is_file:
-                return _from_file(file)
-            return _from_path(path)
+            return load()
     except HandrailError:
         raise
     except SyntaxError as error:

@@ -35,7 +35,7 @@ def describe_next_steps(store: object, run: Run, setup: Setup, place: str) -> st
         if all(request.run_id == run.id for request in requests):
             lines += _risk_hints(run, setup)
     if isinstance(store, RunStore):
-        lines += _stored_run_steps(store, run, requests, setup=setup, place=place)
+        lines += _list_steps(store, run, requests, setup=setup, place=place)
     elif run.status == "waiting":
         lines.append(
             f"this run is not stored, so nobody can approve it later; store it: --store {STORE_HERE}"
@@ -53,7 +53,7 @@ def _requests_within(store: object, run_id: str) -> list[ApprovalRequest]:
     ]
 
 
-def _stored_run_steps(
+def _list_steps(
     store: RunStore,
     run: Run,
     requests: Sequence[ApprovalRequest],
@@ -141,7 +141,7 @@ def _write_lines(
         yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"
     else:
         happened = "happened" if row.state == "done" else "did not happen"
-        source = "since then it is known that it"
+        source = "the store has since recorded that it"
         if row.resolved_by:
             source = f"{row.resolved_by} has since recorded that it"
         yield f"{tool} was in doubt when the model read its result; {source} {happened}"

@@ -44,7 +44,7 @@ class Commands(click.Group):
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002
+        ctx: click.Context,  # noqa: ARG002  # click's signature
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands."""
@@ -196,7 +196,7 @@ def store_setting(name: str) -> str:
     for each, value in values.items():
         if each not in _STORE_SETTINGS:
             raise ConfigError(
-                f"{each!r} is not a setting of store; known are {', '.join(_STORE_SETTINGS)}"
+                f"{each!r} is not a setting of store; the settings are {', '.join(_STORE_SETTINGS)}"
             )
         if not isinstance(value, str):
             raise ConfigError(f"`{each}` of store is {value!r}; write text in quotes")
@@ -244,7 +244,7 @@ class Setup(Struct, frozen=True):
             MissingInjection: A tool needs a value that `--inject` does not give; the error names the option.
         """
         for tool in tools:
-            for name in injected_names(tool):
+            for name in list_injected(tool):
                 if name not in self.inject:
                     raise MissingInjection(
                         f"{tool.name!r} needs `{name}` from you; add: --inject {name}=..."
@@ -443,7 +443,7 @@ def injections_from(assignments: Iterable[str]) -> Mapping[str, str]:
 # ---------------------------------------------------------------------- small helpers of commands
 
 
-def injected_names(tool: BaseTool) -> list[str]:
+def list_injected(tool: BaseTool) -> list[str]:
     """Return the names of the parameters that the caller fills and the model never sees."""
     return [
         name

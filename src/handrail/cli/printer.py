@@ -31,7 +31,7 @@ from handrail.events import (
 
 _LOOKS: Mapping[Kind, tuple[str, str]] = {
     "turn": ("", "italic dim"),
-    "said": ("“", ""),
+    "text": ("“", ""),
     "call": ("→", "cyan"),
     "repaired": ("~", "yellow"),
     "refused": ("✗", "red"),
@@ -54,7 +54,7 @@ _LOOKS: Mapping[Kind, tuple[str, str]] = {
 # The width of a file or a pipe: wide enough that no line or path is ever broken.
 NO_EDGE = 1_000_000
 
-# The answer stands where the timeline's words stand.
+# The answer begins where the words of the timeline do.
 _INDENT = "         "
 
 
@@ -62,7 +62,7 @@ _INDENT = "         "
 class Printer:
     """Prints runs as they happen; an observer.
 
-    While a question stands in the terminal, lines are held back, so that nothing is printed into the answer. When its
+    While a question is open in the terminal, lines are held back, so that nothing is printed into the answer. When its
     reader has gone it falls silent: a run is not ended in the middle of a write because somebody piped it into `head`.
 
     Args:
@@ -137,7 +137,7 @@ class Printer:
         )
 
     def close(self) -> None:
-        """End the streamed text that stands open, if any."""
+        """End the streamed text that is still open, if any."""
         if self._text is not None:
             rest = self._text.close()
             self._text = None
@@ -183,7 +183,7 @@ class Printer:
         self.console.print(Text(printable(text, keep="\n")))
 
     def show_interrupt(self) -> None:
-        """Say that Ctrl-C was heard, on a line of its own: the terminal has written `^C` into the present one."""
+        """Print what Ctrl-C does, on a line of its own: the terminal has written `^C` into the present one."""
         self.close()
         self.console.print()
         self.show(Line("ended", "stopping; Ctrl-C again leaves at once"))
@@ -268,17 +268,15 @@ def console(file: TextIO | None = None) -> Console:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Let the program decide what it means that nobody reads; rich would end it here."""
-        raise  # noqa: PLE0704  # rich calls this while it handles a BrokenPipeError
+        raise  # rich calls this while it handles a BrokenPipeError
 
 
 def print_columns(
     target: Console, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()
 ) -> None:
     """Print rows in columns without a frame, so that they can be copied and cut; the last column is wrapped."""
-    cells = [
-        [printable(cell, keep="\n") for cell in row]
-        for row in ([heads] if heads else []) + list(rows)
-    ]
+    every_row = [heads, *rows] if heads else list(rows)
+    cells = [[printable(cell, keep="\n") for cell in row] for row in every_row]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
         style = "bold" if heads and not number else ""
@@ -318,7 +316,7 @@ def print_entry(target: Console, head: str, words: str) -> None:
 
 _LEAST_ROOM = 20
 _BELOW = "    "
-"""Columns: in fewer, words are hard to read, so they stand below, set in."""
+"""Columns: in fewer, words are hard to read, so they go below, indented."""
 
 
 def _beside(head: Text, words: Text, target: Console) -> Sequence[Text]:

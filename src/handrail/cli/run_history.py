@@ -123,14 +123,14 @@ class RunHistory(Struct, frozen=True):
         budget = codec.budget_from_json(self.asked.budget)
         seconds = working_time_s(self.stored.steps)
         return Run(
-            self.stored.record.run_id,
-            cast(Any, status),
-            text,
-            reason,
-            self.messages,
-            spent,
-            budget,
-            seconds,
+            id=self.stored.record.run_id,
+            status=cast(Any, status),
+            text=text,
+            reason=reason,
+            messages=self.messages,
+            spent=spent,
+            budget=budget,
+            seconds=seconds,
         )
 
 
@@ -143,7 +143,7 @@ def read_history(stored: StoredRun) -> RunHistory:
     if stored.record.journal_v > JOURNAL_V:
         raise JournalMismatch(
             f"the run {stored.record.run_id!r} was recorded by a newer handrail (journal {stored.record.journal_v}, "
-            f"known here {JOURNAL_V})"
+            f"this one reads up to {JOURNAL_V})"
         )
     return RunHistory(
         stored, codec.input_from_json(stored.record.input), list(_turns(stored.steps))
@@ -188,19 +188,17 @@ def _separate_calls(turn: Turn, results: Sequence[ToolResult]) -> Turn:
     answered_ids = {result.call_id for result in results}
     calls: list[ToolCall] = []
     for call in turn.calls:
+        parts: Sequence[str] | None = None
         if f"{call.id}_2" in answered_ids:
             parts = jsontext.split(call.arguments, turn.finish)
-        else:
-            parts = None
         if parts:
             ids = (call.id, *(f"{call.id}_{n}" for n in range(2, len(parts) + 1)))
+            calls += [
+                ToolCall(id, call.name, text)
+                for id, text in zip(ids, parts, strict=True)
+            ]
         else:
-            ids = ()
-        pieces = [
-            ToolCall(id, call.name, text)
-            for id, text in zip(ids, parts or (), strict=True)
-        ]
-        calls += pieces or [call]
+            calls.append(call)
     if len(calls) == len(turn.calls):
         return turn
     return replace(turn, calls=calls, raw=None)
@@ -234,7 +232,7 @@ def turn_lines(
     at = turn_read.answered_at_s
     yield at, Line("turn", about=f"turn {turn_read.number}", whole=True)
     if turn.text and turn.calls:
-        yield at, Line("said", turn.text, whole=True)
+        yield at, Line("text", turn.text, whole=True)
     for call in turn.calls:
         yield at, _content_line("call", "", call.arguments, call.name, whole)
     for index, (call, result) in enumerate(
@@ -254,11 +252,10 @@ def _request_line(request: ApprovalRequest) -> Line:
     reason = f": {request.decision_reason}" if request.decision_reason else ""
     match request.state:
         case "approved" | "used":
-            arguments = json.dumps(request.edited, ensure_ascii=False)
+            edited = ""
             if request.edited is not None:
+                arguments = json.dumps(request.edited, ensure_ascii=False)
                 edited = f", with {arguments} instead"
-            else:
-                edited = ""
             return Line(
                 "granted",
                 f"approved by {request.by}{edited}{reason}",
@@ -288,29 +285,21 @@ def _result_lines(result: ToolResult, whole: bool) -> Iterator[Line]:
         )
     if result.failure is not None:
         failure_text = f"{result.failure.code}: {result.failure.message}"
-        yield Line(
-            "failed" if result.attempts else "refused",
-            failure_text,
-            result.name,
-            whole=True,
-        )
+        kind: Kind = "failed" if result.attempts else "refused"
+        yield Line(kind, failure_text, result.name, whole=True)
         if result.failure.suggestion:
             yield Line("advice", result.failure.suggestion, whole=True)
         return
+    how: list[str] = []
     if result.attempts > 1:
-        how = [f"{result.attempts} attempts"]
-    else:
-        how = []
-    how += ["repeated from before"] if result.replayed else []
-    yield _content_line(
-        "result", f"{', '.join(how)}  " if how else "", result.text, result.name, whole
-    )
+        how.append(f"{result.attempts} attempts")
+    if result.replayed:
+        how.append("repeated from before")
+    head = f"{', '.join(how)}  " if how else ""
+    yield _content_line("result", head, result.text, result.name, whole)
 
 
 def _content_line(kind: Kind, head: str, text: str, name: str, whole: bool) -> Line:
-    return Line(
-        kind,
-        head + (text if whole else shorten(text)),
-        name,
-        whole=whole,
-    )
+    if whole:
+        return Line(kind, head + text, name, whole=True)
+    return Line(kind, head + shorten(text), name)

@@ -1,4 +1,4 @@
-"""A kept run as a person reads it, and as one JSON document."""
+"""A stored run as a person reads it, and as one JSON document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
 from handrail.cli.run_history import RunHistory, last_question, turn_lines
-from handrail.cli.store_access import command_line, indented, moment, say, span
+from handrail.cli.store_access import command_line, indent_json, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.errors import JournalMismatch, Json
 from handrail.journal.codec import input_from_json
@@ -16,15 +16,11 @@ from handrail.records import ApprovalRequest, RunRecord
 
 
 def run_status(record: RunRecord) -> str:
-    """Return how a run stands; of one that is over, how it ended."""
+    """Return the status of a run; of one that is over, how it ended."""
     if record.is_poisoned and (record.status == "poisoned" or is_gone(record.owner)):
         return "poisoned"
-    if isinstance(record.result, Mapping):
-        ending = record.result.get("status", "")
-    else:
-        ending = ""
-    if record.status == "done":
-        return str(ending or record.status)
+    if record.status == "done" and isinstance(record.result, Mapping):
+        return str(record.result.get("status") or record.status)
     return record.status
 
 
@@ -37,7 +33,7 @@ def question_text(record: RunRecord) -> str:
 
 
 def facts(record: RunRecord) -> dict[str, Json]:
-    """Return what is known of a run without its steps."""
+    """Return the facts about a run that need no steps."""
     return {
         "run_id": record.run_id,
         "status": record.status,
@@ -56,7 +52,7 @@ def facts(record: RunRecord) -> dict[str, Json]:
 def document(
     history: RunHistory, questions: Sequence[ApprovalRequest]
 ) -> dict[str, Json]:
-    """Return everything that is known of a run."""
+    """Return everything about a run."""
     turns = [
         {
             "turn": each.number,
@@ -94,7 +90,7 @@ def document(
 
 
 class RunPage:
-    """A kept run as a person reads it, on stdout."""
+    """A stored run as a person reads it, on stdout."""
 
     def __init__(
         self,
@@ -111,12 +107,12 @@ class RunPage:
         self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
 
     def head(self) -> None:
-        """Who asked what, of whom, when."""
+        """Print who asked what, of whom, when."""
         record = self._history.stored.record
         (status, reason, _) = self._history.ending
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
-            ("begun", f"{moment(record.created)}; changed {moment(record.updated)}"),
+            ("started", f"{moment(record.created)}; changed {moment(record.updated)}"),
             ("model", self._history.asked.model or "an object, which cannot be stored"),
         ]
         if record.takeovers:
@@ -125,16 +121,14 @@ class RunPage:
             else:
                 times = f"{record.takeovers} times in a row"
             rows.append(("taken over", f"{times} from a process that died in it"))
-        rows += (
-            [("fork", f"of {record.forked_from} at turn {record.forked_at}")]
-            if record.forked_from
-            else []
-        )
+        if record.forked_from:
+            origin = f"of {record.forked_from} at turn {record.forked_at}"
+            rows.append(("fork", origin))
         print_columns(console(), rows)
         self._printer.question(self._history.question)
 
     def turns(self, *, whole: bool) -> None:
-        """What was said and done."""
+        """Print the turns: texts, calls and results."""
         words: dict[str, list[ApprovalRequest]] = {}
         for question in self._questions:
             words.setdefault(question.step, []).append(question)
@@ -143,21 +137,19 @@ class RunPage:
                 self._printer.show(line)
 
     def wire(self) -> None:
-        """The answers as they were received."""
+        """Print the answers as they were received."""
         for turn in self._history.turns:
             self._printer.say(f"turn {turn.number}, as the provider sent it")
-            raw = turn.turn.raw
-            say(
-                indented(raw)
-                if raw
-                else "not stored: nothing in it has to be sent back unchanged"
-            )
+            if raw := turn.turn.raw:
+                say(indent_json(raw))
+            else:
+                say("not stored: nothing in it has to be sent back unchanged")
 
     def end(self) -> None:
-        """Where it stands, and the command to go on."""
+        """Print how it ended or waits, and the command to go on."""
         status, _, text = self._history.ending
         last = self._history.turns[-1].turn if self._history.turns else None
-        # beside calls it stands above already
+        # beside calls it is printed above already
         if text and not (last and last.calls and text == last.text):
             self._printer.say(text)
         # not wrapped: there are commands in it, to be copied

@@ -21,23 +21,28 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
     """Return a command's settings; without a file, those of the present folder, or none.
 
     Raises:
-        ConfigError: A file cannot be read, or what stands there is no table.
+        ConfigError: A file cannot be read, or what is written there is no table.
     """
-    for path in [file] if file else map(Path, FILES):
-        if not (file or path.is_file()):
-            continue
-        value: Any = _read(path)
-        for step in ("tool", "handrail") if path.name == "pyproject.toml" else ():
+    if file:
+        return _read_table(command, file)
+    for path in map(Path, FILES):
+        if path.is_file() and (values := _read_table(command, path)):
+            return values
+    return {}
+
+
+def _read_table(command: str, path: Path) -> Mapping[str, Any]:
+    value: Any = _read(path)
+    if path.name == "pyproject.toml":
+        for step in ("tool", "handrail"):
             if isinstance(value, dict):
                 value = value.get(step, {})
-        if isinstance(value, dict):
-            _check_tables(value, path)
-            value = value.get(command, {})
-        if not isinstance(value, dict):
-            raise ConfigError(f"`{command}` in {path} is {value!r}; write a table")
-        if value or file:
-            return value
-    return {}
+    if isinstance(value, dict):
+        _check_tables(value, path)
+        value = value.get(command, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"`{command}` in {path} is {value!r}; write a table")
+    return value
 
 
 def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
@@ -47,7 +52,7 @@ def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
             if near:
                 advice = f"did you mean {near[0]!r}?"
             else:
-                advice = f"known are {', '.join(TABLES)}"
+                advice = f"the settings are {', '.join(TABLES)}"
             raise ConfigError(
                 f"{path} has {name!r}, which is not a setting of handrail; {advice}"
             )

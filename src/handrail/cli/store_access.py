@@ -1,6 +1,6 @@
-"""The store that a command looks into, and what the commands of kept things say alike.
+"""The store of a command, and what all commands that read stores print alike.
 
-Rule 1: a command that only looks makes no store: a misspelled name is told, not created.
+Rule 1: a command that only reads creates no store: a misspelled name is an error.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def open_store(
     """Open a store by what `Runtime(store=...)` takes, with the key of its log, and close it.
 
     Args:
-        writes: What is done with it will be recorded, so its log must go on with that key.
+        writes: The caller will record what it does, so the log must continue with that key.
 
     Raises:
-        ConfigError: It is not there and is not to be made, cannot be a store, or its log has another key.
+        ConfigError: It does not exist and `create` is off, cannot be a store, or its log has another key.
         StoreUnavailable: It cannot be opened now.
     """
     kind, _, where = place.partition(":")
@@ -86,7 +86,7 @@ class Port(Generic[T]):
         """Open a store that has this port.
 
         Raises:
-            ConfigError: As `keeping.opened`, or it has not.
+            ConfigError: As for `open_store`, or the store lacks the port.
         """
         if place == NO_STORE:
             raise self._missing(place)  # a store in memory would be new and empty
@@ -94,10 +94,10 @@ class Port(Generic[T]):
             yield self.of(store, place)
 
     def of(self, store: object, place: str) -> T:
-        """Return a store as what has this port.
+        """Return a store as one that has this port.
 
         Raises:
-            ConfigError: It has not.
+            ConfigError: It lacks the port.
         """
         if not isinstance(store, self.port):
             raise self._missing(place)
@@ -123,7 +123,7 @@ LOG: Port[AuditStore] = Port(AuditStore, "audit log")
 
 
 def expand_id(given: str, ids: Iterable[str]) -> str:
-    """Return the only known id that equals or begins with `given`; `given` itself if there is none.
+    """Return the only id that equals or begins with `given`; `given` itself if there is none.
 
     Raises:
         ConfigError: Several ids begin with it.
@@ -163,7 +163,7 @@ def resolve_run_id(store: object, given: str) -> str:
 
 
 def command_line(words: str, place: str) -> str:
-    """Return a command for a person to type, with the store where it is not the one that is meant without a word."""
+    """Return a command for a person to type, with the store unless it is the default one."""
     if place == default_store():
         store_option = ""
     else:
@@ -174,7 +174,7 @@ def command_line(words: str, place: str) -> str:
 def mask_password(place: str) -> str:
     """Return where a store is without its password.
 
-    >>> shown("postgresql://me:secret@host/database")
+    >>> mask_password("postgresql://me:secret@host/database")
     'postgresql://me:***@host/database'
     """
     return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:***@", place)
@@ -206,7 +206,7 @@ def brief(value: Json) -> str:
     return shorten(json_text(value))
 
 
-def indented(value: Json) -> str:
+def indent_json(value: Json) -> str:
     """Return a whole value as indented JSON in which every character is distinguishable."""
     return exact(value)
 

@@ -6,7 +6,7 @@
       ✓ get_pod_logs  0.93 s, 2 attempts  ["14:02 ...", ...]
 
 Rule 1: pure: what comes in is an event, what comes out are lines. Colours, widths and files are the printer's.
-Rule 2: a line stays short by leaving things out visibly (`…`); what went wrong is told whole.
+Rule 2: a line stays short by leaving things out visibly (`…`); what went wrong is printed whole.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from handrail.messages import TextDelta, Turn
 
 Kind: TypeAlias = Literal[
     "turn",
-    "said",
+    "text",
     "call",
     "repaired",
     "refused",
@@ -66,7 +66,7 @@ Kind: TypeAlias = Literal[
 ]
 
 Detail: TypeAlias = Literal["ends", "short", "all"]
-"""How much is told: only ends that are no answer, everything shortened, or everything whole."""
+"""How much is shown: only ends that are no answer, everything shortened, or everything whole."""
 
 MOST_SHOWN_CHARS = 400
 """Of arguments and results. A terminal's width cuts them first; a file keeps this much."""
@@ -98,11 +98,11 @@ class Timeline:
     """Folds the events of one run, or of several one after the other.
 
     Args:
-        streams: Tell the model's text as it arrives. Otherwise only what it says beside calls: the answer itself is the
+        streams: Show the model's text as it arrives. Otherwise only what it says beside calls: the answer itself is the
             result of the run, and whoever prints results prints it.
-        detail: How much is told.
-        raw: Tell also what looks like a secret.
-        wire: Tell requests and answers as they were on the wire.
+        detail: How much is shown.
+        raw: Show also what looks like a secret.
+        wire: Show requests and answers as they were on the wire.
     """
 
     def __init__(
@@ -151,50 +151,31 @@ class Timeline:
             case ModelAnswered(answer=answer):
                 yield from self._answer_lines(answer)
             case CallAdmitted(call=call, repairs=repairs) if repairs:
-                yield Line(
-                    "repaired",
-                    f"repaired: {', '.join(repairs)}",
-                    self._name(call),
-                    whole=True,
-                )
+                text = f"repaired: {', '.join(repairs)}"
+                yield Line("repaired", text, self._name(call), whole=True)
             case AttemptFailed(
                 call=call, attempt=attempt, reason=reason, retry_in_s=wait_s
             ):
-                yield Line(
-                    "retry",
-                    f"attempt {attempt}: {reason}; {_next_attempt(wait_s)}",
-                    self._name(call),
-                    whole=True,
-                )
+                text = f"attempt {attempt}: {reason}; {_next_attempt(wait_s)}"
+                yield Line("retry", text, self._name(call), whole=True)
             case ApprovalAsked(call=call, reason=reason):
-                yield Line(
-                    "ask",
-                    f"a person must agree: {reason}",
-                    self._name(call),
-                    whole=True,
-                )
+                text = f"a person must agree: {reason}"
+                yield Line("ask", text, self._name(call), whole=True)
             case ApprovalGiven(call=call):
                 yield _decision_line(event, self._name(call))
             case CallFinished(call=call):
                 yield from self._result_lines(event, self._name(call))
-            case FinishedLate(call=call, error=error):
-                if error:
-                    how = f"failed late: {error}"
-                else:
-                    how = "finished late, after the model had read another result"
-                yield Line("late", how, self._name(call), whole=True)
+            case FinishedLate(call=call) | LateResult(call=call):
+                yield Line("late", _late_text(event), self._name(call), whole=True)
             case HttpExchange() if self._wire:
                 yield Line("wire", exchange_text(event), whole=True)
-            case LateResult(call=call):
-                refused = "its late result is not recorded: another process has this write, or somebody has resolved it"
-                yield Line("late", refused, self._name(call), whole=True)
             case RunEnded(status=status) if status != "done":
                 yield Line("ended", _ending(event), whole=True)
             case _:
                 yield from self._side_lines(event)
 
     def _side_lines(self, event: Event) -> Iterator[Line]:
-        """Tell what happens beside turns and calls: to the conversation, the choice of tools, the answer's form."""
+        """Yield what happens beside turns and calls: to the conversation, the choice of tools, the answer's form."""
         match event:
             case Progressed(call=call) if self._record_progress(event):
                 yield Line(
@@ -215,10 +196,7 @@ class Timeline:
                     for note in notes
                 )
             case ContextFolded(results=results, tokens=tokens):
-                if results == 1:
-                    folded = "1 old result"
-                else:
-                    folded = f"{results} old results"
+                folded = "1 old result" if results == 1 else f"{results} old results"
                 text = (
                     f"{folded} can now be read by a handle; about {tokens} tokens stay"
                 )
@@ -256,7 +234,7 @@ class Timeline:
                 # it came in one go, from a server that does not stream
                 yield Piece(answer.text)
             elif answer.calls:
-                yield Line("said", answer.text, whole=True)
+                yield Line("text", answer.text, whole=True)
         self._names = _display_names(answer.calls)
         for call in answer.calls:
             yield self._content_line("call", "", call.arguments, self._name(call))
@@ -280,7 +258,7 @@ class Timeline:
             tries = ""
         again = ", repeated from before" if result.replayed else ""
         if event.recalled:
-            took = "known from before"
+            took = "recorded before"
         else:
             took = f"{event.seconds:.2f} s{tries}{again}"
         yield self._content_line("result", f"{took}  ", result.text, name)
@@ -297,7 +275,7 @@ class Timeline:
 
 def _display_names(calls: Sequence[ToolCall]) -> dict[str, str]:
     """Return what each call is called in this turn: several of one tool numbered, all of one width."""
-    # those of one id cannot be told apart later
+    # calls of one id cannot be distinguished later
     apart = {call.id: call for call in calls}.values()
     several = Counter(call.name for call in apart)
     counts: Counter[str] = Counter()
@@ -323,6 +301,14 @@ def _ending(event: RunEnded) -> str:
     return text
 
 
+def _late_text(event: FinishedLate | LateResult) -> str:
+    if isinstance(event, LateResult):
+        return "its late result is not recorded: another process has this write, or somebody has resolved it"
+    if event.error:
+        return f"failed late: {event.error}"
+    return "finished late, after the model had read another result"
+
+
 def _progress_text(event: Progressed) -> str:
     """Say how far a tool has come: in hundredths where it knows of how much."""
     if event.total:
@@ -346,16 +332,9 @@ def _decision_line(event: ApprovalGiven, name: str) -> Line:
         return Line("waiting", "nobody is there to approve it", name, whole=True)
     by = f" by {answer.by}" if answer.by else ""
     if not answer.granted:
-        return Line(
-            "denied",
-            f"denied{by}{f': {answer.reason}' if answer.reason else ''}",
-            name,
-            whole=True,
-        )
-    if answer.arguments is None:
-        edited = ""
-    else:
-        edited = ", with edited arguments"
+        reason = f": {answer.reason}" if answer.reason else ""
+        return Line("denied", f"denied{by}{reason}", name, whole=True)
+    edited = "" if answer.arguments is None else ", with edited arguments"
     return Line("granted", f"approved{by}{edited}", name, whole=True)
 
 

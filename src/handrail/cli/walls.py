@@ -30,30 +30,23 @@ def walls() -> Iterator[Wall]:
     """Try each feature, without changing this process."""
     if not sys.platform.startswith("linux"):
         return
-    length = len(filter_here()) // 8
-    yield Wall(
-        "seccomp",
-        f"works, {length} instructions" if length else "missing: `isolated` is refused",
-        length > 0,
-    )
-    own_ring = _has_own_key_ring()
-    yield Wall(
-        "key ring",
-        "one of its own for each sandbox" if own_ring else "refused to everybody",
-        own_ring,
-    )
-    namespaces = _has_user_namespaces()
-    yield Wall(
-        "user namespaces",
-        "work" if namespaces else "refused: `isolated` needs them",
-        namespaces,
-    )
+    if length := len(filter_here()) // 8:
+        yield Wall("seccomp", f"works, {length} instructions", there=True)
+    else:
+        yield Wall("seccomp", "missing: `isolated` is refused", there=False)
+    if _has_own_key_ring():
+        yield Wall("key ring", "one of its own for each sandbox", there=True)
+    else:
+        yield Wall("key ring", "refused to everybody", there=False)
+    if _has_user_namespaces():
+        yield Wall("user namespaces", "work", there=True)
+    else:
+        yield Wall("user namespaces", "refused: `isolated` needs them", there=False)
     abi = _landlock_abi()
-    yield Wall(
-        "landlock",
-        f"ABI {abi}, not used yet" if abi > 0 else "missing; not used yet",
-        abi > 0,
-    )
+    if abi > 0:
+        yield Wall("landlock", f"ABI {abi}, not used yet", there=True)
+    else:
+        yield Wall("landlock", "missing; not used yet", there=False)
 
 
 def _has_own_key_ring() -> bool:

@@ -341,9 +341,15 @@ def standing_approval_entry(
 ) -> AuditEntry:
     """Return what is recorded of a standing approval: it was given with the answer to this question."""
     return person_entry(
-        "Granted", question.run_id, Redactor(), by=grant.by, grant=grant.id, tool=grant.tool, pin=grant.pin,
+        "Granted",
+        question.run_id,
+        Redactor(),
+        by=grant.by,
+        grant=grant.id,
+        tool=grant.tool,
+        pin=grant.pin,
         reason=grant.reason,
-    )  # fmt: skip
+    )
 
 
 async def _record_answer(
@@ -388,9 +394,18 @@ def decision_entry(
             "required_approvals": known.required_approvals,
         }
     return person_entry(
-        "ApprovalDecided", known.run_id, Redactor(), by=by, question=known.id, call=known.call_id, tool=known.tool,
-        granted=granted, reason=reason, arguments=edited, **several,
-    )  # fmt: skip
+        "ApprovalDecided",
+        known.run_id,
+        Redactor(),
+        by=by,
+        question=known.id,
+        call=known.call_id,
+        tool=known.tool,
+        granted=granted,
+        reason=reason,
+        arguments=edited,
+        **several,
+    )
 
 
 async def _find_standing_approval(

@@ -246,7 +246,7 @@ class Attempts(Struct, eq=False):
         """Tell the tool's breaker whether an attempt reached what the tool needs."""
         limits = self.services.limits
         if isinstance(outcome, Returned):
-            limits.reached(tool.name)
+            limits.note_reached(tool.name)
         elif not (
             isinstance(outcome, Unfinished)
             and (outcome.cancelled or outcome.end is End.NOT_STARTED)
@@ -254,9 +254,9 @@ class Attempts(Struct, eq=False):
             diagnosis = retries.diagnose(outcome, tool.name, tool.timeout_s)
             code = diagnosis.failure.code
             if diagnosis.passing and (not diagnosis.worded or code == Code.UNAVAILABLE):
-                limits.failed(tool.name, tool.breaker, self.now())
+                limits.note_failed(tool.name, tool.breaker, self.now())
             else:
-                limits.reached(tool.name)
+                limits.note_reached(tool.name)
 
     # ------------------------------------------------------------------ deadlines
 

@@ -95,8 +95,9 @@ class Unrecorded:
         """
         logs.log.warning(
             "how %s ended could not be recorded; the store is asked again until it answers (key %s)",
-            settle.scope, settle.key,
-        )  # fmt: skip
+            settle.scope,
+            settle.key,
+        )
         self._keep(_Kept(settle, monotonic() + KEPT_S, claim, refused))
 
     def claim(self, claim: Claim) -> StoreAnswer[Claimed]:

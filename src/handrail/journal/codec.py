@@ -390,7 +390,7 @@ def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
     }
 
 
-class _reading:  # noqa: N801  # used as `with _reading(...)`, like a function
+class _reading:  # used as `with _reading(...)`, like a function
     """Raises JournalMismatch for whatever is wrong with a journal's body."""
 
     def __init__(self, what: str, body: Json) -> None:

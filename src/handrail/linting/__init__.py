@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from handrail.errors import Json
 from handrail.linting import (
     declarations,
@@ -35,9 +37,9 @@ __all__ = [
     "Rule",
     "Settings",
     "Subject",
+    "check_subjects",
     "lint",
-    "look_at",
-    "subjects_of",
+    "read_subjects",
 ]
 
 _LOOK_UP = define("get_order", "Look an order up by its number.")
@@ -73,96 +75,80 @@ def read_subjects(tools: Any) -> list[Subject]:
     """Return tools as lint sees them."""
     if isinstance(tools, Mapping):
         return definitions.read(dict(tools))
-    tools = tools if isinstance(tools, Toolset) else list(tools)
-    if (
-        tools
-        and not isinstance(tools, Toolset)
-        and all(isinstance(each, Mapping) for each in tools)
-    ):
-        return definitions.read(tools)
-    return [
-        subjects.read_tool(tool)
-        for tool in (tools if isinstance(tools, Toolset) else Toolset(tools))
-    ]
+    if not isinstance(tools, Toolset):
+        tools = list(tools)
+        if tools and all(isinstance(each, Mapping) for each in tools):
+            return definitions.read(tools)
+        tools = Toolset(tools)
+    return [subjects.read_tool(tool) for tool in tools]
 
 
-def check_subjects(found: Sequence[Subject], settings: Settings) -> Report:
+def check_subjects(tools: Sequence[Subject], settings: Settings) -> Report:
     """Apply every rule to these tools."""
-    told = [*_all_findings(found, settings), *_bad_ignores(found, settings)]
-    order = {subject.name: number for number, subject in enumerate(found)}
-    told.sort(
-        key=lambda each: (order.get(each.tool, -1), SEVERITIES.index(each.severity))
-    )
-    reasons = {subject.name: subject.ignore for subject in found}
-    kept: list[Finding] = []
+    reasons = {subject.name: subject.ignore for subject in tools}
+    findings: list[Finding] = []
     ignored: list[Finding] = []
-    for finding in told:
+    for finding in _list_findings(tools, settings):
         own = reasons.get(finding.tool, {}).get(finding.rule, "").strip()
         reason = own or settings.reason_for(finding.tool, finding.rule)
-        (ignored if reason else kept).append(
-            _because(finding, reason) if reason else finding
-        )
-    return Report(
-        len(found), kept, ignored, [sets.measure_cost(subject) for subject in found]
+        if reason:
+            ignored.append(replace(finding, reason=reason))
+        else:
+            findings.append(finding)
+    costs = [sets.measure_cost(subject) for subject in tools]
+    return Report(len(tools), findings, ignored, costs)
+
+
+def _list_findings(tools: Sequence[Subject], settings: Settings) -> list[Finding]:
+    """Return the findings of all rules: by tool in their order, the worst of each tool first."""
+    order = {subject.name: number for number, subject in enumerate(tools)}
+    return sorted(
+        [*_apply_rules(tools, settings), *_check_ignores(tools, settings)],
+        key=lambda each: (order.get(each.tool, -1), SEVERITIES.index(each.severity)),
     )
 
 
-def _all_findings(found: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
+def _apply_rules(tools: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
     for rule in RULES.values():
         if rule.look:
-            for subject in found:
+            for subject in tools:
                 for noticed in rule.look(subject, settings):
-                    yield _finding(rule, subject, noticed)
+                    yield _make_finding(rule, subject, noticed)
         if rule.look_at_all:
-            for about, noticed in rule.look_at_all(found, settings):
-                yield _finding(rule, about, noticed)
+            for about, noticed in rule.look_at_all(tools, settings):
+                yield _make_finding(rule, about, noticed)
 
 
-def _finding(rule: Rule, subject: Subject | None, noticed: Noticed) -> Finding:
-    name, place = (subject.name, subject.place) if subject else ("", Place())
+def _make_finding(rule: Rule, subject: Subject | None, noticed: Noticed) -> Finding:
     return Finding(
-        rule.id,
-        noticed.severity or rule.severity,
-        name,
-        noticed.message,
-        noticed.rewrite,
-        place,
+        rule=rule.id,
+        severity=noticed.severity or rule.severity,
+        tool=subject.name if subject else "",
+        message=noticed.message,
+        rewrite=noticed.rewrite,
+        place=subject.place if subject else Place(),
     )
 
 
-def _because(finding: Finding, reason: str) -> Finding:
-    return Finding(
-        finding.rule,
-        finding.severity,
-        finding.tool,
-        finding.message,
-        finding.rewrite,
-        finding.place,
-        reason,
-    )
-
-
-def _bad_ignores(found: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
-    """Say which rules are ignored without a reason, or do not exist: a misspelt one hides nothing."""
-    declared: Iterable[tuple[str, Subject | None, Mapping[str, str]]] = [
-        *((subject.name, subject, subject.ignore) for subject in found),
-        *((pattern, None, rules) for pattern, rules in settings.ignore.items()),
+def _check_ignores(tools: Sequence[Subject], settings: Settings) -> Iterator[Finding]:
+    """Yield the rules that are ignored without a reason, or do not exist: a misspelt one hides nothing."""
+    declared: Iterable[tuple[str, Place, Mapping[str, str]]] = [
+        *((subject.name, subject.place, subject.ignore) for subject in tools),
+        *((pattern, Place(), rules) for pattern, rules in settings.ignore.items()),
     ]
-    for name, subject, rules in declared:
+    for name, place, rules in declared:
         for rule, reason in rules.items():
-            if rule in RULES and str(reason).strip():
+            if rule not in RULES:
+                message = f"ignores `{rule}`, which is no rule"
+            elif not str(reason).strip():
+                message = f"ignores `{rule}` without a reason"
+            else:
                 continue
-            message = (
-                f"ignores `{rule}` without a reason"
-                if rule in RULES
-                else f"ignores `{rule}`, which is no rule"
-            )
-            place = subject.place if subject else Place()
             yield Finding(
-                _IGNORED_BADLY.id,
-                "warning",
-                name,
-                message,
-                f'{rule} = "why it does not hold here"',
-                place,
+                rule=_IGNORED_BADLY.id,
+                severity="warning",
+                tool=name,
+                message=message,
+                rewrite=f'{rule} = "why it does not hold here"',
+                place=place,
             )

@@ -8,9 +8,10 @@ from handrail.effects import EffectClass
 from handrail.errors import Json
 from handrail.linting.findings import Settings
 from handrail.linting.rules import Definition, Noticed, Rule, define
-from handrail.linting.subjects import Subject
+from handrail.linting.subjects import Declared, Subject
 from handrail.linting.texts import words
 from handrail.schemas.walk import split_words as table
+from handrail.tools.tool import BaseTool
 
 _DESTROYS = table(
     "delete drop purge destroy erase wipe truncate uninstall terminate 删除 清空 销毁 卸载 注销"
@@ -22,43 +23,44 @@ _CHANGES = _DESTROYS | table(
 )
 
 
-def _acts(subject: Subject) -> set[str]:
-    """Return the words at which a name says its act.
+def _list_acts(subject: Subject) -> set[str]:
+    """Return the words that name the act of a tool.
 
     That is its first word, or the second behind the name of a service (`zia_delete_location`). At the end, where many
     act words are nouns (`last_update`, `blog_post`), only what can be nothing else counts: `pods_delete`.
     """
-    told = [word for word in words(subject.name) if not word.isdigit()]
-    return {*told[: 2 if len(told) > 2 else 1], *(_DESTROYS & set(told[-1:]))}
+    parts = [word for word in words(subject.name) if not word.isdigit()]
+    first = parts[:2] if len(parts) > 2 else parts[:1]
+    return {*first, *(_DESTROYS & set(parts[-1:]))}
 
 
-def _undeclared(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_undeclared(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared is None or declared.effect is not None or declared.form == "openapi":
         return
-    likely = _likely_effect(subject)
+    likely = _guess_effect(subject)
     if declared.form == "mcp":
-        told = (
-            declared.note
-            or "declares no hints, so every client must take it for a destructive write"
-        )
-        yield Noticed(
-            told, f'"annotations": {_HINTS[likely]}' if likely else _EVERY_HINT
-        )
+        yield _ask_for_hints(declared, likely)
     else:
-        told = "declares no effect, so it counts as a write: no retry, one result for equal calls"
-        if (
-            subject.tool is not None
-            and subject.tool.by_schema
-            and not subject.tool.risk
-        ):
-            told += "; and of high risk, since a schema describes it: a person is asked about each call"
-        yield Noticed(
-            told,
-            f'effect="{likely}", by its name'
-            if likely
-            else 'effect="read", "write" or "destructive".',
-        )
+        yield _ask_for_effect(subject.tool, likely)
+
+
+def _ask_for_hints(declared: Declared, likely: EffectClass | None) -> Noticed:
+    message = (
+        declared.note
+        or "declares no hints, so every client must take it for a destructive write"
+    )
+    rewrite = f'"annotations": {_HINTS[likely]}' if likely else _EVERY_HINT
+    return Noticed(message, rewrite)
+
+
+def _ask_for_effect(tool: BaseTool | None, likely: EffectClass | None) -> Noticed:
+    message = "declares no effect, so it counts as a write: no retry, one result for equal calls"
+    if tool is not None and tool.by_schema and not tool.risk:
+        message += "; and of high risk, since a schema describes it: a person is asked about each call"
+    if likely:
+        return Noticed(message, f'effect="{likely}", by its name')
+    return Noticed(message, 'effect="read", "write" or "destructive".')
 
 
 _HINTS: Mapping[EffectClass, str] = {
@@ -72,33 +74,34 @@ _EVERY_HINT = (
 )
 
 
-def _likely_effect(subject: Subject) -> EffectClass | None:
-    """Say which effect the name speaks of; None where it speaks of none, or of two."""
-    acts = _acts(subject)
-    spoken: dict[EffectClass, bool] = {
+def _guess_effect(subject: Subject) -> EffectClass | None:
+    """Return the effect that the name speaks of; None where it speaks of none, or of two."""
+    acts = _list_acts(subject)
+    by_effect: dict[EffectClass, bool] = {
         "read": bool(acts & _LOOKS),
         "write": bool(acts & (_CHANGES - _DESTROYS)),
         "destructive": bool(acts & _DESTROYS),
     }
-    told = [effect for effect, is_spoken in spoken.items() if is_spoken]
-    return told[0] if len(told) == 1 else None
+    effects = [effect for effect, is_named in by_effect.items() if is_named]
+    return effects[0] if len(effects) == 1 else None
 
 
-def _contradicted(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_contradiction(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared is None or declared.effect in (None, "destructive"):
         return
-    acts = _acts(subject)
-    if declared.effect == "read" and (found := acts & _CHANGES) and not acts & _LOOKS:
+    acts = _list_acts(subject)
+    if declared.effect == "read" and (changes := acts & _CHANGES) and not acts & _LOOKS:
         yield Noticed(
-            f"is declared a read, and its name says `{min(found)}`: it would be repeated freely and asks nobody",
+            f"is declared a read, and its name says `{min(changes)}`: it would be repeated freely and asks nobody",
             'effect="write" (in MCP: "readOnlyHint": false), or a name that says what is read.',
         )
-    elif declared.effect == "write" and (found := acts & _DESTROYS):
+    elif declared.effect == "write" and (changes := acts & _DESTROYS):
         yield Noticed(
-            f"is declared a write that can be undone, and its name says `{min(found)}`",
-            'effect="destructive" (in MCP: "destructiveHint": true), so that a person is asked.', "warning",
-        )  # fmt: skip
+            f"is declared a write that can be undone, and its name says `{min(changes)}`",
+            'effect="destructive" (in MCP: "destructiveHint": true), so that a person is asked.',
+            severity="warning",
+        )
 
 
 _LOOKS = table(
@@ -107,25 +110,23 @@ _LOOKS = table(
 )
 
 
-def _without_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_missing_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if (
         declared
         and declared.form == "handrail"
         and declared.effect in ("write", "destructive")
-        and not declared.is_told_apart
+        and not declared.recognizes_repeats
     ):
-        first = next(
-            (each.name for each in subject.own_parameters if each.required), ""
-        )
-        key = f"{subject.name}:{{{first}}}" if first else f"{subject.name}:{{…}}"
+        required = (each.name for each in subject.own_parameters if each.required)
+        key = f"{subject.name}:{{{next(required, '…')}}}"
         yield Noticed(
-            "is a write without a key: in another run, or after a crash, the same act cannot be told from a new one",
+            "is a write without a key: in another run, or after a crash, the same act looks like a new one",
             f'key="{key}", or `verify` where it can be asked whether it happened.',
         )
 
 
-def _unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared and declared.effect == "destructive" and not declared.asks:
         yield Noticed(
@@ -135,13 +136,13 @@ def _unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _tool(name: str, description: str, **declared: Json) -> Definition:
-    made = define(
+    definition = define(
         name,
         description,
         required=["order_id"],
         order_id='Number of the order, such as "A-1042".',
     )
-    return {**made, **declared}
+    return {**definition, **declared}
 
 
 _DELETE = "Delete an order for good. Returns nothing."
@@ -149,7 +150,7 @@ _REFUND = "Pay an order back, once. Returns the number of the payment."
 
 RULES = (
     Rule(
-        "effect-undeclared", "warning", "it does not declare whether it changes anything", look=_undeclared,
+        "effect-undeclared", "warning", "it does not declare whether it changes anything", look=_find_undeclared,
         bad=[_tool("get_order", "Look an order up.", annotations={}),
              _tool("refund", _REFUND, key="refund:{order_id}")],
         good=[
@@ -160,7 +161,7 @@ RULES = (
         ],
     ),
     Rule(
-        "effect-contradicted", "error", "its name says another effect than it declares", look=_contradicted,
+        "effect-contradicted", "error", "its name says another effect than it declares", look=_find_contradiction,
         bad=[_tool("delete_order", _DELETE, effect="read"),
              _tool("delete_order", _DELETE, annotations={"readOnlyHint": True})],
         good=[
@@ -170,13 +171,13 @@ RULES = (
         ],
     ),
     Rule(
-        "write-without-key", "warning", "it is a write that cannot be told from its repetition", look=_without_key,
+        "write-without-key", "warning", "it is a write whose repetition looks like a new one", look=_find_missing_key,
         bad=[_tool("refund", _REFUND, effect="write")],
         good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}"),
               _tool("get_order", "Look an order up.", effect="read")],
     ),
     Rule(
-        "destructive-unasked", "error", "it is destructive and asks nobody", look=_unasked,
+        "destructive-unasked", "error", "it is destructive and asks nobody", look=_find_unasked,
         bad=[_tool("delete_order", _DELETE, effect="destructive", risk="low")],
         good=[
             _tool("delete_order", _DELETE, effect="destructive", key="delete:{order_id}"),

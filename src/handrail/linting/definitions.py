@@ -1,6 +1,6 @@
 """Definitions of tools as JSON: a list for OpenAI, Anthropic or Gemini, MCP's `tools/list`, an OpenAPI document.
 
-Nothing of a definition is refused here: what cannot be used is what lint is asked about.
+A definition is never refused here: lint reports what cannot be used.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
         ConfigError: It describes no tools.
     """
     found = entries(document)
-    lines = _lines(text, [_name(entry) for entry in found])
+    lines = _find_lines(text, [_read_name(entry) for entry in found])
     return [
-        _subject(entry, Place(file, line))
+        _read_subject(entry, Place(file, line))
         for entry, line in zip(found, lines, strict=True)
     ]
 
@@ -54,7 +54,7 @@ def entries(document: Json) -> list[dict[str, Json]]:
     """
     if isinstance(document, dict) and openapi.is_one(document):
         return list(openapi.definitions(document))
-    found = list(_entries(document))
+    found = list(_walk_entries(document))
     if not found:
         raise ConfigError(
             "there are no tools in it: a list of definitions, each with `name`, `description` and a schema, "
@@ -72,10 +72,10 @@ _HOLDERS = (
 )
 
 
-def _entries(document: Json) -> Iterator[dict[str, Json]]:
+def _walk_entries(document: Json) -> Iterator[dict[str, Json]]:
     if isinstance(document, list):
         for each in document:
-            yield from _entries(each)
+            yield from _walk_entries(each)
     elif isinstance(document, dict):
         if isinstance(function := document.get("function"), dict):
             yield function
@@ -84,45 +84,42 @@ def _entries(document: Json) -> Iterator[dict[str, Json]]:
         else:
             for holder in _HOLDERS:
                 if isinstance(document.get(holder), dict | list):
-                    yield from _entries(document[holder])
+                    yield from _walk_entries(document[holder])
 
 
-def _name(entry: Mapping[str, Json]) -> str:
+def _read_name(entry: Mapping[str, Json]) -> str:
     name = entry.get("name")
     return name if isinstance(name, str) else ""
 
 
 def schema_key(entry: Mapping[str, Json]) -> str:
-    """Return the key under which a definition has its schema."""
+    """Return the key of a definition's schema."""
     return next((key for key in SCHEMA_KEYS if key in entry), SCHEMA_KEYS[0])
 
 
-def _subject(entry: Mapping[str, Json], place: Place) -> Subject:
-    written: Any = entry.get(schema_key(entry))
-    schema, fault = _schema(written)
+def _read_subject(entry: Mapping[str, Json], place: Place) -> Subject:
+    schema, fault = _read_schema(entry.get(schema_key(entry)))
     description = entry.get("description")
     return Subject(
-        _name(entry),
-        description if isinstance(description, str) else "",
-        schema,
-        _declared(entry),
-        any(entry.get(key) for key in _OUTPUT_KEYS),
-        place,
-        fault,
-        entry,
-        _ignored(entry.get("lint_ignore")),
+        name=_read_name(entry),
+        description=description if isinstance(description, str) else "",
+        schema=schema,
+        declared=_read_declaration(entry),
+        has_output=any(entry.get(key) for key in _OUTPUT_KEYS),
+        place=place,
+        fault=fault,
+        written=entry,
+        ignore=_read_ignores(entry.get("lint_ignore")),
     )
 
 
-def _ignored(said: Json) -> Mapping[str, str]:
-    return (
-        {rule: str(reason) for rule, reason in said.items()}
-        if isinstance(said, dict)
-        else {}
-    )
+def _read_ignores(table: Json) -> Mapping[str, str]:
+    if not isinstance(table, dict):
+        return {}
+    return {rule: str(reason) for rule, reason in table.items()}
 
 
-def _schema(written: Any) -> tuple[Schema, str]:
+def _read_schema(written: Any) -> tuple[Schema, str]:
     if written is not None and not isinstance(written, Mapping):
         return {}, "its schema is no object"
     try:
@@ -131,24 +128,24 @@ def _schema(written: Any) -> tuple[Schema, str]:
         return {}, str(error)
 
 
-def _declared(entry: Mapping[str, Json]) -> Declared | None:
+def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
     if any(key in entry for key in _OURS):
         asks = entry.get("approve") or entry.get("risk", "high") == "high"
         return Declared(
             "handrail",
             entry.get("effect"),
-            bool({"key", "verify", "replay"} & entry.keys()),
-            bool(asks),
+            recognizes_repeats=bool({"key", "verify", "replay"} & entry.keys()),
+            asks=bool(asks),
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
-        return _hinted(entry.get("annotations"))
+        return _read_hints(entry.get("annotations"))
     return None
 
 
-def _hinted(annotations: Json) -> Declared:
-    """Read MCP's hints. What is not told is destructive by the specification, which is not to say that it was meant."""
+def _read_hints(annotations: Json) -> Declared:
+    """Read MCP's hints. A missing hint means "destructive" by the specification; its author may not have meant that."""
     hints = annotations if isinstance(annotations, Mapping) else {}
     if hints.get("readOnlyHint") is True:
         return Declared("mcp", "read")
@@ -158,20 +155,21 @@ def _hinted(annotations: Json) -> Declared:
     if hints.get("readOnlyHint") is False:
         return Declared(
             "mcp",
-            None,
             note="without `destructiveHint`, every client takes this write for a destructive one",
         )
     return Declared("mcp")
 
 
-def _lines(text: str, names: Sequence[str]) -> list[int]:
-    """Find the line of each name, in order; a name that stands there twice has its own line each time."""
+def _find_lines(text: str, names: Sequence[str]) -> list[int]:
+    """Return the line of each name, in order, 0 for one that is not there; a name that occurs twice has two lines."""
     lines = []
     at = 0
     for name in names:
-        found = re.compile(
-            rf'"(?:name|operationId)"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}'
-        ).search(text, at)
-        at = found.end() if found else at
-        lines.append(text.count("\n", 0, found.start()) + 1 if found else 0)
+        spelled = re.escape(json.dumps(name, ensure_ascii=False))
+        key_and_name = re.compile(rf'"(?:name|operationId)"\s*:\s*{spelled}')
+        if match := key_and_name.search(text, at):
+            at = match.end()
+            lines.append(text.count("\n", 0, match.start()) + 1)
+        else:
+            lines.append(0)
     return lines

@@ -1,7 +1,7 @@
-"""What lint says: findings about tools, the report that holds them, and the settings that it was made with.
+"""Findings about tools, the report that holds them, and the settings that it was made with.
 
 Rule 1: a finding names its rule, its tool, what is wrong, and what to write instead.
-Rule 2: what is ignored is ignored for a reason that somebody wrote down; it stays in the report, apart.
+Rule 2: an ignored finding has a written reason; it stays in the report, in a list of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEVERITIES: Sequence[Severity] = get_args(Severity)
 
 
 class Place(Struct, frozen=True):
-    """Where a tool is written; line 0 where that is not known."""
+    """Where a tool is written; line 0 where the line is unknown."""
 
     file: str = ""
     line: int = 0
@@ -53,19 +53,19 @@ class Finding(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """Return the finding as JSON."""
-        said: dict[str, Json] = {
+        body: dict[str, Json] = {
             "rule": self.rule,
             "severity": self.severity,
             "tool": self.tool,
             "message": self.message,
             "rewrite": self.rewrite,
         }
-        where: dict[str, Json] = (
-            {"file": self.place.file, "line": self.place.line}
-            if self.place.file
-            else {}
-        )
-        return {**said, **where, **({"reason": self.reason} if self.reason else {})}
+        if self.place.file:
+            body["file"] = self.place.file
+            body["line"] = self.place.line
+        if self.reason:
+            body["reason"] = self.reason
+        return body
 
 
 class Cost(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Cost(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """Where it is dearest."""
+        """The tokens at the provider where it takes the most."""
         return max(self.tokens.values(), default=0)
 
 
@@ -123,15 +123,19 @@ class Report(Struct, frozen=True):
         }
 
     def __repr__(self) -> str:
-        told = ", ".join(
-            f"{count} {severity}{'' if count == 1 else 's'}"
-            for severity, count in self.counts.items()
+        counts = ", ".join(
+            count_noun(number, severity) for severity, number in self.counts.items()
         )
-        return f"<Report on {self.tools} tool{'' if self.tools == 1 else 's'}: {told}>"
+        return f"<Report on {count_noun(self.tools, 'tool')}: {counts}>"
+
+
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 tool` or `3 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Settings(Struct, frozen=True):
-    """What lint is told.
+    """The settings of lint.
 
     Attributes:
         users: The language that users write in; None does not compare it with the tools' texts.
@@ -149,25 +153,25 @@ class Settings(Struct, frozen=True):
 
     def reason_for(self, tool: str, rule: str) -> str:
         """Return why a rule is ignored for a tool; empty when it is not."""
-        said = (
+        reasons = (
             rules[rule]
             for pattern, rules in self.ignore.items()
             if rule in rules and fnmatchcase(tool, pattern)
         )
-        return next((reason.strip() for reason in said if reason.strip()), "")
+        return next((reason.strip() for reason in reasons if reason.strip()), "")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Settings:
         """Read the settings from a table of a configuration file, `[tool.handrail.lint]`.
 
         Raises:
-            ConfigError: It holds a key that there is not, or a value of another kind.
+            ConfigError: A key is no setting, or its value has the wrong type.
         """
-        known = {each.name for each in fields(cls)}
+        names = {each.name for each in fields(cls)}
         for key, value in table.items():
-            if key not in known:
+            if key not in names:
                 raise ConfigError(
-                    f"{key!r} is no setting of lint; known are {', '.join(sorted(known))}"
+                    f"{key!r} is no setting of lint; the settings are {', '.join(sorted(names))}"
                 )
             if key.startswith("most_") and (type(value) is not int or value < 1):
                 raise ConfigError(
@@ -177,10 +181,10 @@ class Settings(Struct, frozen=True):
             raise ConfigError(
                 f"`users` of lint is {users!r}; it is one of {', '.join(get_args(Language))}"
             )
-        return cls(**{**table, "ignore": _ignored(table.get("ignore", {}))})
+        return cls(**{**table, "ignore": _check_reasons(table.get("ignore", {}))})
 
 
-def _ignored(table: Any) -> Mapping[str, Mapping[str, str]]:
+def _check_reasons(table: Any) -> Mapping[str, Mapping[str, str]]:
     rules_of = table.values() if isinstance(table, Mapping) else [None]
     for rules in rules_of:
         if not (
@@ -189,6 +193,6 @@ def _ignored(table: Any) -> Mapping[str, Mapping[str, str]]:
         ):
             raise ConfigError(
                 "`ignore` of lint has a table for each tool, with a reason for each rule: "
-                '[tool.handrail.lint.ignore.refund] with write-without-key = "the ledger of the bank tells duplicates"'
+                '[tool.handrail.lint.ignore.refund] with write-without-key = "the ledger of the bank finds duplicates"'
             )
     return {**table}

@@ -1,7 +1,7 @@
-"""What lint can set right in a file of definitions without changing what any of them means.
+"""Fixes lint can make in a file of definitions without changing what any of them means.
 
-Rule 1: only spelling is changed: blanks in texts, and a schema written in another dialect, by the same translation that
-        handrail reads it with. What a tool takes, and every word of its texts, stays.
+Rule 1: a fix changes spelling only: blanks in texts, and a schema written in another dialect, by the same translation
+        that handrail reads it with. It never changes what a tool takes, nor a word of its texts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from handrail.schemas.walk import map_subschemas
 
 
 class Fixed(Struct, frozen=True):
-    """What was set right in one tool, by the ids of the rules."""
+    """What was fixed in one tool, by the ids of the rules."""
 
     tool: str
     rules: Sequence[str]
 
 
 def fix_document(document: Json) -> tuple[Json, Sequence[Fixed]]:
-    """Return the document with what can safely be set right, and what that was.
+    """Return the document with every safe fix applied, and the list of fixes.
 
     Raises:
         ConfigError: It has no definitions of tools, or is an OpenAPI document, which describes more than tools.
@@ -54,24 +54,22 @@ def _fix(entry: dict[str, Json]) -> Sequence[str]:
             entry[key] = schema = importing.import_schema(schema)
             rules.append("schema-foreign")
         except ToolDefinitionError:
-            # what it means is unknown, so it is not for us to write down
+            # its meaning is unknown, so there is no translation to write
             pass
     before = (entry.get("description"), schema)
     if isinstance(entry.get("description"), str):
         entry["description"] = tidy(str(entry["description"]))
     if isinstance(schema, dict):
         entry[key] = schema = _tidy_schema(schema)
-    return (
-        [*rules, "text-untidy"]
-        if (entry.get("description"), schema) != before
-        else rules
-    )
+    if (entry.get("description"), schema) != before:
+        rules.append("text-untidy")
+    return rules
 
 
 def _tidy_schema(schema: Json) -> Json:
     if not isinstance(schema, dict):
         return schema
-    said = map_subschemas(schema, _tidy_schema)
-    if isinstance(said.get("description"), str):
-        said["description"] = tidy(str(said["description"]))
-    return said
+    tidied = map_subschemas(schema, _tidy_schema)
+    if isinstance(tidied.get("description"), str):
+        tidied["description"] = tidy(str(tidied["description"]))
+    return tidied

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from handrail.errors import Json
@@ -14,7 +14,7 @@ from handrail.linting.subjects import Parameter, Subject
 from handrail.linting.texts import (
     adds_nothing_to,
     content,
-    listed_values,
+    list_values,
     names_unit,
     says,
     words,
@@ -26,7 +26,7 @@ _TEXTS = frozenset({"string"})
 _NUMBERS = frozenset({"integer", "number"})
 
 
-def _undocumented(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_undocumented(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if silent := [
         each
         for each in subject.parameters
@@ -78,7 +78,7 @@ def _empty_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
             plain in _EMPTY
             and len(content(each.text) - content(each.name)) < _DOCUMENTED_WORDS
         )
-        # A list of numbers is what `data` means in statistics.
+        # In statistics, `data` means a list of numbers.
         if is_letter or (
             is_empty and each.types != {"array"} and plain not in words(subject.name)
         ):
@@ -104,7 +104,7 @@ def _too_deep(subject: Subject, _: Settings) -> Iterator[Noticed]:
     deepest = max(subject.parameters, key=lambda each: each.level, default=None)
     if deepest and deepest.level > _MOST_LEVELS:
         yield Noticed(
-            f"`{deepest.path}` stands {deepest.level} levels deep; models fill {_MOST_LEVELS} reliably",
+            f"`{deepest.path}` is {deepest.level} levels deep; models fill {_MOST_LEVELS} reliably",
             "Lift the inner fields up: `customer_city` instead of `order.customer.address.city`.",
         )
 
@@ -126,20 +126,19 @@ def _unit_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if siblings & {"unit", "currency"}:
         return
     for each in subject.parameters:
-        measured = _QUANTITIES & {*each.words, each.name}
-        if (
-            not (each.types and each.types <= _NUMBERS and measured)
-            or _NOT_MEASURED & set(each.words)
-            or each.is_closed
-        ):
+        if not _is_quantity(each) or _OF_A_MODEL.search(each.text):
             continue
-        if not names_unit(f"{each.name} {each.text}") and not _OF_A_MODEL.search(
-            each.text
-        ):
+        if not names_unit(f"{each.name} {each.text}"):
             yield Noticed(
                 f"`{each.path}` is a number without a unit",
                 f'Say it in the text ("in seconds") or in the name (`{each.name}_s`).',
             )
+
+
+def _is_quantity(each: Parameter) -> bool:
+    is_number = bool(each.types) and each.types <= _NUMBERS and not each.is_closed
+    is_measured = bool(_QUANTITIES & {*each.words, each.name})
+    return is_number and is_measured and not _NOT_MEASURED & set(each.words)
 
 
 _FORMED = table(
@@ -178,7 +177,7 @@ def _shape_unknown(subject: Subject, _: Settings) -> Iterator[Noticed]:
     open_ones = [each for each in subject.parameters if _is_shapeless(each)]
     if open_ones:
         yield Noticed(
-            f"what {list_names(each.path for each in open_ones)} may hold is said neither in the schema nor by an "
+            f"what {list_names(each.path for each in open_ones)} may hold is given neither in the schema nor by an "
             "example",
             f"`{open_ones[0].name}`: give it a type, `properties` or `items`, or show an example in its text.",
         )
@@ -235,7 +234,7 @@ def _contradicting(subject: Subject, _: Settings) -> Iterator[Noticed]:
         if _are_opposite(one.words, other.words):
             yield Noticed(
                 f"`{one.name}` and `{other.name}` contradict each other when both are true",
-                f"Make it one: an `enum` of {_enum_of(one, other)}.",
+                f'Make it one: an `enum` of "{one.name}" and "{other.name}".',
             )
 
 
@@ -252,29 +251,31 @@ def _are_opposite(one: Sequence[str], other: Sequence[str]) -> bool:
     )
 
 
-def _enum_of(one: Parameter, other: Parameter) -> str:
-    return f'"{one.name}" and "{other.name}"'
-
-
-def _hidden_enum(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _find_enum_in_text(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.parameters:
-        items = each.schema.get("items")
-        is_list = (
-            each.types == {"array"}
-            and isinstance(items, dict)
-            and items.get("type") == "string"
-        )
-        is_free = each.types == _TEXTS or (
-            is_list
-            and not (items or {}).keys() & {"enum", "pattern", "format", "const"}
-        )
-        if is_free and not each.is_closed and (values := listed_values(each.text)):
-            enum = ", ".join(f'"{value}"' for value in values[:6])
-            more = ", ..." if len(values) > 6 else ""
+        if not _takes_any_text(each):
+            continue
+        if values := list_values(each.text):
+            enum = [f'"{value}"' for value in values[:6]]
+            if len(values) > 6:
+                enum.append("...")
             yield Noticed(
                 f"`{each.path}` takes any text, and its description names the values that are meant",
-                f'Move them into the schema: "enum": [{enum}{more}].',
+                f'Move them into the schema: "enum": [{", ".join(enum)}].',
             )
+
+
+def _takes_any_text(each: Parameter) -> bool:
+    """Whether a parameter is a text, or a list of texts, that the schema does not restrict."""
+    if each.is_closed:
+        return False
+    if each.types == _TEXTS:
+        return True
+    items = each.schema.get("items")
+    if each.types != {"array"} or not isinstance(items, dict):
+        return False
+    is_restricted = bool(items.keys() & {"enum", "pattern", "format", "const"})
+    return items.get("type") == "string" and not is_restricted
 
 
 _OF_THE_CALLER = table(
@@ -333,23 +334,23 @@ _SAYS_OPTIONAL = re.compile(
 )
 
 
-def _required_contradicted(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _texts_differ(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.parameters:
         if each.types == {"object"}:
-            continue  # its text tells of what is inside
+            continue  # its text describes what is inside
         if each.required and _SAYS_OPTIONAL.search(each.text):
             yield Noticed(
-                f"`{each.path}` is required, and its text says that it may be left out: {_cut(each.text)!r}",
+                f"`{each.path}` is required, and its text says that it may be left out: {_shorten(each.text)!r}",
                 "Take it out of `required`, or out of the text what makes it optional.",
             )
         elif not each.required and _SAYS_REQUIRED.search(each.text):
             yield Noticed(
-                f"`{each.path}` is not required, and its text says that it is: {_cut(each.text)!r}",
+                f"`{each.path}` is not required, and its text says that it is: {_shorten(each.text)!r}",
                 "Add it to `required`.",
             )
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 90 else text[:87] + "..."
 
 
@@ -360,26 +361,29 @@ _ACTS_ON_ONE = table(
 _IDENTIFIERS = table("id uuid key slug url name number identifier ip email 编号 名称")
 
 
-def _required_missing(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    schema = subject.schema
-    own = subject.own_parameters
-    if (
-        schema.get("required")
-        or schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref")
-        or not own
-    ):
+def _requires_nothing(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    if subject.schema.get("required") or _has_alternatives(subject.schema):
         return
-    if not _ACTS_ON_ONE & set(words(subject.name)) or {"list", "search"} & set(
-        words(subject.name)
-    ):
+    acts = set(words(subject.name))
+    if not _ACTS_ON_ONE & acts or {"list", "search"} & acts:
         return
-    needed = [each for each in own if _IDENTIFIERS & set(each.words[-1:]) and not says("optional", each.text)
-              and each.text and not each.has_sample]  # fmt: skip
+    needed = [each for each in subject.own_parameters if _is_identifier(each)]
     if needed and "default" not in needed[0].schema:
         yield Noticed(
-            f"requires nothing, though it needs {list_names(each.name for each in needed[:1])}",
+            f"requires nothing, though it needs {list_names([needed[0].name])}",
             f'"required": ["{needed[0].name}"]; and say of the others that they are optional, and what then holds.',
         )
+
+
+def _has_alternatives(schema: Schema) -> bool:
+    return bool(schema.keys() & table("anyOf oneOf allOf if dependentRequired $ref"))
+
+
+def _is_identifier(each: Parameter) -> bool:
+    """Whether a parameter names the one thing that a tool acts on, and its text does not call it optional."""
+    is_described = bool(each.text) and not each.has_sample
+    names_one = bool(_IDENTIFIERS & set(each.words[-1:]))
+    return is_described and names_one and not says("optional", each.text)
 
 
 def _foreign_schema(subject: Subject, _: Settings) -> Iterator[Noticed]:
@@ -397,26 +401,24 @@ _TYPES = table("object array string number integer boolean null")
 
 
 def foreign_words(schema: Schema) -> Sequence[str]:
-    """Name what in a schema is of another dialect than JSON Schema 2020-12, and is translated when it is read."""
-    return sorted(set(_foreign_words(schema)))
+    """Return the words of a schema that JSON Schema 2020-12 does not have; they are translated when it is read."""
+    return sorted({word for part in walk(schema) for word in _foreign_words(part)})
 
 
-def _foreign_words(schema: Schema) -> Iterable[str]:
-    for part in walk(schema):
-        said: Mapping[str, Json] = part
-        types = said.get("type")
-        for name in types if isinstance(types, list) else [types]:
-            if name is not None and name not in _TYPES:
-                yield f"type {name!r}"
-        if isinstance(said.get("required"), bool):
-            yield "`required` at a property"
-        if "nullable" in said:
-            yield "`nullable`"
-        for bound in ("exclusiveMinimum", "exclusiveMaximum"):
-            if isinstance(said.get(bound), bool):
-                yield f"`{bound}` as a boolean"
-        if isinstance(said.get("items"), list):
-            yield "a list of `items`"
+def _foreign_words(part: Mapping[str, Json]) -> Iterator[str]:
+    types = part.get("type")
+    for name in types if isinstance(types, list) else [types]:
+        if name is not None and name not in _TYPES:
+            yield f"type {name!r}"
+    if isinstance(part.get("required"), bool):
+        yield "`required` at a property"
+    if "nullable" in part:
+        yield "`nullable`"
+    for bound in ("exclusiveMinimum", "exclusiveMaximum"):
+        if isinstance(part.get(bound), bool):
+            yield f"`{bound}` as a boolean"
+    if isinstance(part.get("items"), list):
+        yield "a list of `items`"
 
 
 # ---------------------------------------------------------------------- the table
@@ -433,13 +435,13 @@ def _refund(**parameters: Json) -> dict[str, Json]:
     )
 
 
-def _nested(levels: int) -> Json:
+def _nest(levels: int) -> Json:
     if levels == 0:
         return {"type": "string", "description": "City of the customer, such as Lyon."}
     return {
         "type": "object",
         "description": "What belongs together.",
-        "properties": {"inner": _nested(levels - 1)},
+        "properties": {"inner": _nest(levels - 1)},
     }
 
 
@@ -453,7 +455,7 @@ def _number(text: str) -> Json:
 
 RULES = (
     Rule(
-        "parameter-undocumented", "warning", "a parameter has no description", look=_undocumented,
+        "parameter-undocumented", "warning", "a parameter has no description", look=_find_undocumented,
         bad=[_refund(order_id={"type": "string"})], good=[_refund(order_id=_ID)],
     ),
     Rule(
@@ -471,7 +473,7 @@ RULES = (
     ),
     Rule(
         "nesting-deep", "warning", "its arguments are nested too deep", look=_too_deep,
-        bad=[_refund(receiver=_nested(4))], good=[_refund(receiver_city=_nested(0))],
+        bad=[_refund(receiver=_nest(4))], good=[_refund(receiver_city=_nest(0))],
     ),
     Rule(
         "unit-missing", "warning", "a number has no unit", look=_unit_missing,
@@ -489,7 +491,7 @@ RULES = (
         ],
     ),
     Rule(
-        "shape-unknown", "warning", "what a parameter may hold is not said", look=_shape_unknown,
+        "shape-unknown", "warning", "a parameter does not say what it may hold", look=_shape_unknown,
         bad=[_refund(order_id=_ID, options={"type": "object", "description": "Further settings."}),
              _refund(lines={"type": "array", "description": "What to pay back."})],
         good=[
@@ -503,7 +505,7 @@ RULES = (
         good=[_refund(notify=_switch("Whether to write to the customer."), express=_switch("Pay today."))],
     ),
     Rule(
-        "enum-hidden", "warning", "a free text has its allowed values in the description only", look=_hidden_enum,
+        "enum-hidden", "warning", "a free text has its allowed values in the description only", look=_find_enum_in_text,
         bad=[_refund(order_id=_ID, reason="Why: one of damaged, late or unwanted."),
              _refund(reason="原因，可选值：damaged、late")],
         good=[
@@ -521,7 +523,7 @@ RULES = (
         ],
     ),
     Rule(
-        "required-missing", "warning", "it requires nothing, though it cannot do without", look=_required_missing,
+        "required-missing", "warning", "it requires nothing, though it cannot do without", look=_requires_nothing,
         bad=[define("get_order", "Look an order up.", order_id=_ID)],
         good=[
             define("get_order", "Look an order up.", required=["order_id"], order_id=_ID),
@@ -534,7 +536,7 @@ RULES = (
         good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
     ),
     Rule(
-        "required-contradicted", "warning", "text and schema differ on what is required", look=_required_contradicted,
+        "required-contradicted", "warning", "text and schema differ on what is required", look=_texts_differ,
         bad=[
             _refund(order_id=_ID, note="Optional line on the receipt."),
             define("get_order", "Look an order up.", order_id="Required. Number of the order."),

@@ -1,7 +1,7 @@
-"""What a rule of lint is, and what it is given to look at.
+"""A rule of lint, and what it returns.
 
 A rule is a row: an id that never changes, how bad it is, one sentence, the function that looks, and a pair of examples
-on which it must and must not speak. The tables stand in `wording`, `parameters`, `declarations` and `sets`.
+on which it must and must not speak. The tables are in `wording`, `parameters`, `declarations` and `sets`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Definition: TypeAlias = dict[str, Json]
 
 
 class Noticed(NamedTuple):
-    """What a rule has to say of one tool, and what to write instead; `tool` is empty when it is about all of them."""
+    """What a rule finds wrong, and what to write instead."""
 
     message: str
     rewrite: str
@@ -32,9 +32,9 @@ class Rule(Struct, frozen=True):
     Attributes:
         says: What is wrong when it speaks, as a clause.
         look: Looks at one tool, with the settings.
-        look_at_all: Looks at all tools together; what it notices is said of the tool beside it, or of none.
+        look_at_all: Looks at all tools together; each notice comes with the tool that it is about, or None.
         bad: Definitions on which it speaks.
-        good: The same, set right.
+        good: The same, fixed.
         needs: A setting under which its examples hold.
     """
 
@@ -76,11 +76,17 @@ def define(
     name: str, description: str, /, *, required: Sequence[str] = (), **parameters: Json
 ) -> Definition:
     """Return an example: a definition as MCP and OpenAI have it. A text stands for a documented text parameter."""
-    properties = {each: {"type": "string", "description": said} if isinstance(said, str) else said
-                  for each, said in parameters.items()}  # fmt: skip
+    properties = {
+        each: _document_text(schema) if isinstance(schema, str) else schema
+        for each, schema in parameters.items()
+    }
     schema: Definition = {"type": "object", "properties": properties}
     return {
         "name": name,
         "description": description,
         "parameters": {**schema, "required": list(required)},
     }
+
+
+def _document_text(description: str) -> Definition:
+    return {"type": "string", "description": description}

@@ -12,7 +12,7 @@ from handrail.linting.rules import Rule
 
 
 def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
-    """Return the log of one run. What is ignored is in it too, as suppressed and with its reason."""
+    """Return the log of one run. An ignored finding is in it as suppressed, with its reason."""
     numbers = {rule: number for number, rule in enumerate(rules)}
     driver = {
         "name": "handrail lint",
@@ -27,7 +27,7 @@ def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
         ],
     }
     results = [
-        _result(finding, numbers[finding.rule])
+        _encode_result(finding, numbers[finding.rule])
         for finding in (*report.findings, *report.ignored)
     ]
     return {
@@ -37,9 +37,9 @@ def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:
     }
 
 
-def _result(finding: Finding, number: int) -> dict[str, Any]:
+def _encode_result(finding: Finding, number: int) -> dict[str, Any]:
     about = f"{finding.tool}: " if finding.tool else ""
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": number,
         "level": finding.severity,
@@ -49,7 +49,7 @@ def _result(finding: Finding, number: int) -> dict[str, Any]:
         where: dict[str, Any] = {"artifactLocation": {"uri": finding.place.file}}
         if finding.place.line:
             where["region"] = {"startLine": finding.place.line}
-        told["locations"] = [{"physicalLocation": where}]
+        result["locations"] = [{"physicalLocation": where}]
     if finding.reason:
-        told["suppressions"] = [{"kind": "external", "justification": finding.reason}]
-    return told
+        result["suppressions"] = [{"kind": "external", "justification": finding.reason}]
+    return result

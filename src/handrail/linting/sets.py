@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from math import log, sqrt
 
 from handrail.errors import Json
@@ -21,10 +22,10 @@ def _duplicates(
     subjects: Sequence[Subject], _: Settings
 ) -> Iterator[tuple[Subject, Noticed]]:
     counts = Counter(subject.name for subject in subjects)
-    told: set[str] = set()
+    reported: set[str] = set()
     for subject in subjects:
-        if counts[subject.name] > 1 and subject.name not in told:
-            told.add(subject.name)
+        if counts[subject.name] > 1 and subject.name not in reported:
+            reported.add(subject.name)
             yield (
                 subject,
                 Noticed(
@@ -54,7 +55,7 @@ _ALIKE = 0.8
 _SAME_THING = 0.5
 """Cosine from which two descriptions are about one thing, where the names name the same act on it."""
 _RARE = 60
-"""A word that more tools share tells none of them from the others, and is not followed."""
+"""A word that more tools share distinguishes none of them, and is not followed."""
 
 _ACTS = {
     word: acts.split()[0]
@@ -69,79 +70,88 @@ _ACTS = {
     )
     for word in acts.split()
 }
-"""Acts that users do not tell apart, each with the word that stands for it."""
+"""Acts that users do not distinguish, each with the word that represents it."""
 
 
 def _look_alikes(
     subjects: Sequence[Subject], _: Settings
 ) -> Iterator[tuple[Subject, Noticed]]:
     names = [_canonical(frozenset(words(subject.name))) for subject in subjects]
-    told = [content(subject.description) for subject in subjects]
-    for one, other, likeness in alike([_canonical(each) for each in told]):
+    texts = [content(subject.description) for subject in subjects]
+    for one, other, likeness in find_alike([_canonical(each) for each in texts]):
         here = subjects[one]
         there = subjects[other]
-        same_name = names[one] == names[other]
-        same_text = bool(told[one]) and told[one] == told[other]
-        held = likeness >= _ALIKE and (
-            told[one] <= told[other] or told[other] <= told[one]
-        )
-        if here.name == there.name or not (same_name or same_text or held):
+        if here.name == there.name:
             continue
-        yield (
-            here,
-            Noticed(
-                f"is easily taken for `{there.name}`: {_apart(told[one] - told[other], told[other] - told[one])}",
-                f'Say in both what the other is for: "Use it for (…); for (…) use {there.name}."',
-                None if same_name or same_text else "note",
-            ),
+        is_certain = names[one] == names[other] or (
+            bool(texts[one]) and texts[one] == texts[other]
         )
+        is_likely = likeness >= _ALIKE and (
+            texts[one] <= texts[other] or texts[other] <= texts[one]
+        )
+        if is_certain or is_likely:
+            difference = _describe_difference(texts[one], texts[other])
+            yield (
+                here,
+                Noticed(
+                    f"is easily taken for `{there.name}`: {difference}",
+                    f'Say in both what the other is for: "Use it for (…); for (…) use {there.name}."',
+                    None if is_certain else "note",
+                ),
+            )
 
 
-def _canonical(told: frozenset[str]) -> frozenset[str]:
-    return frozenset(_ACTS.get(word, word) for word in told)
+def _canonical(text: frozenset[str]) -> frozenset[str]:
+    return frozenset(_ACTS.get(word, word) for word in text)
 
 
-def _apart(here: frozenset[str], there: frozenset[str]) -> str:
-    """Say which words of two descriptions tell the tools apart."""
-    if not here and not there:
-        return "their descriptions have the same words"
-    if here and there:
-        return f"only {_quote_words(here)} here and {_quote_words(there)} there tell the descriptions apart"
-    return f"only {_quote_words(here or there)} {'here' if here else 'there'} tells the descriptions apart"
+def _describe_difference(here: frozenset[str], there: frozenset[str]) -> str:
+    """Say which words only one of two descriptions has."""
+    only_here = here - there
+    only_there = there - here
+    if only_here and only_there:
+        return f"only {_quote_words(only_here)} here and {_quote_words(only_there)} there tell the descriptions apart"
+    if only_here:
+        return f"only {_quote_words(only_here)} here tells the descriptions apart"
+    if only_there:
+        return f"only {_quote_words(only_there)} there tells the descriptions apart"
+    return "their descriptions have the same words"
 
 
-def alike(told: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
+def find_alike(texts: Sequence[frozenset[str]]) -> Iterator[tuple[int, int, float]]:
     """Yield the pairs of texts about one thing, with their cosine; rare words weigh more."""
     holders: dict[str, list[int]] = defaultdict(list)
-    for number, each in enumerate(told):
-        for word in each:
+    for number, text in enumerate(texts):
+        for word in text:
             holders[word].append(number)
     # Among few tools every word is rare; counted as among fifty more, they weigh as they would in a larger set.
     weight = {
-        word: log(1 + (len(told) + 50) / len(numbers)) ** 2
+        word: log(1 + (len(texts) + 50) / len(numbers)) ** 2
         for word, numbers in holders.items()
     }
-    length = [sqrt(sum(weight[word] for word in each)) or 1.0 for each in told]
-    pairs = {
-        (one, other)
-        for numbers in holders.values()
-        if len(numbers) <= _RARE
-        for at, one in enumerate(numbers)
-        for other in numbers[at + 1 :]
-    }
-    for one, other in sorted(pairs):
-        likeness = sum(weight[word] for word in told[one] & told[other]) / (
-            length[one] * length[other]
-        )
+    length = [sqrt(sum(weight[word] for word in text)) or 1.0 for text in texts]
+    for one, other in sorted(_pair_by_rare_word(holders.values())):
+        shared = sum(weight[word] for word in texts[one] & texts[other])
+        likeness = shared / (length[one] * length[other])
         if likeness >= _SAME_THING:
             yield one, other, likeness
 
 
-def _quote_words(found: frozenset[str]) -> str:
-    listed = sorted(found)
-    return ", ".join(f'"{word}"' for word in listed[:5]) + (
-        ", ..." if len(listed) > 5 else ""
-    )
+def _pair_by_rare_word(holders: Iterable[Sequence[int]]) -> set[tuple[int, int]]:
+    """Return the pairs of texts that share a word which is not too common."""
+    return {
+        pair
+        for numbers in holders
+        if len(numbers) <= _RARE
+        for pair in combinations(numbers, 2)
+    }
+
+
+def _quote_words(words: frozenset[str]) -> str:
+    quoted = [f'"{word}"' for word in sorted(words)]
+    if len(quoted) > 5:
+        quoted = [*quoted[:5], "..."]
+    return ", ".join(quoted)
 
 
 # ---------------------------------------------------------------------- providers
@@ -200,9 +210,9 @@ def _schemas(subject: Subject, _: Settings) -> Iterator[Noticed]:
         portability.for_gemini,
     )
     losses = [
-        said.reason
+        outcome.reason
         for fit in tries
-        if isinstance(said := fit(subject.schema), NotPortable)
+        if isinstance(outcome := fit(subject.schema), NotPortable)
     ]
     if losses:
         yield Noticed(
@@ -221,7 +231,7 @@ _LETTERS_IN_A_TOKEN = 9
 def count_tokens(text: str) -> int:
     """Return about how many tokens a text has, by the classes of its characters.
 
-    A word is one token, a long one several; three digits are one; marks that stand together are one for every three; a
+    A word is one token, a long one several; three digits are one; adjacent marks are one for every three; a
     Chinese character is about two thirds of one. It is an estimate of the JSON as it is sent: OpenAI and Gemini write
     definitions down more tightly before they count.
     """
@@ -237,8 +247,8 @@ def count_tokens(text: str) -> int:
 def measure_cost(subject: Subject) -> Cost:
     """Return about how many tokens a tool takes in every request, as each provider's wire spells it."""
     sizes = {
-        provider: count_tokens(json.dumps(told, ensure_ascii=False))
-        for provider, told in subject.on_wires.items()
+        provider: count_tokens(json.dumps(definition, ensure_ascii=False))
+        for provider, definition in subject.on_wires.items()
     }
     return Cost(subject.name, sizes)
 

@@ -1,4 +1,4 @@
-"""What can be seen in a tool's source without running it: calls that block, errors that the model will not understand.
+"""Faults that a tool's source shows without running it: calls that block, errors that the model will not understand.
 
 Only the tool's own function is read, not what it calls. What cannot be resolved for certain is left alone.
 """
@@ -41,7 +41,7 @@ _ERROR_KEYS = ("error", "错误", "err")
 
 
 class Seen(Struct, frozen=True):
-    """One thing in a function's source: the line below its head, what stands there, and what should."""
+    """One thing in a function's source: the line below its head, what is written there, and what should be."""
 
     line: int
     what: str
@@ -55,12 +55,12 @@ def blocking_calls(function: Callable[..., Any]) -> Iterator[Seen]:
     for node in _nodes(function):
         if (
             isinstance(node, ast.Call)
-            and (named := _dotted(node.func, function)) in _BLOCKING
+            and (name := _qualify_name(node.func, function)) in _BLOCKING
         ):
             yield Seen(
                 node.lineno,
-                f"calls `{named}`, which holds up every other call",
-                f"`{_BLOCKING[named]}`",
+                f"calls `{name}`, which holds up every other call",
+                f"`{_BLOCKING[name]}`",
             )
 
 
@@ -176,7 +176,7 @@ def unclear_errors(function: Callable[..., Any]) -> Iterator[Seen]:
 
 
 def _nodes(function: Callable[..., Any]) -> Iterator[ast.AST]:
-    """Yield the nodes of the function's own body; of what is defined inside of it nothing is known."""
+    """Yield the nodes of the function's own body, without those of functions and classes inside of it."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
@@ -198,11 +198,11 @@ def _nodes(function: Callable[..., Any]) -> Iterator[ast.AST]:
         waiting[:0] = ast.iter_child_nodes(node)
 
 
-def _dotted(node: ast.AST, function: Callable[..., Any]) -> str:
+def _qualify_name(node: ast.AST, function: Callable[..., Any]) -> str:
     """Return the full name that an expression has, whatever its module was imported as."""
-    found = _resolve(node, function)
-    name = getattr(found, "__name__", "")
-    home = getattr(found, "__module__", "")
+    target = _resolve(node, function)
+    name = getattr(target, "__name__", "")
+    home = getattr(target, "__module__", "")
     spelled = f"{home}.{name}"
     return {
         "requests.api": f"requests.{name}",
@@ -228,13 +228,13 @@ def _resolve(node: ast.AST, function: Callable[..., Any]) -> Any:
 
 def _find_raised(node: ast.Raise, function: Callable[..., Any]) -> str:
     """Return the name of an exception that the model would not understand; empty for any other."""
-    said = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    kind = _resolve(said, function) if said is not None else None
-    if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(
-        kind, _UNDERSTOOD
-    ):
+    expression = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    if expression is None:
         return ""
-    return kind.__name__
+    kind = _resolve(expression, function)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return ""
+    return "" if issubclass(kind, _UNDERSTOOD) else kind.__name__
 
 
 def _is_silent_error(node: ast.Call, function: Callable[..., Any]) -> bool:

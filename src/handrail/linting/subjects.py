@@ -1,7 +1,7 @@
 """A tool as lint sees it: its texts, its parameters down to the innermost, and what it declares.
 
-Tools of Python, and definitions that others wrote, are looked at alike. What a form has no place for (an effect, in
-OpenAI's definitions) is not missing there.
+Tools written in Python and definitions in JSON look alike here. What a form has no place for (an effect, in OpenAI's
+definitions) does not count as missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIRES: Mapping[str, str] = {
     "Anthropic": "anthropic",
     "Gemini": "gemini",
 }
-"""The providers that portability and cost are told for, and the wire on which each is asked."""
+"""The providers that portability and cost are measured for, and the wire of each."""
 
 MOST_DEPTH = 8
 """Levels of a schema that are looked into; a definition may refer to itself."""
@@ -56,41 +56,25 @@ class Parameter(Struct, frozen=True, dict=True):
     @property
     def text(self) -> str:
         """Its description."""
-        said = self.schema.get("description")
-        return said.strip() if isinstance(said, str) else ""
+        text = self.schema.get("description")
+        return text.strip() if isinstance(text, str) else ""
 
     @cached_property
     def types(self) -> frozenset[str]:
         """The types that it may have, those of its alternatives included, null left out."""
-        branches = [
-            each
-            for word in ("anyOf", "oneOf", "allOf")
-            for each in self.schema.get(word, ())
-        ]
-        told = [
-            *schema_types(self.schema),
-            *(
-                name
-                for each in branches
-                if isinstance(each, dict)
-                for name in schema_types(each)
-            ),
-        ]
-        return frozenset(told) - {"null"}
+        return frozenset(
+            name
+            for part in (self.schema, *_list_branches(self.schema))
+            for name in schema_types(part)
+            if name != "null"
+        )
 
     @cached_property
     def is_closed(self) -> bool:
         """Whether the schema says which texts are taken: by an enum, a pattern, a format."""
-        parts = [
-            self.schema,
-            *(
-                part
-                for word in ("anyOf", "oneOf", "allOf")
-                for part in self.schema.get(word, ())
-            ),
-        ]
-        told = {"enum", "const", "pattern", "format"}
-        return any(isinstance(part, dict) and told & part.keys() for part in parts)
+        restrictions = {"enum", "const", "pattern", "format"}
+        parts = (self.schema, *_list_branches(self.schema))
+        return any(restrictions & part.keys() for part in parts)
 
     @property
     def has_sample(self) -> bool:
@@ -101,30 +85,40 @@ class Parameter(Struct, frozen=True, dict=True):
         )
 
 
+def _list_branches(schema: Schema) -> list[Schema]:
+    """Return the alternatives that a schema offers, and the parts that it joins."""
+    return [
+        branch
+        for word in ("anyOf", "oneOf", "allOf")
+        for branch in schema.get(word, ())
+        if isinstance(branch, dict)
+    ]
+
+
 class Declared(Struct, frozen=True):
     """What is declared about what a tool does.
 
     Attributes:
         form: Whose declarations they are; MCP's are hints.
-        is_told_apart: A second call for the same act is known as such: by a key, or by asking.
+        recognizes_repeats: A second call for the same act is found to be one: by a key, or by asking.
         asks: A person must agree to some or all calls.
     """
 
     form: str
     effect: EffectClass | None = None
-    is_told_apart: bool = False
+    recognizes_repeats: bool = False
     asks: bool = True
     note: str = ""
 
 
 class Subject(Struct, frozen=True, dict=True):
-    """One tool, looked at.
+    """One tool, as the rules look at it.
 
     Attributes:
         declared: None where its form has no place for it.
         has_output: It declares a schema or a text of what it returns.
         fault: Why it cannot be described to a model.
-        written: The definition as it stands in a file.
+        written: The definition as it is in a file.
         ignore: Rule -> reason, by the tool itself.
     """
 
@@ -143,7 +137,7 @@ class Subject(Struct, frozen=True, dict=True):
     @cached_property
     def parameters(self) -> Sequence[Parameter]:
         """Every parameter, each before what is inside of it."""
-        return list(_parameters(self.schema, self.schema, "", 0))
+        return list(_walk_parameters(self.schema, self.schema, "", 0))
 
     @property
     def own_parameters(self) -> Sequence[Parameter]:
@@ -161,7 +155,7 @@ class Subject(Struct, frozen=True, dict=True):
 
     @cached_property
     def on_wires(self) -> Mapping[str, Json]:
-        """The definition as it goes to each provider; empty where there is none to be made."""
+        """The definition as it goes to each provider; empty where none can be made."""
         if self.fault or not self.name:
             return {}
         alone = Toolset([self.tool or _make_stand_in(self)])
@@ -185,7 +179,7 @@ def _never(**_: Json) -> None:
 
 
 def read_tool(tool: BaseTool) -> Subject:
-    """Look at a tool of Python."""
+    """Return a tool of Python as lint sees it."""
     fault = ""
     parameters = {}
     try:
@@ -194,13 +188,23 @@ def read_tool(tool: BaseTool) -> Subject:
         fault = str(error)
     asks = tool.effective_risk == "high" or tool.approve is not False
     declared = Declared(
-        "handrail", tool.effect, bool(tool.key or tool.verify or tool.replay), asks
+        "handrail",
+        tool.effect,
+        recognizes_repeats=bool(tool.key or tool.verify or tool.replay),
+        asks=asks,
     )
-    has_output = bool(tool.docs.returns) or tool.returns is not None
     return Subject(
-        tool.name, tool.description, parameters, declared, has_output, _find_location(tool), fault,
-        ignore=tool.lint_ignore, aliases=tool.aliases, tool=tool,
-    )  # fmt: skip
+        name=tool.name,
+        description=tool.description,
+        schema=parameters,
+        declared=declared,
+        has_output=bool(tool.docs.returns) or tool.returns is not None,
+        place=_find_location(tool),
+        fault=fault,
+        ignore=tool.lint_ignore,
+        aliases=tool.aliases,
+        tool=tool,
+    )
 
 
 def _find_location(tool: BaseTool) -> Place:
@@ -209,44 +213,40 @@ def _find_location(tool: BaseTool) -> Place:
     return Place(code.co_filename, code.co_firstlineno) if code else Place()
 
 
-def _parameters(
+def _walk_parameters(
     schema: Json, root: Schema, path: str, level: int
 ) -> Iterator[Parameter]:
-    """Yield what the properties of an object are, and what they hold; a reference is followed a few levels."""
+    """Yield the properties of an object, and what is inside of each; follow references a few levels."""
     if not isinstance(schema, dict) or level > MOST_DEPTH:
         return
     schema = _follow_reference(schema, root)
     properties = schema.get("properties")
     required = schema.get("required")
     needed = required if isinstance(required, list) else []
-    for name, said in properties.items() if isinstance(properties, dict) else ():
-        if isinstance(said, dict):
+    for name, part in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(part, dict):
             here = f"{path}{name}"
-            said = _follow_reference(said, root)
-            yield Parameter(here, said, name in needed, level)
-            yield from _within(said, root, here, level)
+            value = _follow_reference(part, root)
+            yield Parameter(here, value, name in needed, level)
+            yield from _walk_value(value, root, here, level)
     # alternatives of the arguments as a whole are rules about them, not further parameters
     if path:
-        for branch in (
-            *schema.get("anyOf", ()),
-            *schema.get("oneOf", ()),
-            *schema.get("allOf", ()),
-        ):
-            yield from _parameters(branch, root, path, level)
+        for branch in _list_branches(schema):
+            yield from _walk_parameters(branch, root, path, level)
 
 
-def _within(said: Schema, root: Schema, path: str, level: int) -> Iterator[Parameter]:
-    items = said.get("items")
+def _walk_value(
+    value: Schema, root: Schema, path: str, level: int
+) -> Iterator[Parameter]:
+    items = value.get("items")
     if isinstance(items, dict):
-        yield from _parameters(items, root, f"{path}[].", level + 1)
-    yield from _parameters(said, root, f"{path}.", level + 1)
+        yield from _walk_parameters(items, root, f"{path}[].", level + 1)
+    yield from _walk_parameters(value, root, f"{path}.", level + 1)
 
 
 def _follow_reference(schema: Schema, root: Schema) -> Schema:
     reference = schema.get("$ref")
     body = resolve_reference(root, reference) if isinstance(reference, str) else None
-    return (
-        {**body, **{key: value for key, value in schema.items() if key != "$ref"}}
-        if isinstance(body, dict)
-        else schema
-    )
+    if not isinstance(body, dict):
+        return schema
+    return {**body, **{key: value for key, value in schema.items() if key != "$ref"}}

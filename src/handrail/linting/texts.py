@@ -1,6 +1,6 @@
-"""What a text for a model says, judged by its words, in English and in Chinese.
+"""Judge what a text for a model says by its words, in English and in Chinese.
 
-Rule 1: judging a text never depends on the tool that it belongs to; whoever asks compares.
+Rule 1: judging a text never depends on the tool that it belongs to; the caller compares.
 Rule 2: a pattern is written to miss rather than to accuse: a warning that is wrong costs more than one that is absent.
 """
 
@@ -27,13 +27,13 @@ def words(text: str) -> tuple[str, ...]:
     >>> words("getUserNames of the_account"), words("查询天气")
     (('get', 'user', 'name', 'of', 'the', 'account'), ('查询', '询天', '天气'))
     """
-    found: list[str] = []
+    parts: list[str] = []
     for piece in _WORD.findall(_CAMEL.sub(" ", text)):
         if _CJK.match(piece):
-            found += [piece[at : at + 2] for at in range(len(piece) - 1)] or [piece]
+            parts += [piece[at : at + 2] for at in range(len(piece) - 1)] or [piece]
         else:
-            found.append(_singular(piece.lower()))
-    return tuple(found)
+            parts.append(_singular(piece.lower()))
+    return tuple(parts)
 
 
 def _singular(word: str) -> str:
@@ -63,7 +63,7 @@ FILLERS = table(
     "specific specified single new all existing current read write only operation destructive "
     "tool function use used using parameter argument value field 的 了"
 )
-"""Words that tell nothing by themselves."""
+"""Words that mean nothing by themselves."""
 
 _SYNONYMS = {
     "identifier": "id",
@@ -76,12 +76,12 @@ _SYNONYMS = {
 
 
 def content(text: str) -> frozenset[str]:
-    """Return the words of a text that tell something, each in one spelling."""
+    """Return the words of a text that mean something, each in one spelling."""
     return frozenset(_SYNONYMS.get(word, word) for word in words(text)) - FILLERS - {""}
 
 
 def adds_nothing_to(text: str, name: str) -> bool:
-    """Whether a text has no word that tells something and is not in the name already.
+    """Whether every meaningful word of a text is in the name already.
 
     >>> adds_nothing_to("Lists the user accounts.", "list_user_accounts")
     True
@@ -162,7 +162,7 @@ _LISTED = (
     rf"[(（\[]\s*({_VALUE}(?:\s*[,，、|/]\s*(?:or\s+)?{_VALUE}){{2,}})\s*[)）\]]",
 )
 _FAR_CHARS = 60
-"""Brackets that stand further from the beginning explain something else than the parameter."""
+"""Brackets further from the beginning explain something else than the parameter."""
 _LISTS = [re.compile(pattern, re.I) for pattern in _LISTED]
 _OPEN_END = re.compile(
     r"\s*(?:,|，)?\s*(?:\.\.\.|…|etc\b|and (?:so on|more|others)|等)", re.I
@@ -173,28 +173,32 @@ _NO_VALUES = table(
 )
 
 
-def listed_values(text: str) -> Sequence[str]:
+def list_values(text: str) -> Sequence[str]:
     """Return the values that a text lists as the only ones; empty where it lists none, or only instances.
 
-    >>> listed_values("State of the alert: one of open, closed or fixed.")
+    >>> list_values("State of the alert: one of open, closed or fixed.")
     ['open', 'closed', 'fixed']
-    >>> listed_values("A city such as Paris, London")
+    >>> list_values("A city such as Paris, London")
     []
     """
     text = _ABBREVIATED.sub("for example", text)
     for pattern in _LISTS:
-        for found in pattern.finditer(text):
-            before = re.split(r"[.;。；]\s", text[: found.start()])[-1]
-            if pattern is _LISTS[-1] and found.start() > _FAR_CHARS:
+        for match in pattern.finditer(text):
+            if pattern is _LISTS[-1] and match.start() > _FAR_CHARS:
                 continue
-            if _PATTERNS["instance"].search(before + found[0]) or _OPEN_END.match(
-                text, found.end()
-            ):
+            if _lists_instances(text, match):
                 continue
-            values = [
-                part.strip(_MARKS + ". ")
-                for part in re.split(_SEPARATOR, found[1], flags=re.I)
-            ]
+            parts = re.split(_SEPARATOR, match[1], flags=re.I)
+            values = [part.strip(_MARKS + ". ") for part in parts]
             if not _NO_VALUES & {value.lower() for value in values}:
                 return values
     return []
+
+
+def _lists_instances(text: str, match: re.Match[str]) -> bool:
+    """Whether the listed values are some of many: a "such as" before them, or an "etc." behind."""
+    before = re.split(r"[.;。；]\s", text[: match.start()])[-1]
+    return (
+        _PATTERNS["instance"].search(before + match[0]) is not None
+        or _OPEN_END.match(text, match.end()) is not None
+    )

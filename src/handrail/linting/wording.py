@@ -81,11 +81,11 @@ def _short(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 def _vague(subject: Subject, _: Settings) -> Iterator[Noticed]:
     text = subject.description.strip()
-    # what follows says it
-    told = says("vague", text) or (
+    # after a comma or a colon the text may still name the act
+    is_vague = says("vague", text) or (
         says("manages", text) and not re.search("[,，:：]", text)
     )
-    if not told or length_words(text) > _LONGEST_VAGUE_WORDS:
+    if not is_vague or length_words(text) > _LONGEST_VAGUE_WORDS:
         return
     yield Noticed(
         f"its description does not say what it does: {text!r}",
@@ -95,12 +95,10 @@ def _vague(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 def _no_use(subject: Subject, _: Settings) -> Iterator[Noticed]:
     if subject.description.strip() and not says("when", subject.description):
-        yield Noticed(
-            "does not say when to use it, or when not",
-            "Use it for (…). Do not use it for (…); take (another tool) instead."
-            if not is_chinese(subject.description)
-            else "用于……；不要用于……，那时请用（另一个工具）。",
-        )
+        rewrite = "Use it for (…). Do not use it for (…); take (another tool) instead."
+        if is_chinese(subject.description):
+            rewrite = "用于……；不要用于……，那时请用（另一个工具）。"
+        yield Noticed("does not say when to use it, or when not", rewrite)
 
 
 def _no_result(subject: Subject, _: Settings) -> Iterator[Noticed]:
@@ -115,17 +113,15 @@ def _no_result(subject: Subject, _: Settings) -> Iterator[Noticed]:
         *content(subject.description),
     }:
         return  # what is fetched is what comes back
-    yield Noticed(
-        "does not say what it returns",
-        "返回……"
-        if is_chinese(subject.description)
-        else "Returns the new order's number. Or declare an output schema.",
-    )
+    rewrite = "Returns the new order's number. Or declare an output schema."
+    if is_chinese(subject.description):
+        rewrite = "返回……"
+    yield Noticed("does not say what it returns", rewrite)
 
 
 def _empty_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    told = [word for word in words(subject.name) if not word.isdigit()]
-    if subject.name and set(told) <= _EMPTY_NAMES:
+    parts = {word for word in words(subject.name) if not word.isdigit()}
+    if subject.name and parts <= _EMPTY_NAMES:
         yield Noticed(
             "its name says nothing of what it does",
             "Name the act and the thing: `create_invoice`.",
@@ -133,11 +129,11 @@ def _empty_name(subject: Subject, _: Settings) -> Iterator[Noticed]:
 
 
 def _untidy(subject: Subject, _: Settings) -> Iterator[Noticed]:
-    told = [
+    texts = [
         subject.description,
         *(str(each.schema.get("description") or "") for each in subject.parameters),
     ]
-    if blanks := sum(len(text) - len(tidy(text)) for text in told):
+    if blanks := sum(len(text) - len(tidy(text)) for text in texts):
         yield Noticed(
             f"its texts carry {blanks} blanks that are paid for in every request",
             "Take out the indentation and the blanks at the ends; `--fix` does.",
@@ -154,18 +150,18 @@ def tidy(text: str) -> str:
 
 
 def _foreign_language(subject: Subject, settings: Settings) -> Iterator[Noticed]:
-    told = " ".join([subject.description, *subject.aliases])
-    if settings.users is None or not re.search(r"\w", told):
+    text = " ".join([subject.description, *subject.aliases])
+    if settings.users is None or not re.search(r"\w", text):
         return
-    if settings.users == "zh" and not is_chinese(told):
+    if settings.users == "zh" and not is_chinese(text):
         yield Noticed(
             "its users write Chinese and its texts have none: a search for their words does not find it",
             "Add the main words in Chinese to the description, or as `aliases`: 查询天气, 气温.",
         )
     elif (
         settings.users == "en"
-        and is_chinese(told)
-        and not re.search(r"[A-Za-z]{3,}", told)
+        and is_chinese(text)
+        and not re.search(r"[A-Za-z]{3,}", text)
     ):
         yield Noticed(
             "its users write English and its description is Chinese",

@@ -47,7 +47,7 @@ def repair(text: str) -> tuple[dict[str, Json], Mapping[str, int]]:
         raise NotJson(
             "too_deep", f"more than {MAX_DEPTH} brackets are nested"
         ) from None
-    return value, reader.found
+    return value, reader.repairs
 
 
 _L: Final = r"[^\W\d_]"  # a letter of any script
@@ -102,7 +102,7 @@ _NEXT_MEMBER: Final = re.compile(
     r"[,:{\[，：｛［][ \t]*+[\r\n]\s*+\Z|,[ \t]*+[\r\n]\s*+\"[^\"\r\n]*+\"\s*+:"
 )
 _WHITE: Final = rf"[\s{_INVISIBLE}]"
-# What stands after the quote that ends a string; anything else, and the quote may belong to the text.
+# What follows the quote that ends a string; anything else, and the quote may belong to the text.
 _AFTER_STRING: Final = re.compile(
     rf"{_WHITE}*(?:[:,}}\]：，｝］]|\Z|//|/\*|#|\\[nrt](?:\\[nrt]|\s)*+[:,}}\]])"
     rf"|{_WHITE}+[{re.escape(''.join(_QUOTES))}]|{_WHITE}*\n|\"[^\"\\]*\"\s*:"
@@ -145,15 +145,15 @@ _STRING: Final = json.JSONDecoder(strict=False)  # strict=False: raw control cha
 class _TolerantReader:
     """One pass over one text, by recursive descent. Every method leaves `pos` behind what it has read."""
 
-    __slots__ = ("depth", "found", "gone_on_after", "pos", "text")
+    __slots__ = ("continued_after", "depth", "pos", "repairs", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0
         self.depth = 0
-        self.found: dict[str, int] = {}
+        self.repairs: dict[str, int] = {}
         # closing brackets that were followed by more members
-        self.gone_on_after: set[str] = set()
+        self.continued_after: set[str] = set()
 
     # What a whole text may be
 
@@ -184,9 +184,8 @@ class _TolerantReader:
     def skip_opening(self) -> re.Pattern[str] | None:
         """Pass over what introduces the object; return what closes it again."""
         if fence := _FENCE.match(self.text, self.pos):
-            self.note(
-                "code_fence" if self.text.rstrip().endswith("```") else "open_fence"
-            )
+            closed = self.text.rstrip().endswith("```")
+            self.note("code_fence" if closed else "open_fence")
             self.pos = fence.end()
             self.skip_space()
             return _FENCE_END
@@ -195,26 +194,27 @@ class _TolerantReader:
             self.pos = call.end()
             return _CALL_END
         if self.peek() not in {"{", "[", *_QUOTES}:
-            brace = _OPENING_BRACE.search(self.text, self.pos)
-            if not brace:
-                raise NotJson(
-                    "not_an_object", "arguments must be a JSON object", self.pos
-                )
-            if _BELONGS_TO_IT.search(self.text[self.pos : brace.start()].rstrip()):
-                raise self.make_error("nothing before the object")
-            self.note("text_before")
-            self.pos = brace.start()
+            self.skip_words_before()
         return None
 
+    def skip_words_before(self) -> None:
+        brace = _OPENING_BRACE.search(self.text, self.pos)
+        if not brace:
+            raise NotJson("not_an_object", "arguments must be a JSON object", self.pos)
+        if _BELONGS_TO_IT.search(self.text[self.pos : brace.start()].rstrip()):
+            raise self.make_error("nothing before the object")
+        self.note("text_before")
+        self.pos = brace.start()
+
     def check_ending(self, value: Json) -> None:
-        """Account for what stands behind the object."""
+        """Account for what comes after the object."""
         gap = self.skip_space()
         if self.pos == len(self.text):
             return None
         if self.peek() == "{":
             return self.check_repeats(value)
         # One bracket too many: it is the last one, unless some object was closed too early and its members moved out.
-        blurred = self.found.keys() & _BLURS_THE_END or self.gone_on_after & set(
+        blurred = self.repairs.keys() & _BLURS_THE_END or self.continued_after & set(
             self.text[self.pos :]
         )
         if _CLOSERS.match(self.text, self.pos) and not blurred:
@@ -262,14 +262,15 @@ class _TolerantReader:
     def read_wrapped_object(self) -> dict[str, Json]:
         """Read the inner object of `{{..}}`, or of braces around a code fence; the outer brace has been read."""
         self.note("double_braces")
-        fenced = _FENCE.match(self.text, self.pos)
-        self.pos = fenced.end() if fenced else self.pos
+        fence = _FENCE.match(self.text, self.pos)
+        if fence:
+            self.pos = fence.end()
         self.skip_space()
         if self.peek() != "{":
             raise self.make_error("`{`")
         inner = self.read_object()
         self.skip_space()
-        if fenced and (end := _FENCE_END.match(self.text, self.pos)):
+        if fence and (end := _FENCE_END.match(self.text, self.pos)):
             self.pos = end.end()
             self.skip_space()
         if self.peek() != "}":
@@ -290,19 +291,12 @@ class _TolerantReader:
             gap = self.skip_space()
             char = self.peek()
             if not char:
-                raise NotJson(
-                    "open",
-                    f"{'an object' if closer == '}' else 'a list'} is still open",
-                    begin,
-                )
+                kind = "an object" if closer == "}" else "a list"
+                raise NotJson("open", f"{kind} is still open", begin)
             if char in "}]":
                 return self.close(closer, after_comma=before == ",", filled=filled)
             if char == ",":
-                if before != "item":
-                    self.note(
-                        "extra_comma" if before or closer == "]" else "leading_comma"
-                    )
-                self.gone_on_after.add(self.text[self.pos - len(gap) - 1])
+                self.note_comma(before, gap, closer)
                 before = self.take()
             elif dots := _ELLIPSIS.match(self.text, self.pos):
                 if not filled:
@@ -312,46 +306,48 @@ class _TolerantReader:
                 self.pos = dots.end()
             else:
                 if before == "item":
-                    self.missing_comma(gap, char, closer)
+                    self.accept_missing_comma(gap, char, closer)
                 yield
                 before = "item"
                 filled = True
 
+    def note_comma(self, before: str, gap: str, closer: str) -> None:
+        """Note a comma that separates nothing, and the bracket that this one follows."""
+        if not before and closer == "}":
+            self.note("leading_comma")
+        elif before != "item":
+            self.note("extra_comma")
+        self.continued_after.add(self.text[self.pos - len(gap) - 1])
+
     def close(self, closer: str, *, after_comma: bool, filled: bool) -> None:
-        if after_comma and not filled:
-            raise self.make_error("an item")
         if after_comma:
+            if not filled:
+                raise self.make_error("an item")
             self.note("trailing_comma")
         if self.peek() != closer:
-            self.wrong_bracket(closer, filled=filled)
+            self.accept_wrong_bracket(closer, filled=filled)
         self.leave()
 
-    def wrong_bracket(self, closer: str, *, filled: bool) -> None:
+    def accept_wrong_bracket(self, closer: str, *, filled: bool) -> None:
         """Accept a bracket of the other kind at the very end; earlier, one may be missing instead."""
         rest = self.text[self.pos :]
         ending = _CLOSERS.match(rest)
         if ending and rest.count("]") + rest.count("}") < self.depth:
             raise NotJson("open", f"`{closer}` is missing", self.pos)
-        # An empty pair such as `{]` tells nothing of its kind, unless it is the object that all is about.
-        known = filled or self.depth == 1
-        if not ending or not known or "wrong_bracket" in self.found:
+        # The kind of an empty pair such as `{]` is open, unless it is the object that all is about.
+        ambiguous = not filled and self.depth != 1
+        if not ending or ambiguous or "wrong_bracket" in self.repairs:
             raise self.make_error(f"`{closer}`")
         self.note("wrong_bracket")
 
-    def missing_comma(self, gap: str, char: str, closer: str) -> None:
-        """Accept that no comma stands here, where white space, a bracket or two quotes part the items all the same."""
-        begins_item = (
-            char in _QUOTES or char in "{[" or (closer == "]" and char in "-0123456789")
-        )
-        parted = (
-            ("\n" in gap or begins_item)
-            if gap
-            else self.text[self.pos - 1 : self.pos + 1] == '""'
-        )
-        if (
-            not (parted or self.text[self.pos - 1] in "}]")
-            or "missing_colon" in self.found
-        ):
+    def accept_missing_comma(self, gap: str, char: str, closer: str) -> None:
+        """Accept two items without a comma where white space, a bracket or two quotes separate them all the same."""
+        if gap:
+            separated = "\n" in gap or _begins_item(char, closer)
+        else:
+            separated = self.text[self.pos - 1 : self.pos + 1] == '""'
+        after_bracket = self.text[self.pos - 1] in "}]"
+        if not (separated or after_bracket) or "missing_colon" in self.repairs:
             raise self.make_error(f"a comma or `{closer}`")
         self.note("missing_comma")
 
@@ -359,7 +355,7 @@ class _TolerantReader:
         begin = self.pos
         quoted = self.peek() in _QUOTES
         name = self.read_string() if quoted else self.read_bare_name()
-        # A raw line break at the edge of a name is dropped by some readers and kept by others.
+        # A raw line break at the edge of a name is dropped by some readers and left by others.
         if quoted and min(self.text[begin + 1], self.text[self.pos - 2]) < " ":
             raise NotJson(
                 "syntax", "a name begins or ends with a control character", begin
@@ -377,7 +373,7 @@ class _TolerantReader:
             quoted
             and gap
             and self.peek() in _QUOTES
-            and "missing_comma" not in self.found
+            and "missing_comma" not in self.repairs
         ):
             # with a comma missing as well, names and values could change places
             self.note("missing_colon")
@@ -386,16 +382,15 @@ class _TolerantReader:
         members[name] = self.read_value()
 
     def read_bare_name(self) -> str:
-        if name := _NAME.match(self.text, self.pos):
-            self.note(
-                "literal_key" if name[0].casefold() in _NO_TEXT else "unquoted_key"
-            )
-        elif name := _NUMBER.match(self.text, self.pos):
-            self.note("literal_key")
-        else:
+        name = _NAME.match(self.text, self.pos)
+        number = None if name else _NUMBER.match(self.text, self.pos)
+        match = name or number
+        if not match:
             raise self.make_error("a name in double quotes")
-        self.pos = name.end()
-        return name[0]
+        is_literal = number or match[0].casefold() in _NO_TEXT
+        self.note("literal_key" if is_literal else "unquoted_key")
+        self.pos = match.end()
+        return match[0]
 
     # Strings
 
@@ -409,12 +404,10 @@ class _TolerantReader:
         if end >= len(self.text):
             raise NotJson("open", "a string is still open", begin)
         if self.depth and not _AFTER_STRING.match(self.text, end + 1):
-            inner = (
-                _WITH_QUOTES[opener].match(self.text, begin)
-                if opener in _WITH_QUOTES
-                else None
-            )
             self.pos = end + 1
+            inner = None
+            if opener in _WITH_QUOTES:
+                inner = _WITH_QUOTES[opener].match(self.text, begin)
             if not inner:
                 raise self.make_error(
                     "the end of the member; quotes inside a string must be escaped"
@@ -428,16 +421,10 @@ class _TolerantReader:
         """Return what `body` says between its quotes: the escapes of JSON, and `\\'`."""
         if opener not in "\"'" and ('"' in body or opener in body):
             raise NotJson("syntax", "quotes of several kinds do not pair", begin)
-        if opener != "'" and "'" in (found[1] for found in _ESCAPE.finditer(body)):
+        if opener != "'" and "'" in (escape[1] for escape in _ESCAPE.finditer(body)):
             self.note("escaped_apostrophe", begin)
         if not body.isprintable() and any(char < " " for char in body):
-            if _NEXT_MEMBER.search(body):
-                raise NotJson(
-                    "syntax",
-                    "a string may have lost its closing quote before a line break",
-                    begin,
-                )
-            self.note("control_character", begin)
+            self.accept_control_characters(body, begin)
         try:
             text: str = _STRING.decode(f'"{_ESCAPE.sub(_as_json_escape, body)}"')
         except json.JSONDecodeError as error:
@@ -445,6 +432,15 @@ class _TolerantReader:
                 "syntax", f"a string holds an {error.msg.lower()}", begin
             ) from None
         return text
+
+    def accept_control_characters(self, body: str, begin: int) -> None:
+        if _NEXT_MEMBER.search(body):
+            raise NotJson(
+                "syntax",
+                "a string may have lost its closing quote before a line break",
+                begin,
+            )
+        self.note("control_character", begin)
 
     # Values without quotes
 
@@ -488,10 +484,9 @@ class _TolerantReader:
         begin = self.pos
         strict = _NUMBER.fullmatch(word)
         if not strict:
-            minus, whole, fraction, power = (part or "" for part in loose.groups())
-            word = minus + (whole or "0") + (f"{fraction}0" if fraction else "") + power
+            word = _complete_number(loose)
             strict = _NUMBER.fullmatch(word)
-            if not strict or not (whole or fraction[1:]):
+            if not strict:
                 raise self.make_error("a JSON number")
             self.note("number_form")
         self.pos += loose.end() - loose.start()
@@ -508,23 +503,33 @@ class _TolerantReader:
         while True:
             self.pos += len(_match_text(_SPACE, self.text, self.pos))
             char = self.text[self.pos : self.pos + 1]
-            if char and (char.isspace() or char in _INVISIBLE):
-                self.note("unusual_space" if self.pos else "byte_order_mark")
-                self.pos += 1
-            elif char == "\\" and (
-                escaped := _ESCAPED_SPACE.match(self.text, self.pos)
-            ):
-                self.note("escaped_space")
-                self.pos = escaped.end()
-            elif comment := _COMMENT.match(self.text, self.pos):
-                if _NO_COMMENT.search(comment[0]):
-                    raise self.make_error("no quote in a comment")
-                self.note("hash_comment" if char == "#" else "comment")
-                self.pos = comment.end()
-            elif self.depth and self.text.startswith("/*", self.pos):
-                raise NotJson("open", "a comment is still open", self.pos)
-            else:
+            if char.isalnum() or not (self.skip_odd_space(char) or self.skip_comment()):
                 return self.text[begin : self.pos]
+
+    def skip_odd_space(self, char: str) -> bool:
+        """Pass over white space that JSON does not have; return whether there was some."""
+        if char and (char.isspace() or char in _INVISIBLE):
+            self.note("unusual_space" if self.pos else "byte_order_mark")
+            self.pos += 1
+            return True
+        if char == "\\" and (escaped := _ESCAPED_SPACE.match(self.text, self.pos)):
+            self.note("escaped_space")
+            self.pos = escaped.end()
+            return True
+        return False
+
+    def skip_comment(self) -> bool:
+        """Pass over a comment; return whether there was one."""
+        comment = _COMMENT.match(self.text, self.pos)
+        if comment:
+            if _NO_COMMENT.search(comment[0]):
+                raise self.make_error("no quote in a comment")
+            self.note("hash_comment" if comment[0][0] == "#" else "comment")
+            self.pos = comment.end()
+            return True
+        if self.depth and self.text.startswith("/*", self.pos):
+            raise NotJson("open", "a comment is still open", self.pos)
+        return False
 
     def peek(self) -> str:
         """Return the character that comes next, "" at the end, full-width punctuation as its ASCII form."""
@@ -557,17 +562,33 @@ class _TolerantReader:
         self.depth -= 1
 
     def note(self, name: str, offset: int | None = None) -> None:
-        self.found.setdefault(name, self.pos if offset is None else offset)
+        self.repairs.setdefault(name, self.pos if offset is None else offset)
 
     def make_error(self, expected: str) -> NotJson:
-        """Return the error for what stands here; at the end of the text it is that something is still open."""
+        """Return the error for the text at `pos`; at the end of the text it is that something is still open."""
         reason = "syntax" if self.peek() else "open"
         return NotJson(reason, f"expected {expected}", self.pos)
 
 
+def _begins_item(char: str, closer: str) -> bool:
+    if char in _QUOTES or char in "{[":
+        return True
+    return closer == "]" and char in "-0123456789"
+
+
+def _complete_number(loose: re.Match[str]) -> str:
+    """Return a number with the digits that JSON asks for; empty where it has none at all."""
+    minus, whole, fraction, power = (part or "" for part in loose.groups())
+    if not whole and not fraction[1:]:
+        return ""
+    if fraction:
+        fraction += "0"
+    return minus + (whole or "0") + fraction + power
+
+
 def _match_text(pattern: re.Pattern[str], text: str, at: int) -> str:
-    found = pattern.match(text, at)
-    return found[0] if found else ""
+    match = pattern.match(text, at)
+    return match[0] if match else ""
 
 
 def _load_object(text: str) -> dict[str, Json] | None:
@@ -588,21 +609,23 @@ def _unescape(text: str) -> dict[str, Json] | None:
     return _load_object(unescaped)
 
 
-def _as_json_escape(found: re.Match[str]) -> str:
+def _as_json_escape(match: re.Match[str]) -> str:
     """Escape a bare quote, and unescape an apostrophe, which JSON does not escape."""
-    return {'"': '\\"', "\\'": "'"}.get(found[0], found[0])
+    return {'"': '\\"', "\\'": "'"}.get(match[0], match[0])
+
+
+def _may_hold_a_member(token: str) -> bool:
+    if "：" in token or token.endswith(":"):
+        return True
+    return ":" in token and len(token.split()) > 1
 
 
 def _is_plain(token: str) -> bool:
     """Whether text without quotes can only be text: no literal, no odd number, no quote, no second member."""
-    return not (
-        token.casefold().lstrip("+-") in _NO_TEXT
-        or _OTHER_NUMBER.fullmatch(token)
-        or _LONE_APOSTROPHE.search(token)
-        or "：" in token
-        or token.endswith(":")
-        or (":" in token and len(token.split()) > 1)
-        or _ELLIPSIS.search(token)
-        or not token.isprintable()
-        or not any(char.isalnum() for char in token)
-    )
+    if token.casefold().lstrip("+-") in _NO_TEXT:
+        return False
+    if _OTHER_NUMBER.fullmatch(token) or _LONE_APOSTROPHE.search(token):
+        return False
+    if _ELLIPSIS.search(token) or _may_hold_a_member(token):
+        return False
+    return token.isprintable() and any(char.isalnum() for char in token)

@@ -1,14 +1,14 @@
 """What a model wrote as the arguments of a call, read as one JSON object or refused.
 
-Strict JSON is read strictly and fast (`strictjson`). Any other text goes to a tolerant reader (`mending`), which names
-each deviation that it met; here it is decided which of them are welcome. A *lossless* one leaves exactly one reading of
-the text and suits every tool; a *lossy* one is a good guess, fit for reads only.
+Strict JSON is read strictly and fast (`strictjson`). Any other text goes to a tolerant reader (`json_repair`), which
+names each deviation that it met; this module decides which of them are welcome. A *lossless* one leaves exactly one
+reading of the text and suits every tool; a *lossy* one is a good guess, fit for reads only.
 
 Rule 1: a call counts only after a clean end. A cut answer, or text in which something is still open, is never closed.
 Rule 2: where two readings are possible, the text is refused: NaN, duplicate keys, a quote that may or may not end a
         string, two objects in a row.
-Rule 3: nothing is repaired silently: every deviation stands in `REPAIRS`, and in `Parsed.repairs` of the call.
-Rule 4: `parse` never raises; what is wrong with the text is told to the model.
+Rule 3: nothing is repaired silently: every deviation is listed in `REPAIRS`, and in `Parsed.repairs` of the call.
+Rule 4: `parse` never raises; what is wrong with the text is reported to the model.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ _LOSSLESS = True
 _LOSSY = False
 REPAIRS: Final[Mapping[str, Repair]] = MappingProxyType(
     {
-        "empty_text": Repair(
-            _LOSSLESS, "no text at all, which stands for no arguments"
-        ),
+        "empty_text": Repair(_LOSSLESS, "no text at all, which means no arguments"),
         "byte_order_mark": Repair(_LOSSLESS, "a byte order mark before the text"),
         "unusual_space": Repair(_LOSSLESS, "white space that JSON does not know"),
         "code_fence": Repair(_LOSSLESS, "a code fence around the object"),
@@ -140,34 +138,34 @@ def parse(
     try:
         if type(value := loads(text)) is dict:
             return Parsed(value)
-        refused = NotJson("not_an_object", "arguments must be a JSON object", 0)
+        refusal = NotJson("not_an_object", "arguments must be a JSON object", 0)
     except NotJson as error:
-        refused = error
+        refusal = error
     if len(text) > json_repair.MAX_REPAIRED_CHARS:
-        return _refuse(text, refused)
+        return _refuse(text, refusal)
     try:
-        repaired, found = json_repair.repair(text)
+        value, repairs = json_repair.repair(text)
     except NotJson as error:
         return _refuse(text, error)
-    for name, offset in found.items():
+    for name, offset in repairs.items():
         if not allow_repair or not (lossy or REPAIRS[name].lossless):
             return _refuse(
                 text, NotJson("syntax", f"found {REPAIRS[name].what}", offset)
             )
-    return Parsed(repaired, tuple(found))
+    return Parsed(value, tuple(repairs))
 
 
 def split(text: str, finish: Finish = "calls") -> list[str] | None:
     """Return the texts of objects glued together, `{..}{..}`, one for each call that was meant; None for other text.
 
-    Only white space may stand between strict objects. Equal ones count once: they are an artefact of streams far more
-    often than a wish. An empty object beside others is an artefact as well, but which call it stands for is unknown, so
-    the answer is None.
+    Only white space may separate the objects, which must be strict. Equal ones count once: they are an artefact of
+    streams far more often than a wish. An empty object beside others is an artefact as well, but which call it belongs
+    to is unknown, so the answer is None.
     """
     if finish not in CLEAN_ENDS or len(text) > json_repair.MAX_REPAIRED_CHARS:
         return None
     texts: dict[str, str] = {}
-    seen = 0
+    count = 0
     end = 0
     while black := _NOT_SPACE.search(text, end):
         begin = black.start()
@@ -179,10 +177,10 @@ def split(text: str, finish: Finish = "calls") -> list[str] | None:
         if not isinstance(value, dict):
             return None
         texts.setdefault(json.dumps(value, sort_keys=True), text[begin:end])
-        seen += 1
-    return (
-        None if seen < 2 or ("{}" in texts and len(texts) > 1) else list(texts.values())
-    )
+        count += 1
+    if count < 2 or ("{}" in texts and len(texts) > 1):
+        return None
+    return list(texts.values())
 
 
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
@@ -207,12 +205,12 @@ _SUGGESTIONS: Final = {
 
 
 def _refuse(text: str, error: NotJson) -> Failure:
-    code = Code.TRUNCATED_CALL if error.reason == "open" else Code.BAD_JSON
-    intro = (
-        "The arguments end too early"
-        if error.reason == "open"
-        else "The arguments cannot be read"
-    )
+    if error.reason == "open":
+        code = Code.TRUNCATED_CALL
+        intro = "The arguments end too early"
+    else:
+        code = Code.BAD_JSON
+        intro = "The arguments cannot be read"
     return Failure(
         code,
         f"{intro}: {error}{_describe_location(text, error.offset)}.",
@@ -221,12 +219,12 @@ def _refuse(text: str, error: NotJson) -> Failure:
 
 
 def _describe_location(text: str, offset: int | None) -> str:
-    """Say where, as an editor counts and as a program counts, and what stands there."""
+    """Say where, as an editor counts and as a program counts, and what is there."""
     if offset is None:
         return ""
     line = text.count("\n", 0, offset) + 1
     column = offset - text.rfind("\n", 0, offset)
-    found = (
-        quote_excerpt(text[offset : offset + 20]) if offset < len(text) else "the end"
-    )
+    found = "the end"
+    if offset < len(text):
+        found = quote_excerpt(text[offset : offset + 20])
     return f", at line {line}, column {column} (offset {offset}), where {found} stands"

@@ -1,7 +1,7 @@
 """Finding out which name was meant: nearest names for a suggestion, and the name under a model's wrappings.
 
-Rule 1: a name is resolved only by taking off what is known to be no part of it (template tokens, wire prefixes); a name
-        that merely resembles a tool's is suggested, never run by guess.
+Rule 1: a name is resolved only by removing what cannot be a part of it (template tokens, wire prefixes); a name that
+        merely resembles a tool's is suggested, never run by guess.
 Rule 2: what is compared is cut to a bounded length and number first: a name of a megabyte costs nothing, and a hundred
         thousand names cost milliseconds.
 """
@@ -44,8 +44,8 @@ _WRAPPINGS = (
 _QUOTES = " \t\r\n\"'`"
 
 
-def resolve_name(raw: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `raw` spells once known wrappings are taken off, or None.
+def resolve_name(raw: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that `raw` is without its wrappings, or None.
 
     >>> resolve_name("functions.get_weather:0", ["get_weather"])
     'get_weather'
@@ -54,7 +54,8 @@ def resolve_name(raw: str, known: Iterable[str]) -> str | None:
     >>> resolve_name("tool:execute_terminal", ["terminal"]) is None
     True
     """
-    names = known if isinstance(known, Mapping | Set) else set(known)
+    if not isinstance(names, Mapping | Set):
+        names = set(names)
     if raw in names:
         return raw
     for piece in _TOKEN.split(raw[: 10 * MOST_COMPARED]):
@@ -84,14 +85,9 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(wanted)
     scored = []
-    for candidate in _promising(wanted, list(islice(names, MOST_LOOKED_AT))):
+    for candidate in _choose_promising(wanted, list(islice(names, MOST_LOOKED_AT))):
         matcher.set_seq1(_plain(candidate))
-        score = (
-            matcher.ratio()
-            if matcher.real_quick_ratio() >= LIKENESS
-            and matcher.quick_ratio() >= LIKENESS
-            else 0.0
-        )
+        score = _score(matcher)
         if score < LIKENESS and _one_holds_the_other(words, set(_words(candidate))):
             score = LIKENESS
         if score >= LIKENESS:
@@ -99,7 +95,14 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     return [candidate for _, candidate in sorted(scored)[:most]]
 
 
-def _promising(wanted: str, names: Sequence[str]) -> Sequence[str]:
+def _score(matcher: SequenceMatcher[str]) -> float:
+    """Return how alike two texts are, from 0 to 1; 0 for what the quick upper bounds put below `LIKENESS`."""
+    if matcher.real_quick_ratio() < LIKENESS or matcher.quick_ratio() < LIKENESS:
+        return 0.0
+    return matcher.ratio()
+
+
+def _choose_promising(wanted: str, names: Sequence[str]) -> Sequence[str]:
     """Return the names that are worth a comparison: all of a few, of many those with most pairs of letters in common.
 
     A comparison takes some 60 microseconds, a look for pairs one; the callers sit on an event loop.
@@ -108,10 +111,10 @@ def _promising(wanted: str, names: Sequence[str]) -> Sequence[str]:
         return names
     pairs = {wanted[at : at + 2] for at in range(min(len(wanted), MOST_PAIRS))}
 
-    def in_common(name: str) -> int:
+    def count_common(name: str) -> int:
         return sum(map(name[:MOST_COMPARED].casefold().__contains__, pairs))
 
-    return nlargest(MOST_SCORED, names, key=in_common)
+    return nlargest(MOST_SCORED, names, key=count_common)
 
 
 def _one_holds_the_other(words: set[str], others: set[str]) -> bool:
@@ -125,5 +128,5 @@ def _plain(name: str) -> str:
 
 def _words(name: str) -> list[str]:
     """Split `getUser_name` into get, user, name."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name[:MOST_COMPARED])
-    return [word.casefold() for word in re.split(r"[\W_]+", parted) if word]
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name[:MOST_COMPARED])
+    return [word.casefold() for word in re.split(r"[\W_]+", spaced) if word]

@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 100
 """Brackets within brackets. Python's own limit is about 1,000 frames, part of which the caller has used."""
 
 MAX_DIGITS: Final = 500
-"""Digits of one integer. Python itself refuses more than 4,300, and can be told to refuse more than 640."""
+"""Digits of one integer. Python itself refuses more than 4,300, and can be set to refuse more than 640."""
 
 
 class NotJson(ValueError):
@@ -36,7 +36,7 @@ class NotJson(ValueError):
     Attributes:
         reason: One word to branch on: `syntax`, `open` (it ends too early), `non_finite`, `duplicate_key`,
             `lone_surrogate`, `too_deep`, `too_many_digits`, `too_long`, `not_an_object` or `glued`.
-        offset: Characters before the place, or None where the place is not known.
+        offset: Characters before the place, or None where the place was not recorded.
     """
 
     def __init__(self, reason: str, message: str, offset: int | None = None) -> None:
@@ -54,28 +54,22 @@ def loads(text: str) -> Json:
     Raises:
         NotJson: Whatever is wrong; `reason` says what in one word.
     """
-    if (read := load_flat_object(text)) is not None:
-        return read
+    if (flat := load_flat_object(text)) is not None:
+        return flat
     if len(text) > MAX_CHARS:
         raise NotJson("too_long", f"{len(text)} characters are more than {MAX_CHARS}")
     try:
         value = _decode(text)
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) or error.msg.startswith(
-            "Unterminated string"
-        )
-        raise NotJson("open" if cut else "syntax", error.msg, error.pos) from None
+        reason = "open" if _is_cut(text, error) else "syntax"
+        raise NotJson(reason, error.msg, error.pos) from None
     except RecursionError:
         raise NotJson(
             "too_deep", f"more than {MAX_DEPTH} brackets are nested"
         ) from None
     # A count of brackets is cheap and an upper bound of the depth: the depth itself is rarely measured.
-    if (
-        len(text) > MAX_DEPTH
-        and text.count("[") + text.count("{") > MAX_DEPTH
-        and _is_deep(value)
-    ):
-        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested")
+    if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(value)
     if not text.isascii():
         _encode(text)
     if "\\u" in text:
@@ -127,16 +121,16 @@ def _decode(text: str) -> Json:
     # whatever else it is, the decoder finds out, and says where.
     try:
         value, end = _scan(text, 0)
-        return value if end == len(text) else _STRICT.decode(text)
     except StopIteration:
         return _STRICT.decode(text)
+    return value if end == len(text) else _STRICT.decode(text)
 
 
 def _check_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # None: go on
         raise NotJson(
             "duplicate_key",
             f"the name {quote_excerpt(twice)} appears twice in one object",
@@ -171,13 +165,20 @@ _NUMBERS: Final = {
     "parse_int": as_integer,
     "parse_constant": _refuse_non_finite,
 }
-_STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_check_members, **_NUMBERS)  # type: ignore[arg-type]  # one dict of three callables
 _scan: Final = _STRICT.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in the type stubs
 _WRITER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
-def _is_deep(value: Json) -> bool:
-    """Whether brackets are nested deeper than allowed. Level by level, for a walk by recursion would overflow."""
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether a text is refused for what is missing at its end."""
+    if error.pos >= len(text.rstrip()):
+        return True
+    return error.msg.startswith("Unterminated string")
+
+
+def _check_depth(value: Json) -> None:
+    """Refuse brackets nested deeper than allowed. Level by level, for a walk by recursion would overflow."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -186,17 +187,14 @@ def _is_deep(value: Json) -> bool:
             for item in _items(outer)
             if isinstance(item, dict | list)
         ]
-    return bool(level)
+    if level:
+        raise NotJson("too_deep", f"more than {MAX_DEPTH} brackets are nested")
 
 
 def _items(value: Json) -> Iterable[Json]:
-    return (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else ()
-    )
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def refuse_surrogates(value: Json) -> None:

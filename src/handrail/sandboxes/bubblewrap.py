@@ -107,7 +107,7 @@ def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence
         *(word for each in mounts if not Path(each).is_relative_to("/usr") for word in ("--ro-bind", each, each)),
         "--remount-ro", "/",
         "--chdir", _BOX, "--cap-drop", "ALL", "--",
-    ]  # fmt: skip
+    ]  # fmt: skip  # an option and its value on one line
 
 
 def _system_folders() -> Iterator[str]:

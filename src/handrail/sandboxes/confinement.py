@@ -54,7 +54,7 @@ def drop_rights(seccomp_filter: bytes) -> None:
     import ctypes
 
     class Program(ctypes.Structure):  # struct sock_fprog of linux/filter.h
-        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012  # ctypes wants a list
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
     libc = ctypes.CDLL(None, use_errno=True)
     # fails for unknown ones, and without CAP_SETPCAP

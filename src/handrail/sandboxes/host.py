@@ -56,7 +56,7 @@ class Launch(Struct, frozen=True):
     adopts: bool = False
     seccomp_filter: bytes | None = None
     pass_fds: Sequence[int] = ()
-    most_inodes: Mapping[str, int] = {}  # noqa: RUF012  # a Struct copies it
+    most_inodes: Mapping[str, int] = {}  # a Struct copies it
 
 
 @cache

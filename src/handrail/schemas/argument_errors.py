@@ -32,13 +32,13 @@ else:
     guards = _lazy.module("handrail.guards")
 
 MOST_FAULTS = 8
-"""Faults told at once. A model mends a handful in one go; a longer list buries the first."""
+"""Faults reported at once. A model corrects a handful in one go; a longer list buries the first."""
 
 MOST_WORDED = 200
 """How many errors are put into words, to choose the distinct ones from."""
 
-MOST_TOLD = 2_000
-"""Characters of all faults together; the first is told in any case."""
+MOST_CHARACTERS = 2_000
+"""Characters of all faults together; the first is reported in any case."""
 
 MOST_LISTED = 12
 """Names or allowed values listed in one sentence."""
@@ -46,7 +46,7 @@ MOST_LISTED = 12
 MOST_SHOWN = 60
 """Characters of a wrong value that are shown."""
 
-MOST_SAID = 200
+MOST_QUOTED = 200
 """How many characters of the validator's own message are shown, if there is no better one."""
 
 MOST_STEPS = 20
@@ -62,7 +62,7 @@ class ArgumentError(Struct, frozen=True):
     """One thing wrong: where, what (a full sentence), and what to do about it (a clause: `add ...`, `set ...`).
 
     `kind` is `missing`, `unknown`, `misspelt`, or the keyword of the schema that was broken. `expected` says in a few
-    words what would be right, where that is known.
+    words what would be right, where that can be said.
     """
 
     field: str
@@ -73,62 +73,73 @@ class ArgumentError(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """Return the entry of `Failure.details`."""
-        told = {"field": self.field, "kind": self.kind, "message": self.message}
-        return {**told, "expected": self.expected} if self.expected else told
+        entry = {"field": self.field, "kind": self.kind, "message": self.message}
+        if self.expected:
+            entry["expected"] = self.expected
+        return entry
 
 
-def make_failure(found: Iterable[ArgumentError], *, beyond: int = 0) -> Failure:
-    """Tell the faults as one failure: the first `MOST_FAULTS`, and how many more there are.
+def make_failure(errors: Iterable[ArgumentError], *, beyond: int = 0) -> Failure:
+    """Report errors as one failure: the first `MOST_FAULTS`, and how many more there are.
 
     Args:
-        beyond: How many more faults there are that were not put into words.
+        beyond: How many more errors there are that were not put into words.
     """
-    faults = list({fault.message: fault for fault in found}.values())
-    told = [
-        fault
-        for i, fault in enumerate(faults[:MOST_FAULTS])
-        if i == 0 or _count_characters(faults[: i + 1]) <= MOST_TOLD
-    ]
-    untold = len(faults) - len(told) + beyond
-    message = " ".join(fault.message for fault in told)
-    if untold > 0:
-        message += (
-            f" {untold} more {'fault is' if untold == 1 else 'faults are'} not listed."
-        )
-    advice = list(dict.fromkeys(fault.advice for fault in told if fault.advice))
+    distinct = list({error.message: error for error in errors}.values())
+    listed = _select_listed(distinct)
+    message = " ".join(error.message for error in listed)
+    unlisted = len(distinct) - len(listed) + beyond
+    if unlisted > 0:
+        noun = "fault is" if unlisted == 1 else "faults are"
+        message += f" {unlisted} more {noun} not listed."
     return Failure(
         Code.INVALID_ARGUMENTS,
         message,
-        f"Call again with this changed: {'; '.join(advice)}."
-        if advice
-        else "Call again with corrected arguments.",
+        _suggest_changes(listed),
         retryable=False,
-        details=tuple(fault.as_json() for fault in told),
+        details=tuple(error.as_json() for error in listed),
     )
 
 
-def _count_characters(faults: Sequence[ArgumentError]) -> int:
-    return sum(len(fault.message) for fault in faults)
+def _select_listed(errors: Sequence[ArgumentError]) -> Sequence[ArgumentError]:
+    """Return the first errors that are few and short enough to list; the first one in any case."""
+    characters = 0
+    for i, error in enumerate(errors[:MOST_FAULTS]):
+        characters += len(error.message)
+        if i and characters > MOST_CHARACTERS:
+            return errors[:i]
+    return errors[:MOST_FAULTS]
+
+
+def _suggest_changes(errors: Iterable[ArgumentError]) -> str:
+    advice = list(dict.fromkeys(error.advice for error in errors if error.advice))
+    if not advice:
+        return "Call again with corrected arguments."
+    return f"Call again with this changed: {'; '.join(advice)}."
 
 
 # ---------------------------------------------------------------------- names, places and values in a sentence
 
 
 def format_path(place: JsonPath) -> str:
-    """Spell a place as a model would write it; the arguments as a whole are the empty text.
+    """Write a place as a model would; the arguments as a whole are the empty text.
 
-    >>> field_of(["items", 2, "id"]), field_of(["a.b", "c"])
+    >>> format_path(["items", 2, "id"]), format_path(["a.b", "c"])
     ('items[2].id', '["a.b"].c')
     """
-    spelled = ""
+    path = ""
     for step in place[:MOST_STEPS]:
         if isinstance(step, int):
-            spelled += f"[{step}]"
-        elif step and len(step) <= MOST_SHOWN and not _UNPLAIN & set(step):
-            spelled += f".{step}" if spelled else step
+            path += f"[{step}]"
+        elif not step or len(step) > MOST_SHOWN or _UNPLAIN & set(step):
+            path += f"[{format_value(step)}]"
+        elif path:
+            path += f".{step}"
         else:
-            spelled += f"[{format_value(step)}]"
-    return replace_surrogates(spelled + ("..." if len(place) > MOST_STEPS else ""))
+            path = step
+    if len(place) > MOST_STEPS:
+        path += "..."
+    return replace_surrogates(path)
 
 
 _UNPLAIN = frozenset(".[]\"'` \t\r\n")
@@ -142,26 +153,30 @@ def name_path(place: JsonPath) -> str:
 def format_value(value: Json, most: int = MOST_SHOWN) -> str:
     """Show a value short enough for a sentence: text and numbers as JSON, containers by their size."""
     if isinstance(value, str):
-        return replace_surrogates(
-            json.dumps(
-                value if len(value) <= most else value[: most - 1] + "…",
-                ensure_ascii=False,
-            )
-        )
-    if isinstance(value, dict | list):
-        noun, unit = ("object", "key") if isinstance(value, dict) else ("list", "item")
-        article = "an" if noun == "object" else "a"
-        return (
-            f"{article} {noun} of {len(value):,} {unit}{'' if len(value) == 1 else 's'}"
-            if value
-            else f"an empty {noun}"
-        )
+        text = json.dumps(shorten(value, most), ensure_ascii=False)
+        return replace_surrogates(text)
+    if isinstance(value, dict):
+        return _format_size("an", "object", len(value), "key")
+    if isinstance(value, list):
+        return _format_size("a", "list", len(value), "item")
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     # beyond 4,300 digits Python refuses to write one
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of about {int(value.bit_length() * math.log10(2)):,} digits"
     return str(value)[:most]
+
+
+def _format_size(article: str, noun: str, count: int, unit: str) -> str:
+    if not count:
+        return f"an empty {noun}"
+    plural = "" if count == 1 else "s"
+    return f"{article} {noun} of {count:,} {unit}{plural}"
+
+
+def shorten(text: str, most: int) -> str:
+    """Return a text of at most this many characters, with an ellipsis where it was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def list_values(values: Sequence[Json]) -> str:
@@ -179,9 +194,10 @@ def list_names(names: Sequence[str], within: JsonPath = ()) -> str:
 
 
 def _append_rest(some: Sequence[str], total: int) -> str:
-    return ", ".join(some) + (
-        f" and {total - len(some):,} more" if total > len(some) else ""
-    )
+    text = ", ".join(some)
+    if total > len(some):
+        text += f" and {total - len(some):,} more"
+    return text
 
 
 def replace_surrogates(text: str) -> str:
@@ -190,7 +206,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Begin with a capital letter, unless a name in backticks stands first."""
+    """Begin with a capital letter, unless a name in backticks comes first."""
     return text[:1].upper() + text[1:]
 
 
@@ -231,19 +247,23 @@ def explain_errors(errors: Iterable[Violation], schema: Schema) -> list[Argument
         for place in islice(objects, MOST_FAULTS + 1)
         for fault in _explain_names(place, flat, schema)
     ]
+    faults = names + _explain_values(flat)
+    return faults or [_quote_validator(error) for error in flat[:MOST_WORDED]]
+
+
+def _explain_values(errors: Sequence[Violation]) -> list[ArgumentError]:
     listed_at = {
         error.place
-        for error in flat
+        for error in errors
         if isinstance(error.kind, Kind.Enum | Kind.Constant)
     }
-    values = [
+    return [
         _explain_value(error)
-        for error in flat[:MOST_WORDED]
+        for error in errors[:MOST_WORDED]
         if not _is_about_names(error)
-        # the list says more
+        # the list of allowed values says more than the type
         and not (isinstance(error.kind, Kind.Type) and error.place in listed_at)
     ]
-    return names + values or [_quote_validator(error) for error in flat[:MOST_WORDED]]
 
 
 def _quote_validator(error: Violation) -> ArgumentError:
@@ -252,33 +272,30 @@ def _quote_validator(error: Violation) -> ArgumentError:
     The validator's message is used, cut short, since it contains names of the schema and of the call.
     """
     place = name_path(error.place)
-    said = _shorten(error.error.message)
-    message = f"The schema as a whole refuses {place}: {said}."
+    reason = _shorten_message(error.error.message)
     return ArgumentError(
         format_path(error.place),
         error.kind.name,
-        message,
-        f"change {place} to what the schema allows",
+        f"The schema as a whole refuses {place}: {reason}.",
+        advice=f"change {place} to what the schema allows",
     )
 
 
-def _shorten(said: str) -> str:
-    return replace_surrogates(
-        said if len(said) <= MOST_SAID else said[: MOST_SAID - 1] + "…"
-    )
+def _shorten_message(message: str) -> str:
+    return replace_surrogates(shorten(message, MOST_QUOTED))
 
 
 def explain_too_many(first: TooManyErrors) -> list[ArgumentError]:
     """Return the only fault reported for a call with too many errors to examine."""
     place = name_path(first.place)
-    said = _shorten(first.words)
-    message = f"Very much is wrong with the arguments, and only the first fault is told. At {place}: {said}."
+    reason = _shorten_message(first.words)
+    message = f"Very much is wrong with the arguments, and only the first fault is reported. At {place}: {reason}."
     return [
         ArgumentError(
             format_path(first.place),
             "too_many",
             message,
-            f"correct {place} and all that is wrong in the same way",
+            advice=f"correct {place} and all that is wrong in the same way",
         )
     ]
 
@@ -302,22 +319,21 @@ def choose_branch(error: Violation) -> Sequence[Violation]:
     return min(error.branches, key=distance, default=[])
 
 
-def expected_types(error: Violation) -> list[str]:
+def list_expected_types(error: Violation) -> list[str]:
     """Return the types wanted at the place of an error that is about the type; empty for other errors."""
     kind = error.kind
     if isinstance(kind, Kind.Type):
         return list(kind.types)
     if isinstance(kind, Kind.Enum | Kind.Constant):
-        return [json_type(value) for value in _allowed_values(kind)]
-    branches = error.branches
-    here = [
-        [found for found in branch if found.place == error.place] for branch in branches
-    ]
-    return (
-        [name for branch in here for found in branch for name in expected_types(found)]
-        if all(here)
-        else []
-    )
+        return [json_type(value) for value in _list_allowed(kind)]
+    types: list[str] = []
+    for branch in error.branches:
+        here = [each for each in branch if each.place == error.place]
+        if not here:
+            return []
+        for each in here:
+            types += list_expected_types(each)
+    return types
 
 
 _TYPES = {
@@ -335,7 +351,7 @@ def json_type(value: Json) -> str:
     return _TYPES.get(type(value), "null")
 
 
-def _allowed_values(kind: Any) -> list[Json]:
+def _list_allowed(kind: Any) -> list[Json]:
     return list(kind.options) if isinstance(kind, Kind.Enum) else [kind.expected_value]
 
 
@@ -358,24 +374,28 @@ def _resolve_unions(errors: Iterable[Violation]) -> Iterator[Violation]:
     """Replace the failure of a union by what is wrong with its best branch, where one is of the right type."""
     for error in errors:
         best = choose_branch(error)
-        if best and not _is_of_other_type(best, error) and not _tag_errors(error):
+        if best and not _is_of_other_type(best, error) and not _find_tag_errors(error):
             yield from _resolve_unions(best)
         else:
             yield error
 
 
-def _tag_errors(union: Violation) -> list[Violation]:
+def _find_tag_errors(union: Violation) -> list[Violation]:
     """Return the errors of the tag that tells the branches apart, one for each, where its value fits no branch."""
     of_type = [
         branch for branch in union.branches if not _is_of_other_type(branch, union)
     ]
-    tags = [
-        [e for e in branch if isinstance(e.kind, Kind.Constant | Kind.Enum)]
-        for branch in of_type
-    ]
-    first = [branch[0] for branch in tags if branch]
-    alike = len({error.place for error in first}) == 1 and len(first) == len(of_type)
-    return first if alike and len(first) > 1 else []
+    tags = [_find_tag_error(branch) for branch in of_type]
+    errors = [error for error in tags if error is not None]
+    alike = len({error.place for error in errors}) == 1
+    return errors if alike and 1 < len(errors) == len(of_type) else []
+
+
+def _find_tag_error(branch: Iterable[Violation]) -> Violation | None:
+    for error in branch:
+        if isinstance(error.kind, Kind.Constant | Kind.Enum):
+            return error
+    return None
 
 
 # ---------------------------------------------------------------------- names
@@ -388,41 +408,53 @@ def _explain_names(
     here = [
         error for error in errors if error.place == place and _is_about_names(error)
     ]
-    known: dict[str, Json] = {}
+    described: dict[str, Json] = {}
     for error in here:
-        known.update(_collect_properties(schema, error.error.schema_path))
-    missing = list(
-        dict.fromkeys(
-            e.kind.property for e in here if isinstance(e.kind, Kind.Required)
-        )
-    )
-    extra = (
-        e.kind.unexpected
-        for e in here
-        if isinstance(e.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties)
-    )
-    unknown = [
-        name
-        for name in dict.fromkeys(name for names in extra for name in names)
-        if name not in known
+        described.update(_collect_properties(schema, error.error.schema_path))
+    arguments = here[0].instance if isinstance(here[0].instance, dict) else {}
+    missing = _list_missing(here)
+    optional = [
+        name for name in described if name not in arguments and name not in missing
     ]
-    given = here[0].instance if isinstance(here[0].instance, dict) else {}
-    free = [name for name in known if name not in given and name not in missing]
-    strange: list[str] = []
+    unknown = [name for name in _list_unexpected(here) if name not in described]
+    unmatched: list[str] = []
     for name in unknown[: 2 * MOST_FAULTS]:
-        meant = nearest(name, [*missing, *free], most=1)
-        # An optional parameter of another type is near by chance when it is a required one that was meant.
-        if meant and not (
-            missing and meant[0] in free and not _may_be(given[name], known[meant[0]])
-        ):
-            yield _explain_misspelt(place, name, meant[0], needed=meant[0] in missing)
-            (missing if meant[0] in missing else free).remove(meant[0])
+        meant = next(iter(nearest(name, [*missing, *optional], most=1)), None)
+        if meant is None:
+            unmatched.append(name)
+        elif meant in missing:
+            missing.remove(meant)
+            yield _explain_misspelt(place, name, meant, needed=True)
+        elif missing and not _may_be(arguments[name], described[meant]):
+            # An optional parameter of another type is near by chance when it is a required one that was meant.
+            unmatched.append(name)
         else:
-            strange.append(name)
-    if strange := [*strange, *unknown[2 * MOST_FAULTS :]]:
-        yield _explain_unknown(place, strange, list(known))
+            optional.remove(meant)
+            yield _explain_misspelt(place, name, meant, needed=False)
+    unmatched += unknown[2 * MOST_FAULTS :]
+    if unmatched:
+        yield _explain_unknown(place, unmatched, list(described))
     for name in missing[: 2 * MOST_FAULTS]:
-        yield _explain_missing([*place, name], known.get(name))
+        yield _explain_missing([*place, name], described.get(name))
+
+
+def _list_missing(errors: Iterable[Violation]) -> list[str]:
+    names = (
+        error.kind.property for error in errors if isinstance(error.kind, Kind.Required)
+    )
+    return list(dict.fromkeys(names))
+
+
+def _list_unexpected(errors: Iterable[Violation]) -> list[str]:
+    names = (
+        name
+        for error in errors
+        if isinstance(
+            error.kind, Kind.AdditionalProperties | Kind.UnevaluatedProperties
+        )
+        for name in error.kind.unexpected
+    )
+    return list(dict.fromkeys(names))
 
 
 def _may_be(value: Json, schema: Json) -> bool:
@@ -447,47 +479,51 @@ def _explain_misspelt(
         format_path([*place, meant]),
         "misspelt",
         message,
-        f"rename {wrong} to {right}",
-        f"the name {right}",
+        advice=f"rename {wrong} to {right}",
+        expected=f"the name {right}",
     )
 
 
 def _explain_unknown(
-    place: JsonPath, names: Sequence[str], known: Sequence[str]
+    place: JsonPath, names: Sequence[str], described: Sequence[str]
 ) -> ArgumentError:
     wrong = list_names(names, place)
     owner = name_path(place) if place else "the tool"
-    takes = f"{owner} takes {list_names(known) if known else 'none'}"
-    message = f"{wrong} {'is not a parameter' if len(names) == 1 else 'are no parameters'}; {takes}."
+    takes = list_names(described) if described else "none"
+    are_none = "is not a parameter" if len(names) == 1 else "are no parameters"
     return ArgumentError(
-        format_path([*place, names[0]]), "unknown", message, f"leave out {wrong}"
+        format_path([*place, names[0]]),
+        "unknown",
+        f"{wrong} {are_none}; {owner} takes {takes}.",
+        advice=f"leave out {wrong}",
     )
 
 
-def _explain_missing(place: JsonPath, described: Json) -> ArgumentError:
-    wanted = _describe_parameter(described) if isinstance(described, dict) else ""
-    advice = f"add {name_path(place)}" + (f" ({wanted})" if wanted else "")
+def _explain_missing(place: JsonPath, schema: Json) -> ArgumentError:
+    wanted = _describe_parameter(schema) if isinstance(schema, dict) else ""
+    advice = f"add {name_path(place)}"
+    if wanted:
+        advice += f" ({wanted})"
     return ArgumentError(
         format_path(place),
         "missing",
         f"{name_path(place)} is required.",
-        advice,
-        wanted,
+        advice=advice,
+        expected=wanted,
     )
 
 
 def _describe_parameter(schema: Schema) -> str:
     """Say in a few words what a parameter takes: its allowed values or type, and the start of its description."""
     enum = schema.get("enum")
-    kind = (
-        f"one of {list_values(enum)}"
-        if isinstance(enum, list) and enum
-        else _list_types(schema_types(schema))
-    )
+    if isinstance(enum, list) and enum:
+        kind = f"one of {list_values(enum)}"
+    else:
+        kind = _list_types(schema_types(schema))
     text = schema.get("description")
     about = " ".join(text.split()).rstrip(".。") if isinstance(text, str) else ""
-    about = about if len(about) <= MOST_EXPLAINED else about[: MOST_EXPLAINED - 1] + "…"
-    return replace_surrogates(": ".join(filter(None, (kind, about))))
+    parts = (kind, shorten(about, MOST_EXPLAINED))
+    return replace_surrogates(": ".join(filter(None, parts)))
 
 
 def _collect_properties(schema: Schema, schema_path: JsonPath) -> dict[str, Json]:
@@ -495,7 +531,7 @@ def _collect_properties(schema: Schema, schema_path: JsonPath) -> dict[str, Json
     here: Json = schema
     for step in schema_path[:-1]:
         here = _get_part(here, step)
-    found: dict[str, Json] = {}
+    collected: dict[str, Json] = {}
     # a union of more branches than this is not worth spelling
     waiting = [here]
     budget = 200
@@ -504,29 +540,31 @@ def _collect_properties(schema: Schema, schema_path: JsonPath) -> dict[str, Json
         budget -= 1
         if not isinstance(part, dict):
             continue
-        described = part.get("properties")
-        found.update(described if isinstance(described, dict) else {})
-        waiting.extend(
-            branch
-            for word in ("allOf", "anyOf", "oneOf")
-            for branch in part.get(word) or ()
-        )
-        waiting.extend(part[word] for word in ("then", "else") if word in part)
-        waiting.extend(part.get("dependentSchemas", {}).values())
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            collected.update(properties)
+        waiting += _list_branches(part)
         if isinstance(reference := part.get("$ref"), str):
             waiting.append(resolve_reference(schema, reference))
-    return found
+    return collected
+
+
+def _list_branches(schema: Schema) -> list[Json]:
+    branches: list[Json] = []
+    for word in ("allOf", "anyOf", "oneOf"):
+        branches.extend(schema.get(word) or ())
+    branches.extend(schema[word] for word in ("then", "else") if word in schema)
+    branches.extend(schema.get("dependentSchemas", {}).values())
+    return branches
 
 
 def _get_part(schema: Json, step: str | int) -> Json:
     """Return a part of a schema. A path has a numeric name as a number, and omits an empty name."""
     if isinstance(schema, dict):
-        return schema.get(step if isinstance(step, str) else str(step))
-    return (
-        schema[step]
-        if isinstance(schema, list) and isinstance(step, int) and step < len(schema)
-        else None
-    )
+        return schema.get(str(step))
+    if isinstance(schema, list) and isinstance(step, int) and step < len(schema):
+        return schema[step]
+    return None
 
 
 # ---------------------------------------------------------------------- values
@@ -534,8 +572,8 @@ def _get_part(schema: Json, step: str | int) -> Json:
 
 def _explain_value(error: Violation) -> ArgumentError:
     """Word an error about a value: what it must be, and what it was."""
-    if tags := _tag_errors(error):
-        options = [value for tag in tags for value in _allowed_values(tag.kind)]
+    if tags := _find_tag_errors(error):
+        options = [value for tag in tags for value in _list_allowed(tag.kind)]
         return _explain_choice(tags[0].place, options, tags[0].instance)
     if isinstance(error.kind, Kind.Enum):
         return _explain_choice(error.place, error.kind.options, error.instance)
@@ -545,19 +583,18 @@ def _explain_value(error: Violation) -> ArgumentError:
             format_path(error.place),
             "unknown",
             capitalize(f"{place} is not allowed."),
-            f"leave out {place}",
+            advice=f"leave out {place}",
         )
     must, was = _find_requirement(error)
     expected = must.removeprefix("be ")
-    message = capitalize(
-        f"{place} must {must}; it {was or 'was ' + format_value(error.instance)}."
-    )
+    if not was:
+        was = "was " + format_value(error.instance)
     return ArgumentError(
         format_path(error.place),
         error.kind.name,
-        message,
-        f"make {place} {expected}",
-        expected,
+        capitalize(f"{place} must {must}; it {was}."),
+        advice=f"make {place} {expected}",
+        expected=expected,
     )
 
 
@@ -567,21 +604,30 @@ def _explain_choice(
     """Word a value that is none of those allowed, and name the nearest."""
     place = name_path(path)
     allowed = f"one of {list_values(options)}"
-    near = (
-        nearest(was, [value for value in options if isinstance(value, str)], most=1)
-        if isinstance(was, str)
-        else []
+    message = capitalize(f"{place} must be {allowed}; it was {format_value(was)}.")
+    wanted = allowed
+    near = _find_nearest(was, options)
+    if near is not None:
+        wanted = format_value(near)
+        message += f" Did you mean {wanted}?"
+    return ArgumentError(
+        format_path(path),
+        "enum",
+        message,
+        advice=f"set {place} to {wanted}",
+        expected=allowed,
     )
-    hint = f" Did you mean {format_value(near[0])}?" if near else ""
-    message = capitalize(
-        f"{place} must be {allowed}; it was {format_value(was)}.{hint}"
-    )
-    advice = f"set {place} to {format_value(near[0]) if near else allowed}"
-    return ArgumentError(format_path(path), "enum", message, advice, allowed)
+
+
+def _find_nearest(value: Json, options: Sequence[Json]) -> str | None:
+    if not isinstance(value, str):
+        return None
+    texts = [option for option in options if isinstance(option, str)]
+    return next(iter(nearest(value, texts, most=1)), None)
 
 
 _Words: TypeAlias = tuple[str, str]
-"""What the value must do, and how to tell what it was where showing the value would not say it."""
+"""What the value must do, and what it was where showing the value would not say it."""
 
 
 def _find_requirement(error: Violation) -> _Words:
@@ -607,23 +653,21 @@ def _require_text(must: str, was: str = "") -> Callable[[Violation], _Words]:
 
 
 def _require_type(error: Any) -> _Words:
-    was = (
-        "the text " + format_value(error.instance)
-        if isinstance(error.instance, str)
-        else format_value(error.instance)
-    )
+    was = format_value(error.instance)
+    if isinstance(error.instance, str):
+        was = "the text " + was
     return f"be {_list_types(error.kind.types)}", "was " + was
 
 
 def _require_pattern(error: Any) -> _Words:
-    return guards.must(
-        error.kind.pattern
-    ) or f"match the pattern {format_value(error.kind.pattern)}", ""
+    pattern = error.kind.pattern
+    return guards.must(pattern) or f"match the pattern {format_value(pattern)}", ""
 
 
 def _require_union(error: Violation) -> _Words:
-    types = expected_types(error)
-    return f"be {_list_types(types)}" if types else "fit one of its alternatives", ""
+    types = list_expected_types(error)
+    must = f"be {_list_types(types)}" if types else "fit one of its alternatives"
+    return must, ""
 
 
 _REQUIREMENTS: Mapping[Any, Callable[[Any], _Words]] = {

@@ -85,7 +85,7 @@ _WITH_ITEMS = ("Args", "Raises", "Attributes")
 def read_docstring(text: str | None) -> Docs:
     """Read a docstring. None and the empty text give empty `Docs`.
 
-    >>> docs = read("查询天气。\\n\\n参数：\\n    city：城市名\\n返回：天气")
+    >>> docs = read_docstring("查询天气。\\n\\n参数：\\n    city：城市名\\n返回：天气")
     >>> docs.summary, docs.parameters["city"], docs.returns
     ('查询天气。', '城市名', '天气')
     """
@@ -98,6 +98,7 @@ def read_docstring(text: str | None) -> Docs:
         # a foreign parser over anybody's prose: whatever it trips over, the text is still a description
         description = clean
         parsed = docstring_parser.Docstring()
+    examples = ((e.snippet or e.description or "").strip() for e in parsed.examples)
     return Docs(
         summary=_first_sentence(description),
         description=description,
@@ -111,12 +112,7 @@ def read_docstring(text: str | None) -> Docs:
             error.type_name or "": _one_line(error.description)
             for error in parsed.raises
         },
-        examples=tuple(
-            filter(
-                None,
-                ((e.snippet or e.description or "").strip() for e in parsed.examples),
-            )
-        ),
+        examples=tuple(filter(None, examples)),
     )
 
 
@@ -129,17 +125,18 @@ def _parse(text: str) -> tuple[str, docstring_parser.Docstring]:
     ):
         parsed = docstring_parser.numpydoc.parse("\n".join(_numpy_lines(lines)))
         return _find_description(parsed), parsed
-    if fields := _FIELD.search(text):
-        sections = _FIELD.sub(
-            lambda found: ":" + _FIELD_NAMES.get(found["name"], found["name"]),
-            text[fields.start() :],
-        )
-        return text[: fields.start()].strip(), docstring_parser.rest.parse(
-            inspect.cleandoc(sections).replace("：", ": ")
-        )
-    prose, sections = _google_parts(lines)
+    if first := _FIELD.search(text):
+        prose = text[: first.start()].strip()
+        sections = _FIELD.sub(_translate_field, text[first.start() :])
+        sections = inspect.cleandoc(sections).replace("：", ": ")
+        return prose, docstring_parser.rest.parse(sections)
+    prose, sections = _split_google(lines)
     # the parser dedents all lines but the first
     return prose, docstring_parser.google.parse("\n" + sections)
+
+
+def _translate_field(match: re.Match[str]) -> str:
+    return ":" + _FIELD_NAMES.get(match["name"], match["name"])
 
 
 def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
@@ -157,89 +154,83 @@ def _numpy_lines(lines: Sequence[str]) -> Iterator[str]:
 
 def _find_description(parsed: docstring_parser.Docstring) -> str:
     gap = "\n\n" if parsed.blank_after_short_description else "\n"
-    return gap.join(
-        filter(None, (parsed.short_description, parsed.long_description))
-    ).strip()
+    parts = (parsed.short_description, parsed.long_description)
+    return gap.join(filter(None, parts)).strip()
 
 
-def _google_parts(lines: Sequence[str]) -> tuple[str, str]:
-    """Part the prose from the sections, and write the sections as Google's style has them.
+def _split_google(lines: Sequence[str]) -> tuple[str, str]:
+    """Split the prose from the sections, and write the sections as Google's style has them.
 
-    A section begins with a known heading at the left edge. It ends with the next heading, or with a line at the left
-    edge. Chinese docstrings often do not indent: a section whose first line is at the edge lasts until a blank line.
+    A section begins with one of our headings at the left edge. It ends with the next heading, or with a line at the
+    left edge. Chinese docstrings often do not indent: a section whose first line is at the edge lasts until a blank
+    line.
     """
     prose: list[str] = []
     sections: list[str] = []
     heading = ""
     body: list[str] = []
-    for line in [*lines, _END]:
-        found = _HEADING.fullmatch(line)
-        begins = found is not None and _is_section_heading(found)
-        if (
-            heading
-            and not begins
-            and line is not _END
-            and _continues(heading, body, line)
-        ):
+    for line in lines:
+        match = _HEADING.fullmatch(line)
+        if match and _is_section_heading(match):
+            sections += _format_section(heading, body)
+            heading = _ENGLISH[match["name"]]
+            body = [match["rest"]] if match["rest"] else []
+        elif heading and _continues(heading, body, line):
             body.append(line)
-            continue
-        if any(text.strip() for text in body):
-            sections += [
-                heading + ":",
-                *(
-                    _format_item(text) if heading in _WITH_ITEMS else _indent(text)
-                    for text in body
-                ),
-            ]
-        heading = ""
-        body = []
-        if found and begins:
-            heading = _ENGLISH[found["name"]]
-            body = [found["rest"]] if found["rest"] else []
-        elif line is not _END:
+        else:
+            sections += _format_section(heading, body)
+            heading = ""
+            body = []
             prose.append(line)
+    sections += _format_section(heading, body)
     return "\n".join(prose).strip(), "\n".join(sections)
 
 
-_END = "\0"
+def _format_section(heading: str, body: Sequence[str]) -> list[str]:
+    """Return a section's lines, the heading first; none for a section without text."""
+    if not any(text.strip() for text in body):
+        return []
+    format_line = _format_item if heading in _WITH_ITEMS else _indent
+    return [heading + ":", *map(format_line, body)]
 
 
 def _continues(heading: str, body: Sequence[str], line: str) -> bool:
     """Whether a line still belongs to the section."""
     if not line.strip() or line[0].isspace():
         return True
-    at_the_edge = not body or (not body[0][:1].isspace() and bool(body[-1].strip()))
-    return at_the_edge and (
-        heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None
-    )
+    if body and (body[0][:1].isspace() or not body[-1].strip()):
+        return False
+    return heading not in _WITH_ITEMS or _ITEM.fullmatch(line) is not None
 
 
-def _is_section_heading(found: re.Match[str]) -> bool:
-    """Whether it is a heading: with a colon, and with text after it only for what can be said on one line."""
-    has_colon = found["rest"] is not None
-    return has_colon and (
-        not found["rest"]
-        or _ENGLISH[found["name"]] in ("Returns", "Yields", "Examples")
-    )
+def _is_section_heading(match: re.Match[str]) -> bool:
+    """Whether it is a heading: with a colon, and with text after it only for what fits on one line."""
+    rest = match["rest"]
+    if rest is None:
+        return False
+    return not rest or _ENGLISH[match["name"]] in ("Returns", "Yields", "Examples")
 
 
 def _indent(line: str) -> str:
-    return line if not line.strip() or line[0].isspace() else "    " + line
+    if not line.strip() or line[0].isspace():
+        return line
+    return "    " + line
 
 
 def _format_item(line: str) -> str:
     """Write `- city（str）：城市名` as `    city (str): 城市名`; leave a line of continued text alone."""
-    found = _ITEM.fullmatch(line)
-    if not found:
+    match = _ITEM.fullmatch(line)
+    if not match:
         return _indent(line)
-    kind = found["kind"]
-    return f"{found['indent'] or '    '}{found['name']}{f' ({kind[1:-1]})' if kind else ''}: {found['text']}"
+    indent = match["indent"] or "    "
+    kind = f" ({match['kind'][1:-1]})" if match["kind"] else ""
+    return f"{indent}{match['name']}{kind}: {match['text']}"
 
 
 def _first_sentence(text: str) -> str:
     paragraph = text.split("\n\n", 1)[0]
-    found = _SENTENCE.match(paragraph)
-    return _one_line(found[0] if found else paragraph)
+    match = _SENTENCE.match(paragraph)
+    return _one_line(match[0] if match else paragraph)
 
 
 def _one_line(text: str | None) -> str:

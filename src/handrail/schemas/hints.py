@@ -100,7 +100,7 @@ class Signature(Struct, frozen=True, dict=True):
     def bind(self, arguments: dict[str, Json]) -> dict[str, Any] | Failure:
         """Turn validated JSON into keyword arguments, defaults included; a Failure says what does not fit.
 
-        What the schema cannot say is found here: a date that does not exist, a model's own validator.
+        What the schema cannot say is checked here: a date that does not exist, a model's own validator.
         """
         try:
             bound = self._validate(arguments)
@@ -110,14 +110,14 @@ class Signature(Struct, frozen=True, dict=True):
 
     @cached_property
     def as_written(self) -> bool:
-        """Whether `bind` only adds the defaults to a flat object that fits the schema (see `strictjson.flat`).
+        """Whether `bind` only adds the defaults to a flat object that fits the schema.
 
         That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
-        pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place.
+        pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place. See
+        `strictjson.load_flat_object`.
         """
-        kept = all(map(_is_unchanged_by_binding, self.visible.values()))
         return (
-            kept
+            all(map(_is_unchanged_by_binding, self.visible.values()))
             and self.model is None
             and _AS_WRITTEN.issuperset(map(type, self.defaults.values()))
         )
@@ -150,18 +150,18 @@ class Signature(Struct, frozen=True, dict=True):
         """Bind by way of JSON text: only from JSON does a model in strict mode read text as a date."""
         try:
             bound = self._adapter.validator.validate_json(to_json(arguments))
-        except (ValidationError, PydanticSerializationError) as error:
-            known = error if isinstance(error, ValidationError) else refusal
-            return argument_errors.make_failure(_explain_all(known, arguments))
+        except ValidationError as error:
+            return argument_errors.make_failure(_explain_all(error, arguments))
+        except PydanticSerializationError:
+            return argument_errors.make_failure(_explain_all(refusal, arguments))
         return bound if self.model is None else {self.names[0]: bound}
 
     def _describe(self, schema: Schema) -> None:
-        """Add the docstring's texts. Properties stand in the order of the parameters, perhaps under an alias."""
+        """Add the docstring's texts. Properties are in the order of the parameters, perhaps under an alias."""
+        texts = self.docs.parameters
         properties = schema["properties"]
         for parameter, alias in zip(self.visible, list(properties), strict=True):
-            if text := self.docs.parameters.get(parameter) or self.docs.parameters.get(
-                alias
-            ):
+            if text := texts.get(parameter) or texts.get(alias):
                 properties[alias] = add_description(properties[alias], text)
 
     def _blame(self, error: Exception) -> NoReturn:
@@ -184,12 +184,8 @@ class Signature(Struct, frozen=True, dict=True):
 
 def _first_sentence(reason: Exception) -> str:
     """Return what pydantic says is wrong, without its advice, which is for the author of a model's configuration."""
-    return (
-        str(reason)
-        .splitlines()[0]
-        .partition(". Set `arbitrary_types_allowed")[0]
-        .removesuffix(".")
-    )
+    line = str(reason).splitlines()[0]
+    return line.partition(". Set `arbitrary_types_allowed")[0].removesuffix(".")
 
 
 _UNDESCRIBABLE = (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError)
@@ -225,12 +221,12 @@ def describe_function(
         if p.name in visible and p.default is not p.empty
     }
     return Signature(
-        tool,
-        visible,
-        hidden,
-        docs,
-        defaults,
-        None if defaults else _find_only_model(visible),
+        tool=tool,
+        visible=visible,
+        hidden=hidden,
+        docs=docs,
+        defaults=defaults,
+        model=None if defaults else _find_only_model(visible),
     )
 
 
@@ -298,7 +294,7 @@ def _find_globals(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _resolve_hints(
-    annotations: Mapping[str, Any], known: dict[str, Any], tool: str
+    annotations: Mapping[str, Any], globals_: dict[str, Any], tool: str
 ) -> dict[str, Any]:
     """Evaluate the hints that are written as text, one parameter at a time so that an error can name it."""
     hints = {}
@@ -306,7 +302,7 @@ def _resolve_hints(
         try:
             holder = SimpleNamespace(__annotations__={name: annotation})
             hints[name] = _modernize(
-                typing.get_type_hints(holder, known, include_extras=True)[name]
+                typing.get_type_hints(holder, globals_, include_extras=True)[name]
             )
         except Exception as error:
             # evaluating a hint runs its author's text; NameError is the likely one
@@ -332,38 +328,32 @@ def _modernize(hint: Any) -> Any:
     if sys.version_info >= (3, 12):
         return hint
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
-        fields = typing.get_type_hints(hint, include_extras=True)
-        needed = hint.__required_keys__
-        return _typed_dict(
-            hint.__name__,
-            {
-                name: _modernize(kind)
-                if name in needed
-                else typing_extensions.NotRequired[_modernize(kind)]
-                for name, kind in fields.items()
-            },
-        )
+        return _modernize_typed_dict(hint)
     origin = get_origin(hint)
     parts = get_args(hint)
     if not parts or origin in (typing.Literal, None) or isinstance(parts[0], list):
         return hint
-    modern = tuple(
-        _modernize(part) for part in (parts[:1] if origin is Annotated else parts)
-    )
-    if modern == parts[: len(modern)]:
-        return hint
     if origin is Annotated:
-        return Annotated[(*modern, *hint.__metadata__)]
+        inner = _modernize(parts[0])
+        return hint if inner == parts[0] else Annotated[(inner, *hint.__metadata__)]
+    modern = tuple(map(_modernize, parts))
+    if modern == parts:
+        return hint
     return reduce(or_, modern) if origin in (Union, UnionType) else origin[modern]
 
 
+def _modernize_typed_dict(hint: Any) -> Any:
+    fields = typing.get_type_hints(hint, include_extras=True)
+    modern = {name: _modernize(kind) for name, kind in fields.items()}
+    for name in modern.keys() - hint.__required_keys__:
+        modern[name] = typing_extensions.NotRequired[modern[name]]
+    return _typed_dict(hint.__name__, modern)
+
+
 def _add_default(hint: Any, default: Any) -> Any:
-    return Annotated[
-        hint,
-        default
-        if isinstance(default, pydantic_fields.FieldInfo)
-        else pydantic.Field(default=default),
-    ]
+    if not isinstance(default, pydantic_fields.FieldInfo):
+        default = pydantic.Field(default=default)
+    return Annotated[hint, default]
 
 
 _AS_WRITTEN = frozenset((str, int, bool, type(None)))
@@ -381,15 +371,14 @@ def _is_unchanged_by_binding(hint: Any) -> bool:
 
 def _find_only_model(visible: Mapping[str, Any]) -> type[pydantic.BaseModel] | None:
     """Return the model when it is the type of the only parameter."""
-    hints = list(visible.values())
-    if len(hints) != 1 or not isinstance(hints[0], type) or get_origin(hints[0]):
+    if len(visible) != 1:
         return None
-    return (
-        hints[0]
-        if issubclass(hints[0], pydantic.BaseModel)
-        and not hints[0].__pydantic_root_model__
-        else None
-    )
+    (hint,) = visible.values()
+    if not isinstance(hint, type) or get_origin(hint):
+        return None
+    if not issubclass(hint, pydantic.BaseModel) or hint.__pydantic_root_model__:
+        return None
+    return hint
 
 
 def _make_arguments_type(hints: Mapping[str, Any]) -> Any:
@@ -412,26 +401,31 @@ def _explain_all(error: ValidationError, arguments: Json) -> list[ArgumentError]
 def _explain(details: dict[str, Any], arguments: Json) -> ArgumentError:
     """Word one error of pydantic. Its own texts name types and bounds; a validator's text is its author's."""
     kind = str(details["type"])
-    said = str(details["msg"])
+    reason = str(details["msg"])
     path = _find_path(arguments, details["loc"], missing=kind == "missing")
     field = argument_errors.format_path(path)
     place = argument_errors.name_path(path)
     if kind == "missing":
-        return ArgumentError(field, "missing", f"{place} is required.", f"add {place}")
-    opening = next((text for text in _OPENINGS if said.startswith(text)), "")
-    text = argument_errors.replace_surrogates(said.removeprefix(opening)[:200]).rstrip(
-        "."
-    )
-    if opening == _MUST_BE:
-        message = argument_errors.capitalize(
-            f"{place} must be {text}; it was {argument_errors.format_value(details['input'])}."
+        return ArgumentError(
+            field, "missing", f"{place} is required.", advice=f"add {place}"
         )
-        return ArgumentError(field, "type", message, f"make {place} {text}", text)
+    opening = next((text for text in _OPENINGS if reason.startswith(text)), "")
+    reason = reason.removeprefix(opening)[:200]
+    reason = argument_errors.replace_surrogates(reason).rstrip(".")
+    if opening == _MUST_BE:
+        was = argument_errors.format_value(details["input"])
+        return ArgumentError(
+            field,
+            "type",
+            argument_errors.capitalize(f"{place} must be {reason}; it was {was}."),
+            advice=f"make {place} {reason}",
+            expected=reason,
+        )
     return ArgumentError(
         field,
         "rule",
-        argument_errors.capitalize(f"{place} was refused: {text}."),
-        f"correct {place}",
+        argument_errors.capitalize(f"{place} was refused: {reason}."),
+        advice=f"correct {place}",
     )
 
 
@@ -466,7 +460,7 @@ def _schema_generator() -> type[json_schema.GenerateJsonSchema]:
             super().__init__(*args, **options)
             self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
-        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002
+        def sort(self, value: Json, parent_key: str | None = None) -> Any:  # noqa: ARG002  # pydantic's signature
             """Keep the order."""
             return value
 

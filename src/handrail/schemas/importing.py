@@ -2,7 +2,7 @@
 
 Rule 1: a schema is translated only where there is one meaning; an unknown type is refused, since dropping it would let
         everything pass.
-Rule 2: annotations, `$defs` and `$anchor` are kept; data (`default`, `enum`, `const`, examples) is never looked into.
+Rule 2: annotations, `$defs` and `$anchor` stay; data (`default`, `enum`, `const`, examples) is never looked into.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FOREIGN_TYPES: dict[str, str | None] = {
 _FOREIGN_TYPES[""] = None
 
 _JSON_VALUED = frozenset({"default", "const", "example"})
-"""Keywords that hold a value of the instance, where null means null; elsewhere it means that nothing was said."""
+"""Keywords that hold a value of the instance, where null means null; elsewhere it counts as absent."""
 
 
 def import_schema(parameters: Mapping[str, Json] | None, *, name: str = "") -> Schema:
@@ -81,9 +81,10 @@ def _import(parameters: Schema) -> Schema:
     schema.pop("$schema", None)
     if "type" not in schema:
         schema = {"type": "object", **schema}
-    if "object" not in schema_types(schema):
+    types = schema_types(schema)
+    if "object" not in types:
         refuse(
-            f"a tool takes an object of named arguments, and this describes {' or '.join(schema_types(schema))}"
+            f"a tool takes an object of named arguments, and this describes {' or '.join(types)}"
         )
     compile_schema(schema)
     return schema
@@ -94,17 +95,17 @@ def _translate(schema: Json) -> Any:
     if not isinstance(schema, dict):
         if not isinstance(schema, bool):
             refuse(
-                f"{argument_errors.format_value(schema)} stands where a schema is expected"
+                f"{argument_errors.format_value(schema)} was found where a schema is expected"
             )
         return schema
-    said = {
+    result = {
         key: value
         for key, value in schema.items()
         if value is not None or key in _JSON_VALUED
     }
     for translate in _TRANSLATIONS:
-        said = translate(said)
-    return map_subschemas(said, _translate)
+        result = translate(result)
+    return map_subschemas(result, _translate)
 
 
 def _translate_types(schema: Schema) -> Schema:
@@ -112,17 +113,21 @@ def _translate_types(schema: Schema) -> Schema:
         return schema
     names = [_translate_type(name) for name in schema_types(schema)]
     if None in names or not names:
-        return {key: value for key, value in schema.items() if key != "type"}
-    known = list(dict.fromkeys(names))
-    return {**schema, "type": known if isinstance(schema["type"], list) else known[0]}
+        return _drop(schema, "type")
+    types = list(dict.fromkeys(names))
+    return {**schema, "type": types if isinstance(schema["type"], list) else types[0]}
+
+
+def _drop(schema: Schema, *keywords: str) -> Schema:
+    return {key: value for key, value in schema.items() if key not in keywords}
 
 
 def _translate_type(name: Json) -> str | None:
-    spelling = name.strip().lower() if isinstance(name, str) else ""
-    if not isinstance(name, str) or spelling not in _FOREIGN_TYPES:
-        known = "object, array, string, number, integer or boolean"
+    spelling = name.strip().lower() if isinstance(name, str) else None
+    if spelling not in _FOREIGN_TYPES:
         refuse(
-            f"its type {argument_errors.format_value(name)} is not known; write {known}"
+            f"its type {argument_errors.format_value(name)} is unknown; "
+            "write object, array, string, number, integer or boolean"
         )
     return _FOREIGN_TYPES[spelling]
 
@@ -132,79 +137,73 @@ def _translate_nullable(schema: Schema) -> Schema:
     nullable = schema.get("nullable")
     if not isinstance(nullable, bool):
         return schema
-    said = {key: value for key, value in schema.items() if key != "nullable"}
-    if nullable and "type" in said:
-        said["type"] = list(dict.fromkeys([*schema_types(said), "null"]))
-        if isinstance(said.get("enum"), list) and None not in said["enum"]:
-            said["enum"] = [*said["enum"], None]
-    return said
+    result = _drop(schema, "nullable")
+    if nullable and "type" in result:
+        result["type"] = list(dict.fromkeys([*schema_types(result), "null"]))
+        if isinstance(result.get("enum"), list) and None not in result["enum"]:
+            result["enum"] = [*result["enum"], None]
+    return result
 
 
 def _translate_exclusive_bounds(schema: Schema) -> Schema:
     """Draft 4 and OpenAPI 3.0: `exclusiveMinimum: true` beside `minimum`."""
-    said = dict(schema)
+    result = dict(schema)
     for exclusive, bound in (
         ("exclusiveMinimum", "minimum"),
         ("exclusiveMaximum", "maximum"),
     ):
-        if (
-            isinstance(said.get(exclusive), bool)
-            and said.pop(exclusive)
-            and bound in said
-        ):
-            said[exclusive] = said.pop(bound)
-    return said
+        if isinstance(result.get(exclusive), bool):
+            is_exclusive = result.pop(exclusive)
+            if is_exclusive and bound in result:
+                result[exclusive] = result.pop(bound)
+    return result
 
 
 def _translate_tuples(schema: Schema) -> Schema:
     """Before 2020-12: a list of `items`, and `additionalItems` for the rest."""
     if not isinstance(schema.get("items"), list):
         return schema
-    said = {
-        key: value
-        for key, value in schema.items()
-        if key not in ("items", "additionalItems")
-    }
-    said["prefixItems"] = schema["items"]
+    result = _drop(schema, "items", "additionalItems")
+    result["prefixItems"] = schema["items"]
     if "additionalItems" in schema:
-        said["items"] = schema["additionalItems"]
-    return said
+        result["items"] = schema["additionalItems"]
+    return result
 
 
 def _translate_dependencies(schema: Schema) -> Schema:
     """Before 2019-09: `dependencies` held names and schemas alike."""
-    if not isinstance(schema.get("dependencies"), dict):
+    dependencies = schema.get("dependencies")
+    if not isinstance(dependencies, dict):
         return schema
-    said = {key: value for key, value in schema.items() if key != "dependencies"}
+    result = _drop(schema, "dependencies")
     for keyword, kind in (
         ("dependentRequired", list),
         ("dependentSchemas", dict | bool),
     ):
-        if chosen := {
+        chosen = {
             name: value
-            for name, value in schema["dependencies"].items()
+            for name, value in dependencies.items()
             if isinstance(value, kind)
-        }:
-            said[keyword] = {**_only_if(dict, said.get(keyword)), **chosen}
-    return said
+        }
+        if chosen:
+            result[keyword] = {**_only_if(dict, result.get(keyword)), **chosen}
+    return result
 
 
 def _translate_required(schema: Schema) -> Schema:
     """Draft 3 and hand-written: `required: true` at the property instead of a list at the object."""
-    said = schema
+    result = schema
     if isinstance(schema.get("required"), bool):
-        said = {key: value for key, value in schema.items() if key != "required"}
-    properties = said.get("properties")
-    needed = (
-        list(_find_marked_required(properties)) if isinstance(properties, dict) else []
-    )
-    if needed:
-        named = _only_if(list, said.get("required"))
-        said = {
-            **said,
-            "required": [*named, *(name for name in needed if name not in named)],
-        }
-    return said
+        result = _drop(schema, "required")
+    properties = result.get("properties")
+    if not isinstance(properties, dict):
+        return result
+    marked = list(_find_marked_required(properties))
+    if marked:
+        listed = _only_if(list, result.get("required"))
+        others = [name for name in marked if name not in listed]
+        result = {**result, "required": [*listed, *others]}
+    return result
 
 
 def _only_if(kind: type, value: Json) -> Any:

@@ -5,17 +5,17 @@
     for_gemini(schema)            -> Schema | NotPortable    and from_gemini(schema, arguments) back
 
 Lossless means: whatever a model may send by the tool's own schema it can still say, and it comes back as the same
-value. A bound that the provider cannot hold (a smallest number, a longest text) is told in the description instead.
+value. A bound that the provider cannot hold (a smallest number, a longest text) is put into the description instead.
 Nothing is lost by that, since arguments are checked against the tool's own schema in any case.
 
-Rule 1: a structure that cannot be said (an open object, a tuple, `not`) is never approximated: it is `NotPortable`.
+Rule 1: a structure that the subset lacks (an open object, a tuple, `not`) is never approximated: it is `NotPortable`.
 Rule 2: the tool's schema is left as it is, and the way back needs nothing but that schema.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -24,12 +24,12 @@ from handrail.errors import Json
 from handrail.schemas.provider_subsets import (
     Lossy,
     Subset,
-    allowed_values,
     fits,
     follow_references,
     is_local,
-    merge_single_all_of,
+    list_allowed_values,
     split_types,
+    unwrap_all_of,
 )
 from handrail.schemas.walk import (
     Schema,
@@ -69,7 +69,7 @@ def for_gemini(schema: Schema) -> Schema | NotPortable:
 
 
 def from_openai_strict(schema: Schema, arguments: Json) -> Json:
-    """Return a strict call's arguments as the tool's own `schema` has them: without the nulls that stand for absent."""
+    """Return a strict call's arguments as the tool's own `schema` has them: without the nulls that mean absent."""
     return _restore(schema, arguments, schema, _remove_fillers)
 
 
@@ -80,7 +80,7 @@ def from_gemini(schema: Schema, arguments: Json) -> Json:
 
 def _try_rewrite(subset: Subset) -> Schema | NotPortable:
     try:
-        return subset.whole()
+        return subset.rewrite_root()
     except Lossy as loss:
         return NotPortable(str(loss))
 
@@ -97,68 +97,46 @@ class _OpenAI(Subset):
     ) | split_words("minimum maximum exclusiveMinimum exclusiveMaximum")
     formats = split_words("date-time time date duration email hostname ipv4 ipv6 uuid")
 
-    def whole(self) -> Schema:
+    def rewrite_root(self) -> Schema:
         """Rewrite arguments and definitions, the latter under `$defs`."""
-        said = super().whole()
+        result = super().rewrite_root()
         bodies = {**self.root.get("definitions", {}), **self.root.get("$defs", {})}
         if bodies:
-            said["$defs"] = {
-                name: self.rewritten(body, (name,)) for name, body in bodies.items()
+            result["$defs"] = {
+                name: self.rewrite(body, (name,)) for name, body in bodies.items()
             }
-        self._check_limits(said)
-        return said
+        self._check_limits(result)
+        return result
 
-    def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
-        """Rewrite one schema. Nothing may stand beside a `$ref`, so a description goes around it."""
-        said = super().rewritten(schema, path)
-        if "$ref" not in said:
-            return said
-        reference = {"$ref": said.pop("$ref").replace("#/definitions/", "#/$defs/", 1)}
-        return {"anyOf": [reference], **said} if said else reference
+    def rewrite(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
+        """Rewrite one schema. Nothing may be beside a `$ref`, so a description goes around it."""
+        result = super().rewrite(schema, path)
+        if "$ref" not in result:
+            return result
+        target = result.pop("$ref").replace("#/definitions/", "#/$defs/", 1)
+        reference = {"$ref": target}
+        return {"anyOf": [reference], **result} if result else reference
 
-    def object_of(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
+    def rewrite_object(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Require every property, and let those that were optional be null."""
-        said = super().object_of(schema, path)
-        for name in said["properties"].keys() - set(said.get("required", ())):
+        result = super().rewrite_object(schema, path)
+        properties = result["properties"]
+        for name in properties.keys() - set(result.get("required", ())):
             part = schema["properties"][name]
             if fits(None, part, self.root) and part.get("default", 0) is not None:
                 self.lose(
                     (*path, name),
                     "it may be absent or null, and strict mode has only null",
                 )
-            said["properties"][name] = _allow_null(said["properties"][name])
+            properties[name] = _allow_null(properties[name])
         return {
-            **said,
-            "required": list(said["properties"]),
+            **result,
+            "required": list(properties),
             "additionalProperties": False,
         }
 
-    def _check_limits(self, said: Schema) -> None:
-        parts = list(walk(said))
-        enums = [part["enum"] for part in parts if "enum" in part]
-        names = [
-            name
-            for part in parts
-            for name in (*part.get("properties", {}), *part.get("$defs", {}))
-        ]
-        texts = [
-            value for values in enums for value in values if isinstance(value, str)
-        ]
-        for what, count, most in (
-            (
-                "properties",
-                sum(len(part.get("properties", {})) for part in parts),
-                5_000,
-            ),
-            ("levels of objects", _levels(said), 10),
-            ("values in enums", sum(map(len, enums)), 1_000),
-            ("characters of names and values", sum(map(len, names + texts)), 120_000),
-            (
-                "characters in one enum of over 250 values",
-                max(map(_length_if_long, enums), default=0),
-                15_000,
-            ),
-        ):
+    def _check_limits(self, schema: Schema) -> None:
+        for what, count, most in _count_limited(schema):
             if count > most:
                 self.lose(
                     (),
@@ -166,33 +144,46 @@ class _OpenAI(Subset):
                 )
 
 
-def _allow_null(said: Schema) -> Schema:
+def _count_limited(schema: Schema) -> Iterator[tuple[str, int, int]]:
+    """Yield each thing that strict mode limits: what it is, how many there are, and how many are taken."""
+    parts = list(walk(schema))
+    properties = [name for part in parts for name in part.get("properties", {})]
+    definitions = [name for part in parts for name in part.get("$defs", {})]
+    enums = [part["enum"] for part in parts if "enum" in part]
+    texts = [value for values in enums for value in values if isinstance(value, str)]
+    characters = sum(map(len, properties + definitions + texts))
+    longest = max(map(_length_if_long, enums), default=0)
+    yield "properties", len(properties), 5_000
+    yield "levels of objects", _count_levels(schema), 10
+    yield "values in enums", sum(map(len, enums)), 1_000
+    yield "characters of names and values", characters, 120_000
+    yield "characters in one enum of over 250 values", longest, 15_000
+
+
+def _allow_null(schema: Schema) -> Schema:
     """Let a rewritten schema take null as well."""
-    if "type" in said:
-        besides = {
-            key: value
-            for key, value in said.items()
-            if key not in ("type", "enum", "const")
-        }
-        values = [value for value in allowed_values(said) if value is not None]
-        allowed = {"enum": [*values, None]} if values else {}
-        return {
-            "type": [*(name for name in schema_types(said) if name != "null"), "null"],
-            **allowed,
-            **besides,
-        }
-    if "anyOf" in said:
-        return {
-            **said,
-            "anyOf": [*(branch for branch in said["anyOf"] if branch != _NULL), _NULL],
-        }
-    return {"anyOf": [said, _NULL]}
+    if "type" in schema:
+        result: Schema = {"type": [*_other_types(schema), "null"]}
+        values = [v for v in list_allowed_values(schema) if v is not None]
+        if values:
+            result["enum"] = [*values, None]
+        replaced = ("type", "enum", "const")
+        result.update({k: v for k, v in schema.items() if k not in replaced})
+        return result
+    if "anyOf" in schema:
+        others = [branch for branch in schema["anyOf"] if branch != _NULL]
+        return {**schema, "anyOf": [*others, _NULL]}
+    return {"anyOf": [schema, _NULL]}
+
+
+def _other_types(schema: Schema) -> list[str]:
+    return [name for name in schema_types(schema) if name != "null"]
 
 
 _NULL = {"type": "null"}
 
 
-def _levels(schema: Json) -> int:
+def _count_levels(schema: Json) -> int:
     """Count objects within objects; a reference is not followed."""
     if not isinstance(schema, dict):
         return 0
@@ -201,11 +192,13 @@ def _levels(schema: Json) -> int:
         schema.get("items"),
         *schema.get("anyOf", ()),
     ]
-    return ("properties" in schema) + max(map(_levels, inside), default=0)
+    return ("properties" in schema) + max(map(_count_levels, inside), default=0)
 
 
 def _length_if_long(values: Sequence[Json]) -> int:
-    return sum(len(str(value)) for value in values) if len(values) > 250 else 0
+    if len(values) <= 250:
+        return 0
+    return sum(len(str(value)) for value in values)
 
 
 # ---------------------------------------------------------------------- Anthropic, strict
@@ -220,38 +213,35 @@ class _Anthropic(Subset):
         "date-time time date duration email hostname uri ipv4 ipv6 uuid"
     )
 
-    def whole(self) -> Schema:
+    def rewrite_root(self) -> Schema:
         """Rewrite arguments and definitions."""
-        said = super().whole()
+        result = super().rewrite_root()
         for word in ("$defs", "definitions"):
             bodies = self.root.get(word, {})
             for name in bodies:
                 if _names_itself(f"#/{word}/{name}", self.root):
                     self.lose((name,), "it is defined by itself")
             if bodies:
-                said[word] = {
-                    name: self.rewritten(body, (name,)) for name, body in bodies.items()
+                result[word] = {
+                    name: self.rewrite(body, (name,)) for name, body in bodies.items()
                 }
-        return said
+        return result
 
-    def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
+    def rewrite(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema. Only `anyOf` is documented for unions, so a list of types becomes one."""
-        said = super().rewritten(schema, path)
-        return (
-            split_types(said, schema_types(said))
-            if len(schema_types(said)) > 1
-            else said
-        )
+        result = super().rewrite(schema, path)
+        types = schema_types(result)
+        return split_types(result, types) if len(types) > 1 else result
 
-    def object_of(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
+    def rewrite_object(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Close every object."""
-        return {**super().object_of(schema, path), "additionalProperties": False}
+        return {**super().rewrite_object(schema, path), "additionalProperties": False}
 
     def holds(self, keyword: str, value: Json) -> bool:
         """`minItems` is held as 0 and 1 only."""
-        return (
-            value in (0, 1) if keyword == "minItems" else super().holds(keyword, value)
-        )
+        if keyword == "minItems":
+            return value in (0, 1)
+        return super().holds(keyword, value)
 
 
 def _names_itself(reference: str, root: Schema) -> bool:
@@ -259,15 +249,13 @@ def _names_itself(reference: str, root: Schema) -> bool:
     waiting = [reference]
     while waiting:
         body = resolve_reference(root, waiting.pop())
-        found = (
-            {part["$ref"] for part in walk(body) if "$ref" in part}
-            if isinstance(body, dict)
-            else set()
-        )
-        if reference in found:
+        if not isinstance(body, dict):
+            continue
+        named = {part["$ref"] for part in walk(body) if "$ref" in part}
+        if reference in named:
             return True
-        waiting.extend(found - seen)
-        seen |= found
+        waiting.extend(named - seen)
+        seen |= named
     return False
 
 
@@ -287,98 +275,99 @@ class _Gemini(Subset):
         super().__init__(root)
         self.within: list[str] = []
 
-    def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
+    def rewrite(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema, with what it refers to in place of the reference."""
-        schema = merge_single_all_of(schema) if isinstance(schema, dict) else schema
-        reference = str(schema.get("$ref")) if isinstance(schema, dict) else ""
-        if not is_local(reference):
-            return super().rewritten(schema, path)
+        if isinstance(schema, dict):
+            schema = unwrap_all_of(schema)
+            reference = schema.get("$ref")
+            if is_local(reference):
+                return self._rewrite_target(schema, str(reference), path)
+        return super().rewrite(schema, path)
+
+    def _rewrite_target(
+        self, schema: Schema, reference: str, path: tuple[str | int, ...]
+    ) -> Schema:
         if reference in self.within:
             self.lose(path, "it is defined by itself")
         self.within.append(reference)
-        said = self.rewritten(_merge_target(schema, self.root), path)
+        result = self.rewrite(_merge_target(schema, self.root), path)
         self.within.pop()
-        return said
+        return result
 
-    def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
+    def simplify(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Leave one type at each place, and write null as `nullable`."""
-        plain = super().simplified(schema, path)
+        plain = super().simplify(schema, path)
         self._refuse_ambiguous_values(plain, path)
         types = schema_types(plain)
-        if len([name for name in types if name != "null"]) > 1:
+        others = _other_types(plain)
+        if len(others) > 1:
             plain = split_types(plain, types)
         elif len(types) == 2:
-            plain = {
-                **plain,
-                "type": next(name for name in types if name != "null"),
-                "nullable": True,
-            }
+            plain = {**plain, "type": others[0], "nullable": True}
         if "anyOf" in plain and _NULL in plain["anyOf"]:
             plain = _make_nullable(plain)
             # one alternative was left, which may itself be anything
             if "anyOf" not in plain:
-                return self.simplified(_merge_target(plain, self.root), path)
+                return self.simplify(_merge_target(plain, self.root), path)
         return _include_bounds(plain) if plain.get("type") == "integer" else plain
 
-    def parted(
+    def split_keywords(
         self, schema: Schema, path: tuple[str | int, ...]
     ) -> tuple[list[str], Schema]:
-        """Spell the values of an enum as text, the only kind that Gemini has; `from_gemini` is the way back."""
-        values = allowed_values(schema)
+        """Write the values of an enum as text, the only kind that Gemini has; `from_gemini` is the way back."""
+        values = list_allowed_values(schema)
         if not values:
-            return super().parted(schema, path)
-        told, kept = super().parted(
-            {key: schema[key] for key in schema.keys() & _BESIDE_ENUM}, path
-        )
-        return told, {
-            **kept,
-            "type": "string",
-            "enum": [
-                _format_enum_value(value) for value in values if value is not None
-            ],
-        }
+            return super().split_keywords(schema, path)
+        besides = {key: schema[key] for key in schema.keys() & _BESIDE_ENUM}
+        bounds, accepted = super().split_keywords(besides, path)
+        accepted["type"] = "string"
+        accepted["enum"] = [_format_enum_value(v) for v in values if v is not None]
+        return bounds, accepted
 
     def _refuse_ambiguous_values(
         self, schema: Schema, path: tuple[str | int, ...]
     ) -> None:
-        """Refuse enums whose values could not be told from one another, or from text, once they are spelled as text."""
+        """Refuse enums whose values could not be distinguished from one another, or from text, as text."""
         branches = [
             follow_references(branch, self.root) for branch in schema.get("anyOf", ())
-        ] or [schema]
-        values = [
-            value
-            for branch in branches
-            for value in allowed_values(branch)
-            if value is not None
         ]
-        spelled = [_format_enum_value(value) for value in values]
-        free = any(
-            "string" in schema_types(branch) and not allowed_values(branch)
-            for branch in branches
-        )
-        foreign = any(not isinstance(value, str) for value in values)
-        complex_ = any(isinstance(value, dict | list) for value in values)
-        if (
-            complex_
-            or "" in spelled
-            or (foreign and (free or len(set(spelled)) < len(spelled)))
-        ):
+        if _are_ambiguous_as_text(branches or [schema]):
             self.lose(
                 path,
-                "its allowed values cannot be told apart once they are written as text",
+                "its allowed values cannot be distinguished once they are written as text",
             )
 
 
 _BESIDE_ENUM = split_words("type description nullable default")
 
 
+def _are_ambiguous_as_text(branches: Sequence[Schema]) -> bool:
+    values = [
+        value
+        for branch in branches
+        for value in list_allowed_values(branch)
+        if value is not None
+    ]
+    texts = [_format_enum_value(value) for value in values]
+    if "" in texts or any(isinstance(value, dict | list) for value in values):
+        return True
+    if all(isinstance(value, str) for value in values):
+        return False
+    takes_any_text = any(
+        "string" in schema_types(branch) and not list_allowed_values(branch)
+        for branch in branches
+    )
+    return takes_any_text or len(set(texts)) < len(texts)
+
+
 def _merge_target(schema: Schema, root: Schema) -> Schema:
-    """Put the definition in place of a reference; what stands beside the reference wins."""
+    """Put the definition in place of a reference; what is beside the reference wins."""
     if not is_local(schema.get("$ref")):
         return schema
     body = resolve_reference(root, schema["$ref"])
-    besides = {key: value for key, value in schema.items() if key != "$ref"}
-    return {**body, **besides} if isinstance(body, dict) else schema
+    if not isinstance(body, dict):
+        return schema
+    return {**body, **{key: schema[key] for key in schema if key != "$ref"}}
 
 
 def _make_nullable(schema: Schema) -> Schema:
@@ -397,12 +386,12 @@ _STEPS: Sequence[tuple[str, str, int, Callable[[int, int], int]]] = (
 
 def _include_bounds(schema: Schema) -> Schema:
     """For integers, more than 0 is at least 1."""
-    said = dict(schema)
+    result = dict(schema)
     for exclusive, bound, step, tighter in _STEPS:
-        if type(limit := said.get(exclusive)) is int:
-            del said[exclusive]
-            said[bound] = tighter(said.get(bound, limit + step), limit + step)
-    return said
+        if type(limit := result.get(exclusive)) is int:
+            del result[exclusive]
+            result[bound] = tighter(result.get(bound, limit + step), limit + step)
+    return result
 
 
 def _format_enum_value(value: Json) -> str:
@@ -415,7 +404,7 @@ _Change = Callable[[Schema, Any, Schema], Any]
 
 
 def _restore(here: Json, value: Json, root: Schema, change: _Change) -> Any:
-    """Apply `change` to each value with the schema that it stands under, from the outside in."""
+    """Apply `change` to each value and the schema that describes it, from the outside in."""
     schema = follow_references(here, root)
     value = change(schema, value, root)
     if isinstance(value, dict):
@@ -438,7 +427,7 @@ def _restore(here: Json, value: Json, root: Schema, change: _Change) -> Any:
 
 
 def _remove_fillers(schema: Schema, value: Json, root: Schema) -> Json:
-    """Take out each null that stands for an absent property: optional, and not allowed to be null."""
+    """Remove each null that means an absent property: optional, and not allowed to be null."""
     if not isinstance(value, dict) or None not in value.values():
         return value
     optional: Mapping[str, Json] = {
@@ -459,6 +448,6 @@ def _restore_type(schema: Schema, value: Json, _root: Schema) -> Json:
         return value
     return {
         _format_enum_value(allowed): allowed
-        for allowed in allowed_values(schema)
+        for allowed in list_allowed_values(schema)
         if allowed is not None
     }.get(value, value)

@@ -1,6 +1,6 @@
 """Writing a schema with the few keywords that a provider holds: what all providers have in common.
 
-A `Subset` walks a schema once. A keyword that the provider holds is kept, a bound that it does not hold is told in the
+A `Subset` walks a schema once. A keyword that the provider holds stays, a bound that it does not hold moves into the
 description, an annotation is left out. Anything else would be lost, and ends the walk with the place and the reason.
 """
 
@@ -29,7 +29,7 @@ ANNOTATIONS = split_words(
 )
 """Keywords that say nothing about which values are valid, and may stand beside a `$ref` or within any alternative."""
 
-# how they are told where the provider has no keyword for them
+# how the description words them where the provider has no keyword for them
 _BOUNDS: Mapping[str, str] = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -47,7 +47,7 @@ _BOUNDS: Mapping[str, str] = {
     "maxProperties": "at most {} keys",
     "default": "default {}",
 }
-_UNTOLD = (
+_UNMENTIONED = (
     ("uniqueItems", False),
     ("default", None),
     ("format", "path"),
@@ -69,7 +69,9 @@ _STRUCTURES = (
 )
 """Keywords that no sentence can carry."""
 
-_MOST_TOLD = 100  # characters of one bound; a pattern of a page is of no use to a model
+_MOST_SHOWN = (
+    100  # characters of one bound; a pattern of a page is of no use to a model
+)
 
 
 class Lossy(Exception):
@@ -86,37 +88,34 @@ class Subset:
     def __init__(self, root: Schema) -> None:
         self.root = root
 
-    def whole(self) -> Schema:
+    def rewrite_root(self) -> Schema:
         """Rewrite the schema of a tool's arguments."""
-        said = self.rewritten(self.root, ())
-        if said.get("type") != "object":
+        result = self.rewrite(self.root, ())
+        if result.get("type") != "object":
             self.lose((), "they are not plainly one object")
-        return said
+        return result
 
-    def rewritten(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
+    def rewrite(self, schema: Json, path: tuple[str | int, ...]) -> Schema:
         """Rewrite one schema and those within it."""
         if not isinstance(schema, dict):
             self.lose(path, "any value is allowed" if schema else "no value is allowed")
-        plain = self.simplified(schema, path)
+        plain = self.simplify(schema, path)
         self._refuse_vague(plain, path)
-        told, said = self.parted(plain, path)
+        bounds, result = self.split_keywords(plain, path)
         if "object" in schema_types(plain):
-            said.update(self.object_of(plain, path))
+            result.update(self.rewrite_object(plain, path))
         if "array" in schema_types(plain):
-            said["items"] = self.rewritten(plain.get("items", True), (*path, 0))
+            result["items"] = self.rewrite(plain.get("items", True), (*path, 0))
         if "anyOf" in plain:
-            said["anyOf"] = [self.rewritten(branch, path) for branch in plain["anyOf"]]
-        if told:
-            text = said.get("description", "")
-            bounds = "; ".join(told)
-            said["description"] = (
-                f"{text} ({bounds})" if text else f"{bounds[:1].upper()}{bounds[1:]}."
-            )
-        return said
+            result["anyOf"] = [self.rewrite(branch, path) for branch in plain["anyOf"]]
+        if bounds:
+            description = result.get("description", "")
+            result["description"] = _append_bounds(description, bounds)
+        return result
 
-    def simplified(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
+    def simplify(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
         """Write one schema with fewer keywords where that says the same."""
-        schema = merge_single_all_of(schema)
+        schema = unwrap_all_of(schema)
         if "oneOf" in schema and "anyOf" not in schema:
             if not _are_apart(schema["oneOf"], self.root):
                 self.lose(
@@ -127,59 +126,53 @@ class Subset:
                 ("anyOf" if key == "oneOf" else key): value
                 for key, value in schema.items()
             }
-        if "type" not in schema and (values := allowed_values(schema)):
+        if "type" not in schema and (values := list_allowed_values(schema)):
             types = list(
                 dict.fromkeys(argument_errors.json_type(value) for value in values)
             )
             schema = {"type": types[0] if len(types) == 1 else types, **schema}
         return schema
 
-    def object_of(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
-        """Rewrite the properties of an object. One that takes names of any kind cannot be said."""
+    def rewrite_object(self, schema: Schema, path: tuple[str | int, ...]) -> Schema:
+        """Rewrite the properties of an object. One that takes names of any kind cannot be expressed."""
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
         if others not in (None, False) or (others is None and not properties and path):
             self.lose(path, "it takes names of any kind")
-        if not properties.keys() >= set(schema.get("required", ())):
+        required = schema.get("required", ())
+        if not properties.keys() >= set(required):
             self.lose(path, "it requires a name that is not described")
-        said: Schema = {
+        result: Schema = {
             "properties": {
-                name: self.rewritten(part, (*path, name))
+                name: self.rewrite(part, (*path, name))
                 for name, part in properties.items()
             }
         }
-        return (
-            {**said, "required": list(schema["required"])}
-            if schema.get("required")
-            else said
-        )
+        if required:
+            result["required"] = list(required)
+        return result
 
-    def parted(
+    def split_keywords(
         self, schema: Schema, path: tuple[str | int, ...]
     ) -> tuple[list[str], Schema]:
-        """Part the keywords of one schema into bounds told in words and those kept."""
-        told: list[str] = []
-        kept: Schema = {}
+        """Split one schema's keywords into bounds to describe in words and those that the provider accepts."""
+        bounds: list[str] = []
+        accepted: Schema = {}
         for keyword, value in schema.items():
             if keyword in self.held and self.holds(keyword, value):
-                kept[keyword] = value
+                accepted[keyword] = value
             elif keyword in _BOUNDS:
-                told += (
-                    [_BOUNDS[keyword].format(_shorten(value))]
-                    if (keyword, value) not in _UNTOLD
-                    else []
-                )
+                if (keyword, value) not in _UNMENTIONED:
+                    bounds.append(_BOUNDS[keyword].format(_shorten(value)))
             elif keyword in _STRUCTURES:
                 self.lose(path, f"it uses `{keyword}`")
-        return told, kept
+        return bounds, accepted
 
     def holds(self, keyword: str, value: Json) -> bool:
         """Whether a keyword that is held is held with this value."""
         if keyword in ("enum", "const"):
-            return not any(
-                isinstance(part, dict | list)
-                for part in (value if keyword == "enum" else [value])
-            )
+            values = value if keyword == "enum" else [value]
+            return not any(isinstance(part, dict | list) for part in values)
         return keyword != "format" or value in self.formats
 
     def lose(self, path: Sequence[str | int], what: str) -> NoReturn:
@@ -198,7 +191,7 @@ class Subset:
         if "$ref" in plain and (
             plain.keys() - ANNOTATIONS - {"$ref"} or not is_local(plain["$ref"])
         ):
-            self.lose(path, "it refers to another schema in a form that is not known")
+            self.lose(path, "it refers to another schema in an unsupported form")
 
 
 def is_local(reference: Json) -> bool:
@@ -210,19 +203,17 @@ def is_local(reference: Json) -> bool:
     )
 
 
-def allowed_values(schema: Schema) -> list[Json]:
+def list_allowed_values(schema: Schema) -> list[Json]:
     """Return the values that `enum` or `const` allow; empty without either."""
-    return (
-        list(schema["enum"])
-        if "enum" in schema
-        else [schema["const"]]
-        if "const" in schema
-        else []
-    )
+    if "enum" in schema:
+        return list(schema["enum"])
+    if "const" in schema:
+        return [schema["const"]]
+    return []
 
 
 def follow_references(schema: Json, root: Schema) -> Schema:
-    """Return what a schema that refers to another stands for."""
+    """Return the schema that a chain of `$ref`s leads to; empty where it leads nowhere."""
     for _ in range(100):  # as many as a measured schema may chain
         if not isinstance(schema, dict) or "$ref" not in schema:
             break
@@ -231,7 +222,7 @@ def follow_references(schema: Json, root: Schema) -> Schema:
 
 
 def fits(value: Json, schema: Json, root: Schema) -> bool:
-    """Whether a value is valid by a schema that stands somewhere within `root`."""
+    """Whether a value is valid by a schema from within `root`."""
     definitions: Schema = {
         word: root[word] for word in ("$defs", "definitions") if word in root
     }
@@ -240,25 +231,19 @@ def fits(value: Json, schema: Json, root: Schema) -> bool:
 
 def split_types(schema: Schema, types: Sequence[str]) -> Schema:
     """Write a list of types as `anyOf`, each with the keywords and the allowed values that concern it."""
-    of_branches = frozenset().union(*_CONCERNING.values()) | {"type", "enum", "const"}
     branches = []
+    values = list_allowed_values(schema)
     for name in types:
-        branch = {
-            "type": name,
-            **{
-                key: value
-                for key, value in schema.items()
-                if key in _CONCERNING.get(name, ())
-            },
-        }
-        if values := allowed_values(schema):
-            branch["enum"] = [value for value in values if _is_of(value, name)]
-        if not values or branch["enum"]:
-            branches.append({"type": "null"} if name == "null" else branch)
-    return {
-        **{key: value for key, value in schema.items() if key not in of_branches},
-        "anyOf": branches,
-    }
+        concerning = _CONCERNING.get(name, ())
+        branch: Schema = {"type": name}
+        branch.update({k: v for k, v in schema.items() if k in concerning})
+        if values:
+            branch["enum"] = [value for value in values if _has_type(value, name)]
+            if not branch["enum"]:
+                continue
+        branches.append({"type": "null"} if name == "null" else branch)
+    besides = {k: v for k, v in schema.items() if k not in _OF_BRANCHES}
+    return {**besides, "anyOf": branches}
 
 
 _OF_NUMBERS = split_words(
@@ -273,61 +258,68 @@ _CONCERNING: Mapping[str, frozenset[str]] = {
     "integer": _OF_NUMBERS,
     "number": _OF_NUMBERS,
 }
+_OF_BRANCHES = frozenset().union(*_CONCERNING.values()) | {"type", "enum", "const"}
 
 
-def _is_of(value: Json, name: str) -> bool:
+def _has_type(value: Json, name: str) -> bool:
     kind = argument_errors.json_type(value)
     return kind == name or (kind == "integer" and name == "number")
 
 
-def merge_single_all_of(schema: Schema) -> Schema:
-    """Older generators wrap a reference in `allOf` to put a description beside it."""
+def unwrap_all_of(schema: Schema) -> Schema:
+    """Merge an `allOf` of one schema, by which older generators put a description beside a reference."""
     parts = schema.get("allOf", ())
     if len(parts) != 1 or not isinstance(parts[0], dict):
         return schema
     besides = {key: value for key, value in schema.items() if key != "allOf"}
-    shared = (
-        besides.keys() - ANNOTATIONS
-        if "$ref" in parts[0]
-        else (besides.keys() & parts[0].keys()) - ANNOTATIONS
-    )
+    shared = besides.keys() - ANNOTATIONS
+    if "$ref" not in parts[0]:
+        shared &= parts[0].keys()
     return schema if shared else {**parts[0], **besides}
 
 
 def _are_apart(branches: Sequence[Json], root: Schema) -> bool:
     """Whether no value can fit two of the branches: by their types, or by a required tag with different values."""
-    return all(
-        _differ(one, other)
-        for one, other in combinations(
-            [follow_references(branch, root) for branch in branches], 2
-        )
-    )
+    schemas = [follow_references(branch, root) for branch in branches]
+    return all(_differ(one, other) for one, other in combinations(schemas, 2))
 
 
 def _differ(one: Schema, other: Schema) -> bool:
-    types = set(schema_types(one)), set(schema_types(other))
-    if (
-        all(types)
-        and not types[0] & types[1]
-        and not (types[0] | types[1]) >= {"integer", "number"}
-    ):
+    types = set(schema_types(one))
+    other_types = set(schema_types(other))
+    if types and other_types and not _overlap(types, other_types):
         return True
+    if types != {"object"} or other_types != {"object"}:
+        return False
     tags = set(one.get("required", ())) & set(other.get("required", ()))
-    allowed = [[_allowed_texts(part, tag) for part in (one, other)] for tag in tags]
-    return types == ({"object"}, {"object"}) and any(
-        a and b and not a & b for a, b in allowed
-    )
+    return any(_have_different_values(one, other, tag) for tag in tags)
 
 
-def _allowed_texts(schema: Schema, name: str) -> set[str]:
+def _overlap(types: set[str], other_types: set[str]) -> bool:
+    numbers = {"integer", "number"} <= types | other_types
+    return numbers or not types.isdisjoint(other_types)
+
+
+def _have_different_values(one: Schema, other: Schema, name: str) -> bool:
+    texts = _list_allowed_texts(one, name)
+    other_texts = _list_allowed_texts(other, name)
+    return bool(texts and other_texts) and not texts & other_texts
+
+
+def _list_allowed_texts(schema: Schema, name: str) -> set[str]:
     part = schema.get("properties", {}).get(name)
-    return (
-        {json.dumps(value) for value in allowed_values(part)}
-        if isinstance(part, dict)
-        else set()
-    )
+    if not isinstance(part, dict):
+        return set()
+    return {json.dumps(value) for value in list_allowed_values(part)}
+
+
+def _append_bounds(description: str, bounds: Sequence[str]) -> str:
+    text = "; ".join(bounds)
+    if description:
+        return f"{description} ({text})"
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _shorten(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MOST_TOLD else text[:_MOST_TOLD] + "…"
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"

@@ -1,13 +1,13 @@
 """A generated JSON Schema as a person would write it: no titles, and a definition only where it is used twice.
 
-Rule 1: tidying keeps the meaning, but for one thing: an object that lists its properties is closed. Pydantic ignores
-        the names that a model does not know, and a misspelt name must not be lost.
+Rule 1: simplifying changes one meaning only: an object that lists its properties is closed. Pydantic ignores the names
+        that a model does not have, and a misspelt name must not be lost.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handrail.errors import Json
@@ -22,7 +22,7 @@ from handrail.schemas.walk import (
 
 
 def simplify(raw: Schema) -> Schema:
-    """Return pydantic's schema, tidied. `raw` is left as it is."""
+    """Return pydantic's schema, simplified. `raw` is not changed."""
     root: Schema = _simplify_part(raw)
     if "$ref" in root:  # a model that names itself: its definition is the schema
         besides = {key: value for key, value in root.items() if key != "$ref"}
@@ -30,31 +30,37 @@ def simplify(raw: Schema) -> Schema:
     definitions = {
         f"#/$defs/{name}": body for name, body in root.pop("$defs", {}).items()
     }
+    once = _find_used_once(root, definitions)
+    shared = {
+        reference.removeprefix("#/$defs/"): _inline(body, once)
+        for reference, body in definitions.items()
+        if reference not in once
+    }
+    schema: Schema = _inline(root, once)
+    if shared:
+        schema["$defs"] = shared
+    return _order_keywords(schema)
+
+
+def _find_used_once(root: Schema, definitions: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the definitions that one reference leads to, and that do not name themselves."""
     uses = Counter(
         here.get("$ref")
         for part in (root, *definitions.values())
         for here in walk(part)
     )
-    once = {
-        ref: body
-        for ref, body in definitions.items()
-        if uses[ref] == 1 and not _is_named_by(ref, body, definitions)
+    return {
+        reference: body
+        for reference, body in definitions.items()
+        if uses[reference] == 1 and not _is_named_by(reference, body, definitions)
     }
-    kept = {
-        ref.removeprefix("#/$defs/"): _inline(definitions[ref], once)
-        for ref in definitions
-        if ref not in once
-    }
-    return _order_keywords({**_inline(root, once), **({"$defs": kept} if kept else {})})
 
 
 def add_description(schema: Schema, text: str) -> Schema:
     """Return the schema with a description, unless it has one."""
-    return (
-        schema
-        if "description" in schema
-        else _order_keywords({**schema, "description": text})
-    )
+    if "description" in schema:
+        return schema
+    return _order_keywords({**schema, "description": text})
 
 
 def _is_named_by(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
@@ -63,24 +69,23 @@ def _is_named_by(reference: str, body: Json, definitions: Mapping[str, Json]) ->
     waiting = [body]
     while waiting:
         for here in walk(waiting.pop()):
-            found = here.get("$ref", "")
-            if found == reference:
+            target = here.get("$ref", "")
+            if target == reference:
                 return True
-            if found in definitions and found not in seen:
-                seen.add(found)
-                waiting.append(definitions[found])
+            if target in definitions and target not in seen:
+                seen.add(target)
+                waiting.append(definitions[target])
     return False
 
 
 def _inline(schema: Json, definitions: Mapping[str, Json]) -> Any:
-    """Put definitions where they are referred to; what stands beside the reference is nearer, and wins."""
+    """Replace references by their definitions; a keyword beside the reference wins."""
     if not isinstance(schema, dict):
         return schema
     if schema.get("$ref") in definitions:
         besides = {key: value for key, value in schema.items() if key != "$ref"}
-        return _inline(
-            _order_keywords({**definitions[schema["$ref"]], **besides}), definitions
-        )
+        merged = _order_keywords({**definitions[schema["$ref"]], **besides})
+        return _inline(merged, definitions)
     return _join_union(map_subschemas(schema, lambda part: _inline(part, definitions)))
 
 
@@ -92,16 +97,14 @@ def _simplify_part(schema: Json) -> Any:
     """Drop noise, close objects, and drop a null default where null is not allowed: there it means "absent"."""
     if not isinstance(schema, dict):
         return schema
-    said = map_subschemas(
-        {key: value for key, value in schema.items() if key not in _NOISE},
-        _simplify_part,
-    )
-    if "properties" in said and not said.keys() & IN_PLACE:
-        said.setdefault("additionalProperties", False)
-    said = _join_union(said)
-    if said.get("default", 0) is None and not _allows_null(said):
-        del said["default"]
-    return _order_keywords(said)
+    quiet = {key: value for key, value in schema.items() if key not in _NOISE}
+    result = map_subschemas(quiet, _simplify_part)
+    if "properties" in result and not result.keys() & IN_PLACE:
+        result.setdefault("additionalProperties", False)
+    result = _join_union(result)
+    if result.get("default", 0) is None and not _allows_null(result):
+        del result["default"]
+    return _order_keywords(result)
 
 
 _OF_ANY_TYPE = frozenset({"default", "description"})
@@ -131,6 +134,9 @@ _CROSSING = frozenset(
 )
 """Keywords that look at values of every type, or that say something about one branch of a union only."""
 
+_CROSSING_NULL = _CROSSING - {"enum", "default", "description"}
+"""Those that keep a plain type from being joined with null."""
+
 _NULL = {"type": "null"}
 
 
@@ -141,42 +147,40 @@ def _join_union(schema: Schema) -> Schema:
     next to null it takes null in.
     """
     branches = schema.get("anyOf", [])
-    if len(branches) < 2 or any(
-        not isinstance(branch.get("type"), str) for branch in branches
-    ):
+    if len(branches) < 2:
+        return schema
+    if not all(isinstance(branch.get("type"), str) for branch in branches):
         return schema
     besides = {key: value for key, value in schema.items() if key != "anyOf"}
+    types = [branch["type"] for branch in branches]
+    joined = _join_null(branches)
+    if joined is None:
+        if not _are_independent(branches, besides):
+            return schema
+        joined = {}
+        for branch in branches:
+            joined.update(branch)
+    return _order_keywords({**joined, "type": types, **besides})
+
+
+def _join_null(branches: Sequence[Schema]) -> Schema | None:
+    """Return the keywords of a plain type beside null; None for other unions."""
     others = [branch for branch in branches if branch != _NULL]
-    if (
-        len(others) == 1
-        and len(branches) == 2
-        and not others[0].keys() & (_CROSSING - {"enum"} - _OF_ANY_TYPE)
-    ):
-        values = {"enum": [*others[0]["enum"], None]} if "enum" in others[0] else {}
-        return _order_keywords(
-            {
-                **others[0],
-                **values,
-                "type": [branch["type"] for branch in branches],
-                **besides,
-            }
-        )
+    if len(branches) != 2 or len(others) != 1 or others[0].keys() & _CROSSING_NULL:
+        return None
+    joined = dict(others[0])
+    if "enum" in joined:
+        joined["enum"] = [*joined["enum"], None]
+    return joined
+
+
+def _are_independent(branches: Sequence[Schema], besides: Schema) -> bool:
+    """Whether no branch says anything about a value of another one's type."""
     types = [branch["type"] for branch in branches]
     keys = [key for branch in branches for key in branch if key != "type"]
-    overlap = (
-        len(set(types)) < len(types)
-        or {"integer", "number"} <= set(types)
-        or len(set(keys)) < len(keys)
-    )
-    if overlap or set(keys) & (_CROSSING | besides.keys()):
-        return schema
-    joined = {
-        key: value
-        for branch in branches
-        for key, value in branch.items()
-        if key != "type"
-    }
-    return _order_keywords({"type": types, **joined, **besides})
+    if len(set(types)) < len(types) or {"integer", "number"} <= set(types):
+        return False
+    return len(set(keys)) == len(keys) and not set(keys) & (_CROSSING | besides.keys())
 
 
 _RANKS = {

@@ -1,13 +1,14 @@
 """Whether a call's arguments fit the tool's schema.
 
 The usual call passes one compiled check. Only what fails it is looked at again: text that is exactly a value of the
-wanted type is read as that value (`"6"` for an integer), and what is still wrong is told field by field (`faults`).
+wanted type is read as that value (`"6"` for an integer), and what is still wrong is reported field by field; see
+`argument_errors`.
 
 The schema is *closed* first: an object that lists its properties takes no others, so that a misspelt name is refused
 and not silently dropped.
 
 Rule 1: what is accepted is valid by the tool's own schema. Closing only refuses more, coercion only changes the value.
-Rule 2: coercion is lossless and told: text becomes a value that JSON writes as that text; nothing is wrapped or
+Rule 2: coercion is lossless and reported: text becomes a value that JSON writes as that text; nothing is wrapped or
         guessed.
 Rule 3: an unknown name among the arguments is refused. Further inside it is refused when it is a near miss of a name
         that is described there, or when the schema says so itself: foreign schemas often list only examples.
@@ -57,7 +58,7 @@ MOST_ROUNDS = 4
 
 
 NULLS_LEFT_OUT = "nulls_left_out"
-"""The repair of nulls that stand for absent parameters. A strict mode demands them, so the model is not told of it."""
+"""The repair of nulls that mean absent parameters. A strict mode demands them, so it is not reported to the model."""
 
 
 class Checked(Struct):
@@ -90,7 +91,7 @@ class Checker:
         Raises:
             ToolDefinitionError: At the first check, when the schema itself cannot be used; see `compile`.
         """
-        closed = self._closed
+        closed = self._validator
         try:
             if closed.is_valid(arguments) and (
                 not self._is_subtle or self._original.is_valid(arguments)
@@ -102,47 +103,49 @@ class Checker:
 
     @cached_property
     def fits(self) -> Callable[[dict[str, Json]], bool]:
-        """Says whether a flat object is right as it stands, as `check` would; see `strictjson.flat`.
+        """Whether `check` would return a flat object as it is; see `strictjson.load_flat_object`.
 
-        It may raise ValueError or TypeError.
+        May raise ValueError or TypeError.
         """
-        closed = self._closed.is_valid
+        closed = self._validator.is_valid
         if not self._is_subtle:
             return closed
         original = self._original.is_valid
         return lambda arguments: closed(arguments) and original(arguments)
 
     def compile(self) -> None:
-        """Compile now, so that a mistake in the schema is told now.
+        """Compile now, so that a mistake in the schema is raised now.
 
         Raises:
             ToolDefinitionError: The schema is too large, or no valid JSON Schema.
         """
-        _ = self._closed
+        _ = self._validator
 
     def __getstate__(self) -> dict[str, Any]:
-        """What was compiled stays here: a copy, or another process, compiles it anew."""
+        """Leave out the compiled validators: a copy, or another process, compiles them again."""
         return {"schema": self.schema, "coerce": self.coerce, "closed": self.closed}
 
     def __repr__(self) -> str:
-        return f"<Checker of {', '.join(self.schema.get('properties', {})) or 'no parameters'}>"
+        names = ", ".join(self.schema.get("properties", {}))
+        return f"<Checker of {names or 'no parameters'}>"
 
     # ------------------------------------------------------------------ compiled once
 
     @cached_property
-    def _closed_schema(self) -> Schema:
+    def _checked_schema(self) -> Schema:
         check_size(self.schema)
         return close_schema(self.schema) if self.closed else self.schema
 
     @cached_property
-    def _closed(self) -> jsonschema_rs.Validator:
-        return compile_schema(self._closed_schema)
+    def _validator(self) -> jsonschema_rs.Validator:
+        return compile_schema(self._checked_schema)
 
     @cached_property
-    def _closed_on_top(self) -> jsonschema_rs.Validator:
-        return compile_schema(
-            close_schema(self.schema, inside=False) if self.closed else self.schema
-        )
+    def _top_validator(self) -> jsonschema_rs.Validator:
+        schema = self.schema
+        if self.closed:
+            schema = close_schema(schema, inside=False)
+        return compile_schema(schema)
 
     @cached_property
     def _original(self) -> jsonschema_rs.Validator:
@@ -172,7 +175,7 @@ class Checker:
 
         return compile_schema(mark(self.schema), keywords={"x-exact": _Exact})
 
-    # ------------------------------------------------------------------ mending
+    # ------------------------------------------------------------------ coercing and explaining
 
     def _coerce_or_explain(self, arguments: dict[str, Json]) -> Checked | Failure:
         repairs: list[str] = []
@@ -180,22 +183,18 @@ class Checker:
             arguments, errors = self._coerce(arguments, repairs)
         except TooManyErrors as first:
             return argument_errors.make_failure(argument_errors.explain_too_many(first))
-        fits = not errors or self._fits_as_a_whole(arguments)
-        if wrong := (
-            argument_errors.find_misspelt_names
-            if fits
-            else argument_errors.explain_errors
-        )(errors, self._closed_schema):
-            beyond = 0 if fits else max(0, len(errors) - argument_errors.MOST_WORDED)
+        beyond = 0
+        if not errors or self._fits_as_a_whole(arguments):
+            wrong = argument_errors.find_misspelt_names(errors, self._checked_schema)
+        else:
+            wrong = argument_errors.explain_errors(errors, self._checked_schema)
+            beyond = max(0, len(errors) - argument_errors.MOST_WORDED)
+        if wrong:
             return argument_errors.make_failure(wrong, beyond=beyond)
-        more = (
-            [f"and {len(repairs) - MOST_REPAIRS:,} more"]
-            if len(repairs) > MOST_REPAIRS
-            else []
-        )
-        return Checked(
-            self._restore_integers(arguments), tuple(repairs[:MOST_REPAIRS] + more)
-        )
+        named = repairs[:MOST_REPAIRS]
+        if len(repairs) > MOST_REPAIRS:
+            named.append(f"and {len(repairs) - MOST_REPAIRS:,} more")
+        return Checked(self._restore_integers(arguments), tuple(named))
 
     def _coerce(
         self, arguments: dict[str, Json], repairs: list[str]
@@ -203,14 +202,16 @@ class Checker:
         """Return the arguments, coerced and named in `repairs` where that is allowed, and what is wrong with them."""
         budget = EvaluationBudget()
         errors = self._find_errors(arguments, budget)
-        if self.coerce and any(error.instance is None for error in errors):
+        if not self.coerce:
+            return arguments, errors
+        if any(error.instance is None for error in errors):
             # A provider's strict mode has no optional parameters: the model writes null for "left out".
             without = portability.from_openai_strict(self.schema, arguments)
             if without != arguments:
                 arguments = without
                 errors = self._find_errors(without, budget)
                 repairs.append(NULLS_LEFT_OUT)
-        for _ in range(MOST_ROUNDS if self.coerce else 0):
+        for _ in range(MOST_ROUNDS):
             changes = dict(_find_coercions(errors))
             if not changes:
                 break
@@ -226,9 +227,9 @@ class Checker:
         self, arguments: Json, budget: EvaluationBudget
     ) -> list[Violation]:
         try:
-            return find_violations(self._closed, arguments, budget) or find_violations(
-                self._original, arguments, budget
-            )
+            return find_violations(
+                self._validator, arguments, budget
+            ) or find_violations(self._original, arguments, budget)
         except TooManyErrors:
             # only unknown names, too many to look for misspelt ones
             if self._fits_as_a_whole(arguments):
@@ -236,7 +237,7 @@ class Checker:
             raise
 
     def _fits_as_a_whole(self, arguments: Json) -> bool:
-        return self._closed_on_top.is_valid(arguments) and self._original.is_valid(
+        return self._top_validator.is_valid(arguments) and self._original.is_valid(
             arguments
         )
 
@@ -272,10 +273,9 @@ class _Exact:
 
 def _refuse_unreadable(error: Exception) -> Failure:
     """Refuse what is no JSON value. A strict reader gives none of that; a program's own dict may."""
-    deep = isinstance(error, RecursionError)
-    reason = (
-        "they are nested too deep" if deep else "they hold something that JSON cannot"
-    )
+    reason = "they hold something that JSON cannot"
+    if isinstance(error, RecursionError):
+        reason = "they are nested too deep"
     return Failure(
         Code.INVALID_ARGUMENTS,
         f"The arguments cannot be read: {reason}.",
@@ -299,25 +299,23 @@ _INSIDE = split_words(
 def close_schema(schema: Schema, *, inside: bool = True) -> Schema:
     """Return the schema with each object that lists its properties closed; without `inside`, the top one only.
 
-    An object is closed where it stands for the whole value. A part of a combination (a branch of `allOf`, the target
-    of a `$ref` with more beside it) is left open, and the whole is closed by `unevaluatedProperties`. Under `not` and
-    `if` nothing changes, since refusing more there would accept more.
+    An object is closed where its schema describes the whole value. A part of a combination (a branch of `allOf`, the
+    target of a `$ref` with more beside it) is left open, and the whole is closed by `unevaluatedProperties`. Under
+    `not` and `if` nothing changes, since refusing more there would accept more.
     """
     closing = _Closing(inside)
     # a definition found to be a part may make others parts; each round finds one, or is the last
     while True:
-        known = len(closing.parts)
-        result: Schema = closing.top(schema)
-        if len(closing.parts) == known:
+        count = len(closing.parts)
+        result: Schema = closing.close_top(schema)
+        if len(closing.parts) == count:
             return result
 
 
-def _required_names(required: Json) -> list[str]:
-    return (
-        [name for name in required if isinstance(name, str)]
-        if isinstance(required, list)
-        else []
-    )
+def _list_required(required: Json) -> list[str]:
+    if not isinstance(required, list):
+        return []
+    return [name for name in required if isinstance(name, str)]
 
 
 class _Closing:
@@ -327,80 +325,78 @@ class _Closing:
         self.inside = inside
         self.parts: set[str] = set()
 
-    def top(self, schema: Schema) -> Json:
-        result = self.whole(schema)
-        described = (
-            resolve_reference(schema, schema["$ref"])
-            if isinstance(schema.get("$ref"), str)
-            else None
-        )
+    def close_top(self, schema: Schema) -> Json:
+        result = self.close_whole(schema)
+        target: Json = None
+        if isinstance(schema.get("$ref"), str):
+            target = resolve_reference(schema, schema["$ref"])
         if (
-            isinstance(described, dict)
-            and "properties" in described
+            isinstance(target, dict)
+            and "properties" in target
             and not schema.keys() & (_SHUT | {"properties"})
         ):
             result["unevaluatedProperties"] = False
         return result
 
-    def whole(self, schema: Json) -> Any:
+    def close_whole(self, schema: Json) -> Any:
         """Close a schema that nothing else describes the same value with."""
         if not isinstance(schema, dict):
             return schema
         combined = len(schema.keys() & _DESCRIBING) > 1
-        result = self._within(schema, self.part if combined else self.whole)
         if combined:
-            self._is_part(schema)
+            result = self._close_within(schema, self.close_part)
+            self._note_part(schema)
+            closing = "unevaluatedProperties"
+        else:
+            result = self._close_within(schema, self.close_whole)
+            closing = "additionalProperties"
         if isinstance(schema.get("properties"), dict) and not schema.keys() & _SHUT:
-            result["unevaluatedProperties" if combined else "additionalProperties"] = (
-                False
-            )
+            result[closing] = False
             # What is required is taken, also where nothing describes it: else no call could be right.
-            result["properties"] = (
-                dict.fromkeys(_required_names(schema.get("required")), True)
-                | result["properties"]
-            )
+            required = dict.fromkeys(_list_required(schema.get("required")), True)
+            result["properties"] = required | result["properties"]
         return result
 
-    def part(self, schema: Json) -> Any:
+    def close_part(self, schema: Json) -> Any:
         """Leave a schema open that describes a part of an object, and close what is inside."""
         if not isinstance(schema, dict):
             return schema
-        self._is_part(schema)
-        return self._within(schema, self.part)
+        self._note_part(schema)
+        return self._close_within(schema, self.close_part)
 
-    def _within(self, schema: Schema, alternative: Callable[[Json], Any]) -> Schema:
+    def _close_within(
+        self, schema: Schema, alternative: Callable[[Json], Any]
+    ) -> Schema:
         changed: Schema = {}
         for keyword, value in schema.items():
             if keyword in _ALTERNATIVES:
                 value = map_subschemas({keyword: value}, alternative)[keyword]
             elif keyword in _PARTS:
-                value = map_subschemas({keyword: value}, self.part)[keyword]
+                value = map_subschemas({keyword: value}, self.close_part)[keyword]
             elif keyword in _INSIDE and self.inside:
-                value = map_subschemas({keyword: value}, self.whole)[keyword]
+                value = map_subschemas({keyword: value}, self.close_whole)[keyword]
             elif (
                 keyword in ("$defs", "definitions")
                 and isinstance(value, dict)
                 and self.inside
             ):
                 value = {
-                    name: self._definition(f"#/{keyword}/{name}", body)
+                    name: self._close_definition(f"#/{keyword}/{name}", body)
                     for name, body in value.items()
                 }
             changed[keyword] = value
         return changed
 
-    def _is_part(self, schema: Schema) -> None:
+    def _note_part(self, schema: Schema) -> None:
         if isinstance(reference := schema.get("$ref"), str):
             self.parts.add(reference)
 
-    def _definition(self, reference: str, body: Json) -> Any:
+    def _close_definition(self, reference: str, body: Json) -> Any:
         """Close a definition, unless it is a part somewhere; a reference by anchor might mean any of them."""
-        by_anchor = any(not found.startswith("#/") for found in self.parts)
-        return (
-            self.part(body)
-            if by_anchor or reference in self.parts
-            else self.whole(body)
-        )
+        by_anchor = any(not part.startswith("#/") for part in self.parts)
+        if by_anchor or reference in self.parts:
+            return self.close_part(body)
+        return self.close_whole(body)
 
 
 # ---------------------------------------------------------------------- coercion
@@ -409,8 +405,8 @@ class _Closing:
 def coerce_text(text: str, schema: Schema) -> Json:
     """Read `text` as a value of one of the schema's types; text that is not exactly one stays text.
 
-    Where the schema allows text and something else, the something else is preferred: this is for formats that write
-    every value as text.
+    Where the schema allows text and another type, the other type is preferred: this is for formats that write every
+    value as text.
 
     >>> coerce_text("9223372036854775807", {"type": "number"}), coerce_text("inf", {"type": "number"})
     (9223372036854775807, 'inf')
@@ -442,10 +438,12 @@ def _read_null(text: str) -> Json:
 
 
 def _read_number(text: str) -> Json:
-    found = _NUMBER.fullmatch(text) if len(text) <= strictjson.MAX_DIGITS else None
-    if not found:
+    if len(text) > strictjson.MAX_DIGITS:
         return _NO
-    if not found["fraction"] and not found["power"]:
+    match = _NUMBER.fullmatch(text)
+    if not match:
+        return _NO
+    if not match["fraction"] and not match["power"]:
         return int(text)
     value = float(text)
     return value if math.isfinite(value) else _NO
@@ -453,10 +451,11 @@ def _read_number(text: str) -> Json:
 
 def _read_integer(text: str) -> Json:
     value = _read_number(text)
-    if isinstance(value, float):
-        # beyond, a float is not that integer
-        return int(value) if value.is_integer() and abs(value) < 2**53 else _NO
-    return value
+    if not isinstance(value, float):
+        return value
+    # beyond 2^53, a float is not that integer
+    exact = value.is_integer() and abs(value) < 2**53
+    return int(value) if exact else _NO
 
 
 def _read_boolean(text: str) -> Json:
@@ -489,28 +488,30 @@ def _find_types(schema: Schema) -> list[str]:
     """Return the types that a schema allows, as far as it says: by `type`, else by its values, else by its branches."""
     if types := schema_types(schema):
         return types
-    if values := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
+    values = schema.get("enum")
+    if not values and "const" in schema:
+        values = [schema["const"]]
+    if values:
         return [argument_errors.json_type(value) for value in values]
-    branches = [
-        part
-        for word in ("anyOf", "oneOf", "allOf")
-        for part in schema.get(word, ())
-        if isinstance(part, dict)
-    ]
-    return [name for part in branches for name in _find_types(part)]
+    for word in ("anyOf", "oneOf", "allOf"):
+        for branch in schema.get(word, ()):
+            if isinstance(branch, dict):
+                types += _find_types(branch)
+    return types
 
 
 def _find_coercions(errors: Iterable[Violation]) -> Iterator[tuple[Place, Json]]:
-    """Yield place and value wherever text stands, another type is wanted, and the text is exactly a value of it."""
+    """Yield place and value wherever text was sent, another type is wanted, and the text is exactly a value of it."""
     for error in errors:
-        text = error.instance
-        if isinstance(text, str):
-            types = argument_errors.expected_types(error) if error.sure else ()
-            value = text if "string" in types else _read_as(text, types)
+        if not isinstance(error.instance, str):
+            yield from _find_coercions(argument_errors.choose_branch(error))
+        elif error.sure:
+            types = argument_errors.list_expected_types(error)
+            if "string" in types:
+                continue
+            value = _read_as(error.instance, types)
             if not isinstance(value, str):
                 yield error.place, value
-        else:
-            yield from _find_coercions(argument_errors.choose_branch(error))
 
 
 # ---------------------------------------------------------------------- values and places
@@ -529,17 +530,19 @@ def _replace_values(arguments: Json, changes: Mapping[Place, Json]) -> Any:
 def _copy(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
-    return [_copy(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_copy(part) for part in value]
+    return value
 
 
 def _holds_whole_float(value: Json) -> bool:
-    for part in (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else ()
-    ):
+    if isinstance(value, dict):
+        parts: Iterable[Json] = value.values()
+    elif isinstance(value, list):
+        parts = value
+    else:
+        return False
+    for part in parts:
         kind = type(part)
         if kind is float:
             if part.is_integer():

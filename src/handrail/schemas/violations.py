@@ -3,7 +3,7 @@
 Errors cost a thousand times as much as the verdict: the validator makes all of them at once, with messages and copies
 of the values. So they are counted first, and a value with too many is refused for the first one.
 
-Rule 1: a place is `sure` only if the error's own value stands there and no other place could be meant. The validator
+Rule 1: a place is `sure` only if it holds the error's own value and no other place could be meant. The validator
         spells a key of digits as a number (`"01"` and `"1"` as 1) and leaves out an empty one.
 Rule 2: time grows with the size of the value and no faster.
 """
@@ -60,7 +60,7 @@ class Violation(Struct, frozen=True):
 
     @property
     def instance(self) -> Json:
-        """What stands at the place."""
+        """The value at the place."""
         return self.error.instance
 
 
@@ -81,12 +81,14 @@ def find_violations(
     """
     if validator.is_valid(value):
         return []
-    if (size := count_values(value, FEW_VALUES)) > FEW_VALUES:
+    size = count_values(value, FEW_VALUES)
+    if size > FEW_VALUES:
         _refuse_too_many(validator, value, budget)
-    places = _PathFinder(value)
-    found = [places.locate(error) for error in validator.iter_errors(value)]
-    budget.left -= len(found) if size > FEW_VALUES else 0
-    return found
+    paths = _PathFinder(value)
+    violations = [paths.locate(error) for error in validator.iter_errors(value)]
+    if size > FEW_VALUES:
+        budget.left -= len(violations)
+    return violations
 
 
 def count_values(value: Json, most: int) -> int:
@@ -139,7 +141,7 @@ def _read_pointer(value: Json, pointer: str) -> Place:
 
 
 def value_at(value: Json, place: Sequence[str | int]) -> Json:
-    """Return what stands at a place."""
+    """Return the value at a place."""
     for step in place:
         value = value[step]
     return value
@@ -153,7 +155,7 @@ _INDEX = re.compile(r"\+?0*[0-9]{1,20}")
 
 
 class _PathFinder:
-    """Finds where in a value each of its errors stands."""
+    """Finds the place in a value of each of its errors."""
 
     def __init__(self, value: Json) -> None:
         self.value = value
@@ -165,15 +167,13 @@ class _PathFinder:
         place = self._read_plainly(steps)
         if place is None:
             place = self._find_only_path(steps, error.instance)
-        context = (
-            error.kind.context
-            if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid)
-            else ()
-        )
-        branches = [[self.locate(each) for each in branch] for branch in context]
-        return Violation(
-            error, tuple(steps) if place is None else place, place is not None, branches
-        )
+        branches: list[list[Violation]] = []
+        if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid):
+            for branch in error.kind.context:
+                branches.append([self.locate(each) for each in branch])
+        if place is None:
+            return Violation(error, tuple(steps), sure=False, branches=branches)
+        return Violation(error, place, sure=True, branches=branches)
 
     def _read_plainly(self, steps: Sequence[str | int]) -> Place | None:
         """Return the steps as a place where they have one reading: no numbers as keys, and no empty keys."""
@@ -187,18 +187,14 @@ class _PathFinder:
     def _find_only_path(
         self, steps: Sequence[str | int], instance: Json
     ) -> Place | None:
-        """Return the only place that the steps can lead to and where `instance` stands; None for none or several."""
+        """Return the only place that the steps can lead to and that holds `instance`; None for none or several."""
         places: list[Place] = []
         waiting: list[tuple[Json, int, Place]] = [(self.value, 0, ())]
         for _ in range(_MOST_TRIED):
             if not waiting:
                 return places[0] if len(places) == 1 else None
             here, taken, place = waiting.pop()
-            if (
-                taken == len(steps)
-                and type(here) is type(instance)
-                and here == instance
-            ):
+            if taken == len(steps) and _is_same(here, instance):
                 places.append(place)
             if isinstance(here, dict) and "" in here:
                 waiting.append((here[""], taken, (*place, "")))
@@ -222,3 +218,7 @@ class _PathFinder:
             for key in filter(_INDEX.fullmatch, here):
                 numbered.setdefault(int(key.lstrip("+0") or "0"), []).append(key)
         return self.numbered[id(here)].get(step, [])
+
+
+def _is_same(value: Json, other: Json) -> bool:
+    return type(value) is type(other) and bool(value == other)

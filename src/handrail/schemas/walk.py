@@ -1,7 +1,7 @@
-"""JSON Schema as a tree: where its subschemas stand, how large one may be, and how it is compiled.
+"""JSON Schema as a tree: where its subschemas are, how large one may be, and how it is compiled.
 
-Whoever walks a schema walks it by the tables here. A key such as `title`, `type` or `$ref` is a keyword only where a
-schema stands; under `properties` it is somebody's name, under `default`, `const` and `enum` it is data.
+Whoever walks a schema walks it by the tables here. A key such as `title`, `type` or `$ref` is a keyword only in a
+schema; under `properties` it is somebody's name, under `default`, `const` and `enum` it is data.
 
 Rule 1: a schema is measured before it is compiled. The compiled validator runs in C and cannot be interrupted.
 Rule 2: nothing is ever fetched, whatever a `$ref` says.
@@ -87,17 +87,19 @@ def resolve_reference(root: Schema, reference: str) -> Json:
     if not reference.startswith("#/"):
         return None
     here: Json = root
-    for step in reference[2:].split("/"):
-        step = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(here, list):
-            here = (
-                here[int(step)]
-                if step.isdecimal() and len(step) < 7 and int(step) < len(here)
-                else None
-            )
+    for token in reference[2:].split("/"):
+        step = unquote(token).replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict):
+            here = here.get(step)
+        elif isinstance(here, list) and _is_index(step) and int(step) < len(here):
+            here = here[int(step)]
         else:
-            here = here.get(step) if isinstance(here, dict) else None
+            return None
     return here
+
+
+def _is_index(step: str) -> bool:
+    return step.isdecimal() and len(step) < 7
 
 
 def schema_types(schema: Schema) -> list[str]:
@@ -112,6 +114,20 @@ def check_size(schema: Schema) -> None:
     Raises:
         ToolDefinitionError: Says which limit was passed.
     """
+    _check_depth(schema)
+    try:
+        size = len(to_json(schema))
+    except (PydanticSerializationError, ValueError, RecursionError):
+        refuse(
+            "it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type"
+        )
+    if size > MOST_BYTES:
+        refuse(f"it has {size:,} bytes, and at most {MOST_BYTES:,} are read")
+    if any(keyword in here for here in walk(schema) for keyword in _REFERENCES):
+        _ReferenceCounter(schema).check()
+
+
+def _check_depth(schema: Schema) -> None:
     count = 0
     waiting: list[tuple[Json, int]] = [(schema, 1)]
     while waiting:
@@ -123,24 +139,22 @@ def check_size(schema: Schema) -> None:
             refuse(f"it has more than {MOST_SUBSCHEMAS:,} subschemas")
         if isinstance(here, dict):
             waiting.extend((part, depth + 1) for _, part in children(here))
-    try:
-        size = len(to_json(schema))
-    except (PydanticSerializationError, ValueError, RecursionError):
-        refuse(
-            "it is no JSON: a value in it is nested too deep, refers to itself, or is of no JSON type"
-        )
-    if size > MOST_BYTES:
-        refuse(f"it has {size:,} bytes, and at most {MOST_BYTES:,} are read")
-    if any(keyword in here for here in walk(schema) for keyword in _REFERENCES):
-        _measure_references(schema)
 
 
-def _measure_references(root: Schema) -> None:
-    """Count the `$ref`s followed for one place of an instance; each definition is counted once and remembered."""
-    known: dict[int, int] = {}
-    resources = _Resources(root)
+class _ReferenceCounter:
+    """Counts the `$ref`s followed for one place of an instance; each definition is counted once and remembered."""
 
-    def cost(here: Json, chain: tuple[int, ...]) -> int:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._resources = _Resources(root)
+        self._counts: dict[int, int] = {}
+
+    def check(self) -> None:
+        """Refuse the schema when a place of it follows more than `MOST_EXPANSIONS`."""
+        for here in walk(self._root):
+            self._count(here, ())
+
+    def _count(self, here: Json, chain: tuple[int, ...]) -> int:
         if not isinstance(here, dict):
             return 0
         if id(here) in chain:
@@ -149,26 +163,22 @@ def _measure_references(root: Schema) -> None:
             )
         if len(chain) > MOST_CHAINED:
             refuse(f"more than {MOST_CHAINED} `$ref`s in it lead from one to the next")
-        if id(here) not in known:
-            total = sum(
-                cost(part, chain)
-                for path, part in children(here)
-                if path[0] in IN_PLACE
-            )
-            for keyword in _REFERENCES:
-                if isinstance(reference := here.get(keyword), str):
-                    total += 1 + cost(
-                        resources.follow(here, reference), (*chain, id(here))
-                    )
-            known[id(here)] = total
-        if known[id(here)] > MOST_EXPANSIONS:
+        if id(here) in self._counts:
+            return self._counts[id(here)]
+        count = 0
+        for path, part in children(here):
+            if path[0] in IN_PLACE:
+                count += self._count(part, chain)
+        for keyword in _REFERENCES:
+            if isinstance(reference := here.get(keyword), str):
+                target = self._resources.follow(here, reference)
+                count += 1 + self._count(target, (*chain, id(here)))
+        if count > MOST_EXPANSIONS:
             refuse(
                 f"its `$ref`s expand to more than {MOST_EXPANSIONS:,} schemas for one value"
             )
-        return known[id(here)]
-
-    for here in walk(root):
-        cost(here, ())
+        self._counts[id(here)] = count
+        return count
 
 
 class _Resources:
@@ -196,30 +206,28 @@ class _Resources:
 
     def follow(self, here: Schema, reference: str) -> Json:
         """Return what a reference in `here` leads to; refuse one that leads out of the schema."""
-        base, _, part = _join_uri(self._base.get(id(here), _HERE), reference).partition(
-            "#"
-        )
+        address = _join_uri(self._base.get(id(here), _HERE), reference)
+        base, _, part = address.partition("#")
         if base.startswith(_META):
             return True  # the schema of schemas, which the validator has with it
-        found = self._at.get(base)
-        if found is not None and (not part or part.startswith("/")):
-            found = cast(Any, resolve_reference(found, f"#{part}"))
-        elif found is not None:
-            found = self._at.get(f"{base}#{unquote(part)}")
-        if found is None:
+        target: Json = self._at.get(base)
+        if target is not None:
+            if not part or part.startswith("/"):
+                target = resolve_reference(target, f"#{part}")
+            else:
+                target = self._at.get(f"{base}#{unquote(part)}")
+        if target is None:
             refuse(
                 f"a `$ref` leads out of it, and nothing is fetched: {reference[:200]}. Put the target under `$defs`"
             )
-        return found
+        return target
 
 
 def _join_uri(base: str, reference: str) -> str:
+    if reference.startswith("#"):
+        return base + reference
     try:
-        return (
-            urljoin(base, reference)
-            if not reference.startswith("#")
-            else base + reference
-        )
+        return urljoin(base, reference)
     except ValueError:
         return reference
 

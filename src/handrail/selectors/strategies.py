@@ -50,11 +50,11 @@ class All:
     name = "all"
     waits = False
 
-    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:  # noqa: ARG002
+    def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:  # noqa: ARG002  # `Selector`
         """See `Selector.select`."""
         return EVERYTHING
 
-    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002  # `Selector`
         """See `Selector.own_tools`: none."""
         return ()
 
@@ -89,7 +89,7 @@ class Ranked:
         }
         return Selection(self.name, in_order(tools, chosen | find_called(messages)))
 
-    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002
+    def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002  # `Selector`
         """See `Selector.own_tools`: none."""
         return ()
 

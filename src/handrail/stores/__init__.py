@@ -1,1 +1,1 @@
-"""Where things are kept; one file per store, one inherited contract suite."""
+"""The stores: one file each, and one contract suite for all."""

@@ -25,11 +25,11 @@ WriteName: TypeAlias = tuple[str, str, str | None, str | None]
 """Scope and key of a write; and its run and fingerprint, where the same act in that run counts as well."""
 
 
-class RetryGroup(Exception):  # noqa: N818  # no error: the way to say that a group must be decided again
-    """Nothing was committed; another process was quicker, or the connection is new."""
+class RetryGroup(Exception):
+    """Nothing was committed: another process was quicker, or the connection is new. The group is decided again."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """The database refused a value and is well otherwise: other requests of the group may pass."""
 
 

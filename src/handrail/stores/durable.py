@@ -29,7 +29,7 @@ MAX_STORABLE_LEASE_S = 1e9
 
 
 class ResultQuota(Struct):
-    """How many bytes of long results are kept; beyond that the oldest are deleted, and `read_result` says so.
+    """How many bytes of long results are stored; beyond that the oldest are deleted, and `read_result` says so.
 
     It is checked after every `check_every_bytes` that a process saves, so it may be exceeded by as much.
 
@@ -64,7 +64,7 @@ class DurableStore:
         place: Where the rows lie, for people: no password.
 
     Attributes:
-        quota: How much of long results is kept; assign another `ResultQuota` to change it.
+        quota: How much of long results is stored; assign another `ResultQuota` to change it.
     """
 
     def __init__(self, connection: Connection, place: str) -> None:

@@ -91,9 +91,9 @@ class Writer:
     def submit_shared(
         self, operation: Callable[..., Any], arguments: Iterable[Any]
     ) -> Future[Any]:
-        """Have an operation done whose answer is the same for all who want it: one list, one future, one wake-up.
+        """Put an operation in the queue whose answer is the same for all callers: one list, one future, one wake-up.
 
-        Nobody can cancel it: it is others' too.
+        Nobody can cancel it: other callers share it.
 
         Raises:
             StoreUnavailable: As `submit`.
@@ -117,7 +117,7 @@ class Writer:
         return shared.answer
 
     def _check_process(self) -> None:
-        # Before the lock is touched: whoever held it when the process was forked is not there to let it go.
+        # Before the lock is touched: a thread that held it at the fork does not exist here to release it.
         if os.getpid() != self._process:
             raise StoreUnavailable(
                 "the store was opened before this process was forked; open it again in the fork"
@@ -131,7 +131,7 @@ class Writer:
         self._queue.append(queued)
 
     def close(self) -> None:
-        """Carry out the requests until now, then end. In a fork nothing is ours to close."""
+        """Carry out the queued requests, then end. Does nothing in a fork."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -143,12 +143,14 @@ class Writer:
     def _run(self) -> None:
         while (first := self._wait_for_first()) is not None:
             # Requests that arrive before BEGIN returns join this group.
-            begun = None if callable(first.request) else _begin(self._connection)
+            start: float | Exception | None = None
+            if not callable(first.request):
+                start = _begin(self._connection)
             group = [each for each in self._take_group() if each.start()]
             requests = [each for each in group if not callable(each.request)]
             if requests:
-                _run_group(self._connection, requests, begun)
-            elif begun is not None:
+                _run_group(self._connection, requests, start)
+            elif start is not None:
                 self._connection.rollback()  # every caller has cancelled
             for each in group:
                 if callable(each.request):
@@ -164,7 +166,7 @@ class Writer:
 
     def _take_group(self) -> list[_Queued]:
         with self._lock:
-            self._shared.clear()  # what is shared from now on belongs to the next group
+            self._shared.clear()  # later shared requests belong to the next group
             count = min(len(self._queue), MAX_GROUP_REQUESTS)
             return [self._queue.popleft() for _ in range(count)]
 
@@ -181,16 +183,16 @@ def _begin(connection: Connection) -> float | Exception:
 
 
 def _run_group(
-    connection: Connection, group: list[_Queued], begun: float | Exception | None = None
+    connection: Connection, group: list[_Queued], start: float | Exception | None = None
 ) -> None:
     """Carry out requests in one transaction, and answer them."""
     try:
-        answers = _commit_group(connection, [each.request for each in group], begun)
+        answers = _commit_group(connection, [each.request for each in group], start)
     except Refused as refused:
         if len(group) == 1:
             group[0].answer.set_exception(_error_for_caller(refused))
         else:
-            # one of them is to blame, and the others shall not suffer for it
+            # one request is at fault; commit the others without it
             for each in group:
                 _run_group(connection, [each])
     except Exception as error:  # whatever it is: nobody may wait for ever
@@ -205,22 +207,22 @@ def _run_group(
 
 
 def _commit_group(
-    connection: Connection, requests: Sequence[Any], begun: float | Exception | None
+    connection: Connection, requests: Sequence[Any], start: float | Exception | None
 ) -> list[Any]:
     """Decide and commit requests in one transaction; decide again while other processes are quicker.
 
     Args:
-        begun: The time of a transaction that has begun, or the error of beginning it.
+        start: The time of a transaction that is open already, or the error of opening it.
     """
     for _ in range(MAX_DECISIONS):
         try:
-            if isinstance(begun, Exception):
-                raise begun
-            now = connection.begin() if begun is None else begun
-            begun = None  # only the first attempt uses it
+            if isinstance(start, Exception):
+                raise start
+            now = connection.begin() if start is None else start
+            start = None  # only the first attempt uses it
             return _decide_and_commit(connection, requests, now)
         except RetryGroup:
-            begun = None
+            start = None
             connection.rollback()
         except BaseException:
             connection.rollback()

@@ -206,12 +206,9 @@ class Ledger:
             return Claimed(
                 ClaimState.DONE, row.fence, row.value, repeated=True, key=row.key
             )
-        under_way = row.state == "claimed" and row.is_leased(now)
-        return Claimed(
-            ClaimState.BUSY if under_way else ClaimState.IN_DOUBT,
-            row.fence,
-            repeated=True,
-        )
+        if row.state == "claimed" and row.is_leased(now):
+            return Claimed(ClaimState.BUSY, row.fence, repeated=True)
+        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True)
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""

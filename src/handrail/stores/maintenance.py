@@ -165,11 +165,9 @@ def _copy_table(
     count = 0
     rows = source.use_connection(partial(_run, first_page, ()))
     while rows:
-        records = (
-            [dict(zip(columns, row, strict=True)) for row in rows]
-            if table.name == "audit"
-            else []
-        )
+        records = []
+        if table.name == "audit":
+            records = [dict(zip(columns, row, strict=True)) for row in rows]
         if not target.use_connection(partial(_add, insert, rows, records)):
             return None
         count += len(rows)

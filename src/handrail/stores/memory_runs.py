@@ -87,11 +87,9 @@ class MemoryRuns:
         """See `ports.RunStore.load_run`."""
         with self._lock:
             record = self._runs.get(run_id)
-            return (
-                None
-                if record is None
-                else StoredRun(record, tuple(self._steps[run_id].values()))
-            )
+            if record is None:
+                return None
+            return StoredRun(record, tuple(self._steps[run_id].values()))
 
     def list_runs(self, *, status: str = "", most: int = 100) -> Sequence[RunRecord]:
         """See `ports.RunStore.list_runs`."""

@@ -109,14 +109,10 @@ class PostgresConnection:
             self._migrate(create)
         except psycopg.Error as error:
             self._db.close()
-            kind = (
-                StoreUnavailable
-                if isinstance(error, psycopg.OperationalError)
-                else ConfigError
-            )
-            raise kind(
-                f"the tables of {self.place} cannot be made: {_first_line(error)}"
-            ) from error
+            message = f"the tables of {self.place} cannot be made: {_first_line(error)}"
+            if isinstance(error, psycopg.OperationalError):
+                raise StoreUnavailable(message) from error
+            raise ConfigError(message) from error
         except ConfigError:
             self._db.close()
             raise

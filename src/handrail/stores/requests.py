@@ -1,4 +1,4 @@
-"""What callers ask of a durable store within a group, and how each is answered in the group's transaction.
+"""The requests to a durable store, and how each is answered in the transaction of its group.
 
 Rule 1: what is decided about a claim is decided by the `Ledger`; here its locks, its approval and acts of other runs
         are read before it and written after it.
@@ -29,7 +29,7 @@ class GroupOperation(Struct, frozen=True):
 
     Attributes:
         run: Takes the connection, the time and the `argument` of each; returns an answer for each. An error among them
-            is raised to its own caller, and stands for nothing having changed. May be called twice; the first attempt
+            is raised to its own caller, and means that nothing has changed. May be called twice; the first attempt
             can be rolled back.
     """
 

@@ -199,7 +199,7 @@ class _ModelHandler(Handler):
 
     server: OwnedServer[ScriptedServer]
 
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
+    def do_GET(self) -> None:  # the name that http.server looks for
         models = {
             "object": "list",
             "data": [
@@ -213,7 +213,7 @@ class _ModelHandler(Handler):
         }
         self._send(200, json.dumps(models))
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         scripted = self.server.owner
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         wire = scripted.wires[0]
@@ -290,7 +290,7 @@ class _ModelHandler(Handler):
 
 @dataclass
 class ManualClock:
-    """Seconds that pass when told: `Runtime(now=clock)`."""
+    """Seconds that pass on command: `Runtime(now=clock)`."""
 
     seconds: float = 0.0
 
@@ -304,7 +304,7 @@ class ManualClock:
 
 @dataclass
 class ScriptedApprover:
-    """A person who answers as told, in order; afterwards nobody is there. `asked` holds what was asked."""
+    """A person who gives these answers, in order; afterwards nobody is there. `asked` holds what was asked."""
 
     answers: list[Approval | bool | None] = field(default_factory=list)
     asked: list[AskHuman] = field(default_factory=list)

@@ -64,7 +64,7 @@ class TapedCall(Struct):
     result: ToolResult
 
     def as_json(self) -> dict[str, Json]:
-        """Return the call as the file holds it: what a model reads is made anew from it."""
+        """Return the call as the file holds it: what a model reads is computed from it."""
         fields = result_as_json(self.result)
         ending: dict[str, Json] = {
             name: fields[name] for name in ("value", "failure") if name in fields
@@ -73,7 +73,7 @@ class TapedCall(Struct):
 
 
 class TapedTurn(Struct):
-    """One answer of a model; `asked` is the last thing that a person had said by then."""
+    """One answer of a model; `asked` is the last message of a person before it."""
 
     asked: str
     answer: Turn
@@ -110,7 +110,7 @@ class Tape(Struct):
         """Read a file.
 
         Raises:
-            ConfigError: It is no tape that is known here.
+            ConfigError: It is no tape of a known version.
         """
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
@@ -147,7 +147,7 @@ class Tape(Struct):
 
 
 def format_json(value: Json, indent: int = 0) -> str:
-    """Return JSON for people and their diffs: what fits on a line stands on one, the rest is broken where it is nested.
+    """Return JSON for people and their diffs: what fits on a line is on one, the rest is broken where it is nested.
 
     >>> print(format_json({"calls": [["call_1", "find_order"], ["call_2", "x" * 90]]}))
     {
@@ -185,7 +185,7 @@ class Cassette:
     Args:
         file: Where it lies.
         record: Run the tools, ask the model, and write the file when this is closed; else play it.
-        secrets: Values that are known to be secret, beside what looks like one.
+        secrets: Values that are secret, beside what looks like one.
 
     Raises:
         ConfigError: There is nothing to play.
@@ -351,7 +351,7 @@ class Cassette:
         still = f"; not played yet: {', '.join(left)}" if left else ""
         self._missing.append(
             f"{what} is not on {self.file.name}, and nothing was done{still}. "
-            "If it is meant, record anew: pytest --record-cassettes"
+            "If it is meant, record it again: pytest --record-cassettes"
         )
         return NotOnTape(self._missing[-1])
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handrail import plugins
+from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
 from handrail.errors import Json, MissingInjection, ToolDefinitionError
 from handrail.linting import Finding, Settings, lint, source_checks
@@ -33,7 +34,7 @@ from handrail.tools.toolset import Tools, Toolset
 MOST_RESULT_BYTES = 64 * 1024
 """About 16,000 tokens: an eighth of a 128k context for one result."""
 MOST_TIMEOUT_S = 120.0
-"""Nobody waits longer for an answer; what takes longer is begun by one tool and asked after by another."""
+"""Nobody waits longer for an answer; what takes longer is started by one tool and asked after by another."""
 
 _WORDING = frozenset(
     {
@@ -208,7 +209,7 @@ ITEMS: Sequence[Item] = (
         "idempotency",
         "a retry creates the ticket twice",
         _unrepeatable,
-        "a retry changes nothing, or is known by its key",
+        "a retry changes nothing, or its key shows it",
     ),
     Item("timeout", "a query hangs the service", _endless, "ends at its deadline"),
     Item(
@@ -254,24 +255,18 @@ def check(
         toolset = tools
     else:
         toolset = Toolset(tools)
-    findings = [
-        finding
-        for finding in lint(toolset, settings).findings
-        if finding.rule in _WORDING
-    ]
-    lines = [
-        line
-        for tool in toolset
-        for line in _tool_lines(
-            tool, [each for each in findings if each.tool == tool.name]
-        )
-    ]
-    lines += [
-        Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL)
-        for each in findings
-        if not each.tool
-    ]
-    return Checklist([*lines, *(_lines_of_runtime(runtime) if runtime else ())])
+    by_tool: dict[str, list[Finding]] = {}
+    for finding in lint(toolset, settings).findings:
+        if finding.rule in _WORDING:
+            by_tool.setdefault(finding.tool, []).append(finding)
+    lines: list[Line] = []
+    for tool in toolset:
+        lines += _tool_lines(tool, by_tool.get(tool.name, ()))
+    for each in by_tool.get("", ()):  # about all tools together
+        lines.append(Line(DESCRIPTION, "", each.message, each.rewrite, WRONG_TOOL))
+    if runtime:
+        lines += _lines_of_runtime(runtime)
+    return Checklist(lines)
 
 
 def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
@@ -293,42 +288,13 @@ def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
         for each in findings
     )
     if not findings:
-        yield Line(DESCRIPTION, tool.name, "can be told from the others")
+        yield Line(DESCRIPTION, tool.name, "differs from the others")
 
 
 def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
-    """Judge what holds for all tools: who is asked, what a run may spend, what is kept."""
-    asks = any(
-        tool.approve
-        or runtime.policy.ask_from in ("low", "medium")
-        or tool.effective_risk == "high"
-        for tool in runtime.tools
-    )
-    if asks and runtime.approver is None:
-        yield Line(
-            "approvals",
-            "",
-            "a tool asks a person and there is nobody to ask: its runs wait",
-            "approver=…",
-        )
-    else:
-        yield Line(
-            "approvals",
-            "",
-            "somebody is there to be asked" if asks else "no tool asks a person",
-        )
-    open_ended = [
-        name
-        for name in ("time_s", "calls", "turns")
-        if getattr(runtime.budget, name) is None
-    ]
-    if open_ended:
-        yield Line(
-            "limits", "", "a run may go on for ever", f"Budget({open_ended[0]}=…)"
-        )
-    else:
-        spend = f"{runtime.budget.time_s:g} s, {runtime.budget.calls} calls and {runtime.budget.turns} turns"
-        yield Line("limits", "", f"a run ends after {spend}")
+    """Judge what holds for all tools: who is asked, what a run may spend, what is recorded."""
+    yield _judge_approvals(runtime)
+    yield _judge_budget(runtime.budget)
     if runtime.result_bytes > MOST_RESULT_BYTES:
         yield Line(
             "result size",
@@ -344,7 +310,30 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
         text = "runs, keys of writes and the record of what was done are gone when the process ends"
         yield Line("audit", "", text, 'store="sqlite:///handrail.db"')
     else:
-        yield Line("audit", "", "what was done is kept")
+        yield Line("audit", "", "what was done is recorded")
+
+
+def _judge_approvals(runtime: Runtime | SyncRuntime) -> Line:
+    asks = any(
+        tool.approve
+        or runtime.policy.ask_from in ("low", "medium")
+        or tool.effective_risk == "high"
+        for tool in runtime.tools
+    )
+    if not asks:
+        return Line("approvals", "", "no tool asks a person")
+    if runtime.approver is not None:
+        return Line("approvals", "", "somebody is there to be asked")
+    trouble = "a tool asks a person and there is nobody to ask: its runs wait"
+    return Line("approvals", "", trouble, "approver=…")
+
+
+def _judge_budget(budget: Budget) -> Line:
+    for name in ("time_s", "calls", "turns"):
+        if getattr(budget, name) is None:
+            return Line("limits", "", "a run may go on for ever", f"Budget({name}=…)")
+    spend = f"{budget.time_s:g} s, {budget.calls} calls and {budget.turns} turns"
+    return Line("limits", "", f"a run ends after {spend}")
 
 
 # ---------------------------------------------------------------------- examples

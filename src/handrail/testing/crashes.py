@@ -53,7 +53,7 @@ Deed: TypeAlias = Callable[[SyncRuntime], Json]
 # A process of ours that says nothing for so long hangs: everything that it waits for takes milliseconds.
 PATIENCE_S = 60.0
 
-# How much of what a process told stands in an error.
+# How much of a process's output an error quotes.
 _MOST_SHOWN = 2000
 
 # Whoever comes after the dead need not wait until their lease is over.
@@ -275,7 +275,7 @@ def start(deed: Deed, tools: Tools, *, store: str, moment: Moment, **how: Any) -
         how: As for `Runtime`.
     """
 
-    toolset = _compiled(tools)
+    toolset = _compile(tools)
     open_store = opener(store)
 
     def work(reached: Callable[[], None]) -> Json:
@@ -307,7 +307,7 @@ def start_and_kill(
 
 def run_in_child(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
     """Do a deed in a process of its own; return what it returned."""
-    toolset = _compiled(tools)
+    toolset = _compile(tools)
     open_store = opener(store)
     child = Child(lambda _: _drive(deed, toolset, open_store(), how))
     try:
@@ -316,7 +316,7 @@ def run_in_child(deed: Deed, tools: Tools, *, store: str, **how: Any) -> Json:
         child.end()
 
 
-def _compiled(tools: Tools) -> Toolset:
+def _compile(tools: Tools) -> Toolset:
     """Return tools that are made out already: it costs more than a fork, and both processes would do it."""
     toolset = Toolset(tools)
     for tool in toolset:
@@ -353,7 +353,7 @@ class Survived(Struct, frozen=True):
 
     Attributes:
         effects: How much more there was in the end than before the run.
-        results: What the model was told, in order.
+        results: What the model read, in order.
     """
 
     boundary: Boundary
@@ -377,14 +377,14 @@ class Crash(Struct, frozen=True):
         effects: Callable[[], int],
         **how: Any,
     ) -> Survived:
-        """Let a run make one call of a write, die at the boundary and be resumed; assert that its promise was kept.
+        """Let a run make one call of a write, die at the boundary and be resumed; assert that it keeps its promise.
 
         Args:
             effects: Counts what the tool has done to the world, outside of every process: in a file, in a database.
             how: As for `Runtime`.
 
         Raises:
-            AssertionError: Another number of effects than its replay class promises, or the model was told otherwise.
+            AssertionError: Another number of effects than its replay class promises, or the model read otherwise.
             NotReached: The call did not come to the boundary: it was refused, say.
         """
         tool = Toolset([tool])[tool.name]

@@ -107,10 +107,10 @@ class TicketServer(Serving):
 class _TicketHandler(Handler):
     server: OwnedServer[TicketServer]
 
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server looks for
+    def do_GET(self) -> None:  # the name that http.server looks for
         self._answer(200, self.server.owner.tickets)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         system = self.server.owner
         try:
             fields = json.loads(

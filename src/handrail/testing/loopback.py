@@ -106,7 +106,7 @@ class _LoopbackHandler(Handler):
             Answer(fault.status, headers=fault.headers, body=fault.body.encode())
         )
 
-    do_GET = do_POST = do_HEAD = do_PATCH = _any  # noqa: N815  # the names that http.server looks for
+    do_GET = do_POST = do_HEAD = do_PATCH = _any  # the names that http.server looks for
 
     def _send(self, answer: Answer | None) -> None:
         if answer is None:
@@ -139,7 +139,7 @@ class _LoopbackHandler(Handler):
         self.end_headers()
         for piece in pieces:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-        # whatever else there might be, nothing more is said until the client has gone
+        # whatever else there might be, nothing more is sent until the client has gone
         self.rfile.read(1)
         self.close_connection = True
 

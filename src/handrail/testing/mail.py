@@ -82,21 +82,17 @@ class _MailSession(StreamRequestHandler):
         trouble = mailbox.next_trouble()
         if trouble == "gone":
             return
-        self._say("421 busy" if trouble == "busy" else "220 mailbox")
-        while trouble != "busy" and (line := self.rfile.readline(1000)):
+        if trouble == "busy":
+            self._say("421 busy")
+            return
+        self._say("220 mailbox")
+        while line := self.rfile.readline(1000):
             verb, _, rest = line.decode("ascii", "replace").strip().partition(" ")
             match verb.upper():
                 case "DATA":
                     self._say("354 go on")
-                    if trouble == "cut" or not (data := self._text()):
+                    if trouble == "cut" or not self._take_mail(trouble):
                         return
-                    if trouble == "refused":
-                        self._say("451 not now")
-                        continue
-                    mailbox.keep(data)
-                    if trouble == "lost":
-                        return
-                    self._say("250 taken")
                 case "QUIT":
                     self._say("221 bye")
                     return
@@ -108,6 +104,20 @@ class _MailSession(StreamRequestHandler):
                     self._say("250 mailbox")
                 case _:
                     self._say("502 unknown")
+
+    def _take_mail(self, trouble: Trouble | None) -> bool:
+        """Read a mail and answer it; return whether the connection goes on."""
+        data = self._text()
+        if not data:
+            return False
+        if trouble == "refused":
+            self._say("451 not now")
+            return True
+        self.server.owner.keep(data)
+        if trouble == "lost":
+            return False
+        self._say("250 taken")
+        return True
 
     def _say(self, text: str) -> None:
         self.wfile.write(f"{text}\r\n".encode())

@@ -259,10 +259,7 @@ class _WikiQuery:
             result["normalized"] = [
                 {"fromencoded": False, "from": requested, "to": title}
             ]
-        page = next(
-            (page for page in self.pages if title in (page.title, *page.redirects)),
-            None,
-        )
+        page = self._find_page(title)
         if page and title != page.title and "redirects" in self.asked:
             result["redirects"] = [{"from": title, "to": page.title}]
         elif page and title != page.title:
@@ -273,6 +270,13 @@ class _WikiQuery:
         else:
             result["pages"] = {str(document.get("pageid", -1)): document}
         return result
+
+    def _find_page(self, title: str) -> WikiPage | None:
+        """Return the page that has this title, or redirects from it."""
+        for page in self.pages:
+            if title in (page.title, *page.redirects):
+                return page
+        return None
 
     def _missing(self, title: str) -> dict[str, Json]:
         if re.search(r"[\[\]{}<>]", title) or not title:
@@ -333,7 +337,7 @@ def _score(page: WikiPage, words: Sequence[str]) -> int:
 
 
 def _snippet(page: WikiPage, words: Sequence[str]) -> str:
-    """Return what stands around the first word that matches, marked as the search does."""
+    """Return the text around the first word that matches, marked as the search does."""
     text = " ".join(re.sub(r"(?m)^=+ .*? =+$", "", page.text).split())
     at = max(
         0,

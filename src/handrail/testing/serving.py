@@ -62,10 +62,10 @@ class OwnedServer(ThreadingTCPServer, Generic[Owner]):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection that speaks HTTP/1.1, kept open."""
+    """One persistent connection that speaks HTTP/1.1."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Stay quiet: what was asked is kept for the test to look at."""
+        """Stay quiet: the test looks at the recorded requests."""

@@ -83,33 +83,11 @@ class Tavily(Loopback):
         return paths[asked.path](body)
 
     def _search(self, body: Mapping[str, Json]) -> Answer:
-        query = body.get("query")
-        most = body.get("max_results", 5)
-        if not isinstance(query, str) or not query.strip():
-            return _refusal(400, "Query is missing.")
-        if len(query) > 400:
-            return _refusal(
-                400, "Query is too long. Max query length is 400 characters."
-            )
-        if not isinstance(most, int) or not 0 <= most <= 20:
-            return _refusal(400, "Max results must be between 0 and 20.")
-        if (topic := body.get("topic", "general")) not in (
-            "general",
-            "news",
-            "finance",
-        ):
-            return _refusal(
-                400, "Invalid topic. Must be 'general', 'news' or 'finance'."
-            )
-        words = set(re.findall(r"\w+", query.lower()))
-        pages = [
-            page
-            for page in self.pages
-            if _is_within(page, body) and (topic != "news" or page.topic == "news")
-        ]
-        ranked = sorted(
-            ((_score(page, words), page) for page in pages), key=lambda each: -each[0]
-        )
+        if error := _search_error(body):
+            return _refusal(400, error)
+        query = str(body["query"])
+        most = cast(int, body.get("max_results", 5))
+        ranked = self._rank(query, body)
         results: Json = [
             {
                 "url": page.url,
@@ -130,10 +108,24 @@ class Tavily(Loopback):
         }
         return Answer(json={**common, "response_time": 0.1, "request_id": _REQUEST_ID})
 
+    def _rank(
+        self, query: str, body: Mapping[str, Json]
+    ) -> list[tuple[float, WebPage]]:
+        """Return the pages that a request allows with their scores, the best first."""
+        words = set(re.findall(r"\w+", query.lower()))
+        news_only = body.get("topic") == "news"
+        scored = [
+            (_score(page, words), page)
+            for page in self.pages
+            if _is_within(page, body) and (page.topic == "news" or not news_only)
+        ]
+        return sorted(scored, key=lambda each: -each[0])
+
     def _extract(self, body: Mapping[str, Json]) -> Answer:
-        requested = body.get("urls")
-        urls = [requested] if isinstance(requested, str) else requested
-        if not isinstance(urls, list) or not urls or len(urls) > 20:
+        urls = body.get("urls")
+        if isinstance(urls, str):
+            urls = [urls]
+        if not isinstance(urls, list) or not 1 <= len(urls) <= 20:
             return _refusal(400, "Between 1 and 20 URLs can be extracted at once.")
         texts = {page.url: page.text for page in self.pages if page.text}
         results: Json = [
@@ -165,6 +157,21 @@ _REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
 def _refusal(status: int, error: str) -> Answer:
     return Answer(status, json={"detail": {"error": error}})
+
+
+def _search_error(body: Mapping[str, Json]) -> str:
+    """Return what is wrong with a request to search; empty for one that is right."""
+    query = body.get("query")
+    most = body.get("max_results", 5)
+    if not isinstance(query, str) or not query.strip():
+        return "Query is missing."
+    if len(query) > 400:
+        return "Query is too long. Max query length is 400 characters."
+    if not isinstance(most, int) or not 0 <= most <= 20:
+        return "Max results must be between 0 and 20."
+    if body.get("topic", "general") not in ("general", "news", "finance"):
+        return "Invalid topic. Must be 'general', 'news' or 'finance'."
+    return ""
 
 
 def _title(url: Json, pages: Sequence[WebPage]) -> str:

@@ -4,6 +4,6 @@
 
     runtime = hr.Runtime([calculate])
 
-Nothing here is loaded unless it is imported; what a tool may reach (folders, databases, hosts, namespaces) is said
+Nothing here is loaded unless it is imported; what a tool may reach (folders, databases, hosts, namespaces) is named
 where it is made, never by the model.
 """

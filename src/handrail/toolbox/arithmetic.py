@@ -62,10 +62,9 @@ def format_exact(value: Fraction) -> str | None:
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(
         places + 1, "0"
     )
-    whole, decimals = (
-        (digits[:-places], "." + digits[-places:]) if places else (digits, "")
-    )
-    return f"{'-' if value < 0 else ''}{whole}{decimals}"
+    if places:
+        digits = f"{digits[:-places]}.{digits[-places:]}"
+    return f"-{digits}" if value < 0 else digits
 
 
 def format_rounded(value: Fraction) -> str:
@@ -262,7 +261,7 @@ def _decimal(compute: Callable[..., Decimal]) -> _Operation:
 
 def _sine(angle: Number) -> Number:
     """Return the sine, to fifty digits: the angle within one turn, then Taylor's series."""
-    # beyond it the digits of pi that are known here say nothing of the place in a turn
+    # beyond it our digits of pi say nothing of the place in a turn
     if abs(angle.value) > 10**20:
         raise calculation_error(
             "The angle is too large.", "Take full turns off first: x % (2 * pi)."

@@ -184,7 +184,7 @@ class _Reader:
             )
         value = self._sum()
         if self._next.kind != "end":
-            raise self._unexpected_token()
+            raise self._refuse_token()
         return value
 
     def _tokens(self) -> Iterator[_Token]:
@@ -274,9 +274,9 @@ class _Reader:
         if self._take("("):
             value = self._sum()
             if not self._take(")"):
-                raise self._unexpected_token("a closing bracket")
+                raise self._refuse_token("a closing bracket")
             return value
-        raise self._unexpected_token("a number")
+        raise self._refuse_token("a number")
 
     def _number(self, token: _Token) -> Number:
         mantissa, _, exponent = token.text.lower().replace("_", "").partition("e")
@@ -308,7 +308,7 @@ class _Reader:
         while self._take(","):
             arguments.append(self._sum())
         if not self._take(")"):
-            raise self._unexpected_token("a closing bracket")
+            raise self._refuse_token("a closing bracket")
         least, most, compute = FUNCTIONS[token.text]
         if not least <= len(arguments) <= most:
             raise self._count_error(token, len(arguments))
@@ -324,29 +324,32 @@ class _Reader:
         advice = f"{token.text} takes {wanted} arguments; it got {count}. Thousands separators count as commas."
         return self._error(f"`{token.text}`", token.at, advice)
 
-    def _unexpected_token(self, wanted: str = "") -> ToolError:
+    def _refuse_token(self, wanted: str = "") -> ToolError:
         token = self._next
-        before = self.tokens[self.place - 1] if self.place else None
         if token.kind == "end":
             missing = f"The expression ends where {wanted or 'an operator'} must stand."
             return calculation_error(missing, "Write it out to its end.")
+        return self._error(f"`{token.text}`", token.at, self._advise(token, wanted))
+
+    def _advise(self, token: _Token, wanted: str) -> str:
+        """Say what to write instead of a token that does not belong where it is."""
         if token.text in ("x", "X"):
-            advice = "Write * between two factors: 3 * 4. Names of unknowns are not known here."
-        elif token.kind == "name" and token.text not in {*FUNCTIONS, *CONSTANTS}:
-            advice = "Units and names are not known here: leave them out, and convert units before with convert_units."
-        elif token.text == ",":
-            advice = "Write numbers without thousands separators: 1234567.5; commas part the arguments of a function."
-        elif token.text == ")" and not wanted:
-            advice = "Take the closing bracket out, or open one before it."
-        elif (
-            not wanted
-            and before is not None
-            and (before.kind == "number" or before.text == ")")
-        ):
-            advice = "Write * between two factors: 2 * (3 + 4)."
-        else:
-            advice = f"Here must stand {wanted or 'an operator'}."
-        return self._error(f"`{token.text}`", token.at, advice)
+            return "Write * between two factors: 3 * 4. Names of unknowns are not known here."
+        if token.kind == "name" and token.text not in {*FUNCTIONS, *CONSTANTS}:
+            return "Units and names are not known here: leave them out, and convert units before with convert_units."
+        if token.text == ",":
+            return "Write numbers without thousands separators: 1234567.5; commas part the arguments of a function."
+        if wanted:
+            return f"Here must stand {wanted}."
+        if token.text == ")":
+            return "Take the closing bracket out, or open one before it."
+        if self.place and self._ends_factor(self.tokens[self.place - 1]):
+            return "Write * between two factors: 2 * (3 + 4)."
+        return "Here must stand an operator."
+
+    @staticmethod
+    def _ends_factor(token: _Token) -> bool:
+        return token.kind == "number" or token.text == ")"
 
     def _error(self, what: str, at: int, advice: str) -> ToolError:
         around = self.text[max(0, at - 15) : at + 15].strip()

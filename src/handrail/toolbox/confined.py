@@ -3,11 +3,11 @@
 Nothing outside is reached, because no path is ever opened as a whole. Each component is opened relative to the
 descriptor of the folder before it, and links are not followed (`openat` with `O_NOFOLLOW`), so a link that is swapped
 in between a check and its use is refused like any other. What was opened is looked at once more: only a regular file is
-read, and nothing of /proc, /sys or /dev. A hard link is a file like any other and cannot be told from one.
+read, and nothing of /proc, /sys or /dev. A hard link looks like any other file.
 
 Rule 1: nothing else of Files opens anything, and here only the roots are opened by a path.
 Rule 2: a name that is denied is denied in every spelling: case, Unicode form, invisible characters, a dot at the end.
-Rule 3: a file is replaced whole or not at all, and what was there is kept for undoing.
+Rule 3: a file is replaced whole or not at all, and a backup of what was there is for undoing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from handrail.parsing import names
 try:
     import fcntl
 except ImportError:  # Windows, where `name_roots` refuses
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module or nothing
 
 BACKUPS = ".handrail-kept"
-"""The folder of a root in which what was replaced is kept for undoing. The model neither sees nor opens it."""
+"""The folder of a root with the backups of replaced files, for undoing. The model neither sees nor opens it."""
 
 MOST_COMPARED = 5_000
 """Names of a folder that are compared with one that is not in it."""
@@ -149,7 +149,7 @@ class Tree(Struct, frozen=True):
         return LOOK
 
     def shows(self, name: str) -> bool:
-        """Whether a name may be told to the model."""
+        """Whether the model may see a name."""
         return name.isprintable() and not self.denies([name])
 
     @contextmanager
@@ -358,7 +358,7 @@ def _back_up(folder: int, name: str, root: int, backup: str) -> None:
         os.mkdir(BACKUPS, 0o700, dir_fd=root)
     shelf = os.open(BACKUPS, _FOLDER, dir_fd=root)
     try:
-        # There already: an attempt that died between this and the replacement kept the very same file.
+        # There already: an attempt that died between this and the replacement saved the very same file.
         with suppress(FileExistsError):
             os.link(
                 name,
@@ -433,18 +433,22 @@ def name_roots(
         raise ConfigError(
             'Files takes a list of folders, such as Files(roots=["reports"])'
         )
-    named = roots if isinstance(roots, Mapping) else _by_own_name(roots)
-    for name, root in named.items():
-        if not Path(root).is_dir():
-            raise ConfigError(f"{root} is no folder, so it cannot be a root of Files")
-        if len(named) > 1 and (not name or "/" in name):
-            raise ConfigError(
-                f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})"
-            )
-    resolved = {name: Path(root).resolve() for name, root in named.items()}
+    by_name = roots if isinstance(roots, Mapping) else _by_own_name(roots)
+    _check_roots(by_name)
+    resolved = {name: Path(root).resolve() for name, root in by_name.items()}
     if len(resolved) == 1 and not isinstance(roots, Mapping):
         return {"": next(iter(resolved.values()))}
     return resolved
+
+
+def _check_roots(roots: Mapping[str, str | Path]) -> None:
+    for name, root in roots.items():
+        if not Path(root).is_dir():
+            raise ConfigError(f"{root} is no folder, so it cannot be a root of Files")
+        if len(roots) > 1 and (not name or "/" in name):
+            raise ConfigError(
+                f"a root cannot be called {name!r}; name it: Files(roots={{'name': ...}})"
+            )
 
 
 def _by_own_name(roots: Sequence[str | Path]) -> Mapping[str, str | Path]:

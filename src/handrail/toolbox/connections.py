@@ -4,7 +4,7 @@ A timeout of a socket holds for each read alone, so that a header which comes by
 other, would keep a thread for days. Here the whole head has one read timeout. Bodies are `fetching`'s affair.
 
 Rule 1: every read of a head passes `Head.left_s`, through a proxy and inside of TLS too.
-Rule 2: what stands in `UNSEEN_QUERY` is added where the request is written. httpx2, its log and its errors know the
+Rule 2: the text of `UNSEEN_QUERY` is added where the request is written. httpx2, its log and its errors know the
         address without it.
 """
 
@@ -113,7 +113,7 @@ def pool_settings() -> dict[str, Any]:
 
 
 def core_request(request: httpx2.Request) -> httpcore2.Request:
-    """Return a request as httpcore2 sends it, with what stands in `UNSEEN_QUERY`."""
+    """Return a request as httpcore2 sends it, with the text of `UNSEEN_QUERY` added."""
     url = request.url
     unseen = str(request.extensions.get(UNSEEN_QUERY, "")).encode()
     target = url.raw_path + ((b"&" if url.query else b"?") + unseen if unseen else b"")

@@ -3,7 +3,7 @@
     text, encoding = decode(data)
     data, encoding = encode(text, encoding)
 
-Rule 1: an encoding is told by what cannot be otherwise, or not at all: nothing is read as what it merely might be.
+Rule 1: an encoding is inferred only from bytes that allow no other; nothing is read as what it merely might be.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     runtime = hr.Runtime(desk, store="sqlite:///handrail.db")
 
 It is of use as it is, for demonstrations and small desks, and it is the model for tools over a database of your own:
-how each write declares what it touches, what names it, and how it is known whether it happened.
+how each write declares what it touches, what names it, and how to find out whether it happened.
 
 Rule 1: a write leaves its key in the same transaction as its effect. Called again with the key, it gives the same
         answer and does nothing: that is what `replay="key"` promises.
@@ -479,7 +479,7 @@ def _home(address: str) -> _Home:
 
 
 class _Sqlite:
-    alone = "SELECT 1"  # whoever has begun is alone
+    alone = "SELECT 1"  # an open transaction excludes all others
 
     def __init__(self, path: Path) -> None:
         self._path = path

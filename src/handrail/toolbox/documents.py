@@ -7,7 +7,7 @@ The folder is read when the first of the two tools is first called, and let go o
 searched are passages of a few paragraphs, by their words (BM25, as tools are found), in any script; a document is found
 by its best passage, and its summary is the place where the question's words stand.
 
-Rule 1: the model names documents by id, never by path; an id is known or it is refused.
+Rule 1: the model names documents by id, never by path; an unknown id is refused.
 Rule 2: a snapshot: what changes on the disk meanwhile is not seen until the index is opened again.
 """
 
@@ -35,7 +35,7 @@ PASSAGE_CHARACTERS = 1_200
 
 SUMMARY_CHARACTERS = 240
 PAGE_BYTES = 12 * 1024
-"""Of text on one page, in UTF-8: with what stands around it, a page stays below the 16 KiB that a result may have."""
+"""Of text on one page, in UTF-8: with the text around it, a page stays below the 16 KiB that a result may have."""
 
 TITLE_WEIGHT = 3.0
 """What a word of the title counts beside one of the text, in each passage. A quarter's multiple, as in `selectors`."""
@@ -210,7 +210,7 @@ class SearchDocuments(BaseTool):
 
         Use it before you answer from the documents, and read the ones that fit with read_document: a summary alone is
         not enough to answer from. Not for the web. Returns ids, titles and summaries, the best first; none when no word
-        of the query stands in any document.
+        of the query is in any document.
 
         Args:
             query: What it is about, in the documents' language, such as "parental leave" or "年假天数".
@@ -308,9 +308,9 @@ class ReadDocument(BaseTool):
 
 def _title(id: str, text: str) -> str:
     """Return the first heading, else the first line if it is short, else the id."""
-    heading = re.search(r"^#{1,3}[ \t]+(?P<said>.+)$", text, re.M)
+    heading = re.search(r"^#{1,3}[ \t]+(?P<title>.+)$", text, re.M)
     # by a pattern, a line of a million `#` would take days
-    title = heading["said"].rstrip(" \t#\r") if heading else ""
+    title = heading["title"].rstrip(" \t#\r") if heading else ""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return title[:120] or (first if 0 < len(first) <= 80 else id)
 
@@ -333,7 +333,9 @@ def _pages(text: str) -> Sequence[str]:
                 size = 0
             page = page + piece
             size = size + more
-    return [*pages, page] if page or not pages else pages
+    if page or not pages:
+        pages.append(page)
+    return pages
 
 
 def _passages(document: Document) -> Iterator[str]:

@@ -3,7 +3,7 @@
     client = guarded_client(Egress(hosts=["*.example.org"]))     # an `httpx2.Client` as any other
 
 A model, or a page that it read, may name any address: the cloud's metadata service, a router, the database next door.
-Names prove nothing, because whoever owns one decides to what it resolves, and may decide anew at each question.
+Names prove nothing, because whoever owns one decides to what it resolves, and may decide differently at each question.
 
 Rule 1: what is checked is the address that is then connected to, once for each connection; nothing resolves it again.
 Rule 2: every address of a name must be public, or none is used.
@@ -143,7 +143,7 @@ class Egress(Struct, frozen=True):
         """Check an address before it is connected to: a global unicast one, or one of `private`.
 
         Raises:
-            ToolError: `NOT_PERMITTED`; which address it was is not told, or names could be asked for through here.
+            ToolError: `NOT_PERMITTED`; the address is not named, or names could be asked for through here.
         """
         # A zone (`fe80::1%eth0`) belongs to link-local addresses, which are not public.
         parsed = ip_address(address.partition("%")[0])

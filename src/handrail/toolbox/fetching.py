@@ -1,7 +1,7 @@
 """What tools over HTTP share: one client for a tool's whole life, and answers that end in time and size.
 
 Rule 1: no answer is unbounded: neither in bytes, however well it was compressed, nor in time.
-Rule 2: nothing of a request is ever told to the model: a key stands in its headers.
+Rule 2: no part of a request reaches the model: a key is in its headers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handrail.tools.tool import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 RemainingS: TypeAlias = "Callable[[], float]"
-"""Seconds until a call is ended, asked anew each time."""
+"""Returns the seconds until a call is ended; called each time."""
 _DECODED = {"gzip", "x-gzip", "deflate"}
 
 
@@ -228,7 +228,7 @@ def _decompress(response: httpx2.Response) -> Iterator[bytes]:
                     suggestion="Use another source.",
                 ) from None
             rest = unpack.unconsumed_tail
-        if unpack.eof:  # what follows is kept by zlib, and never looked at
+        if unpack.eof:  # zlib holds what follows; nobody reads it
             return
 
 

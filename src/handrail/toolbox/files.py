@@ -424,7 +424,7 @@ class Files(Toolset):
         """Undo a write: put back what was there, or remove the file if it was new. Folders that it made stay.
 
         Raises:
-            NoEffect: Somebody has changed the file since, or what was kept is gone; all is left alone.
+            NoEffect: Somebody has changed the file since, or the backup is gone; nothing is changed.
         """
         with (
             self._tree.place(path) as (folder, name),
@@ -446,15 +446,14 @@ class Files(Toolset):
 
     def _walk(self, folder: str, given_up: Event, depth: int) -> Iterator[Entry]:
         """Yield what is below a folder, folders before what is in them, until the call is given up or it is enough."""
-        waiting = [(folder, depth)]
         if self._tree.locate(folder)[0] is None:
-            yield from (
+            roots = [
                 Entry(path=name, kind="folder", bytes=0) for name in self._tree.roots
-            )
-            if depth > 1:
-                waiting = [(name, depth - 1) for name in self._tree.roots]
-            else:
-                waiting = []
+            ]
+            yield from roots
+            waiting = _enter_folders(roots, depth)
+        else:
+            waiting = [(folder, depth)]
         count = 0
         while waiting:
             here, left = waiting.pop(0)
@@ -470,12 +469,7 @@ class Files(Toolset):
                     return
                 count += 1
                 yield entry
-            if left > 1:
-                waiting[:0] = [
-                    (entry["path"], left - 1)
-                    for entry in entries
-                    if entry["kind"] == "folder"
-                ]
+            waiting[:0] = _enter_folders(entries, left)
 
     def _entries(self, path: str) -> list[Entry]:
         above = "" if path == "." else f"{path}/"
@@ -500,6 +494,13 @@ class Files(Toolset):
                     )
                 )
         return sorted(listed, key=lambda entry: entry["path"])
+
+
+def _enter_folders(entries: Sequence[Entry], depth: int) -> list[tuple[str, int]]:
+    """Return the folders to read next, each with its depth; none when `depth` is used up."""
+    if depth <= 1:
+        return []
+    return [(each["path"], depth - 1) for each in entries if each["kind"] == "folder"]
 
 
 _LISTED: Sequence[tuple[Callable[[int], bool], str]] = (

@@ -3,13 +3,13 @@
     tools = Kubernetes(contexts=["staging"], namespaces=["shop", "billing"])
     runtime = hr.Runtime(tools)                    # a Toolset: `--tools ops.py` finds it at the top level of a file
 
-Which clusters and namespaces are meant is said here, never by the model: it chooses among these. There is no tool that
+The program names the clusters and namespaces, never the model: it chooses among these. There is no tool that
 reads a Secret, and what `describe` tells of environment variables is masked.
 
-Rule 1: `kubectl` is started by a list of arguments, never by a shell. A value of the model's stands behind `--option=`,
+Rule 1: `kubectl` is started by a list of arguments, never by a shell. A value of the model's follows `--option=`,
         or is a name, which cannot begin with `-`.
 Rule 2: a restart names the restart before it. So it happens once for one observation, whoever asks for it, and a lost
-        answer is settled by looking: another time stands there, or the same.
+        answer is settled by looking: the time there is another one, or the same.
 Rule 3: what `kubectl` says on stderr goes to the model only where the API server worded it for a caller.
 """
 
@@ -137,7 +137,7 @@ class Where(Struct, frozen=True):
 
 
 class CommandOutput(Struct, frozen=True):
-    """What `kubectl` said before it ended."""
+    """What `kubectl` wrote before it ended."""
 
     code: int
     out: str
@@ -159,8 +159,8 @@ class Kubectl(Struct, frozen=True):
         """Run a command and return its output.
 
         Args:
-            words: Ours, or checked: what a model said of an object stands in `name`, or behind `--option=`.
-            newest: Of an output that is too long, the end is kept.
+            words: Ours, or checked: what a model writes goes into `name`, or behind `--option=`.
+            newest: Cut an output that is too long at its beginning.
 
         Raises:
             ToolError: It failed, in a way that has words for the model.
@@ -179,7 +179,7 @@ class Kubectl(Struct, frozen=True):
     async def run_command(
         self, where: Where, *words: str, name: str = "", newest: bool = False
     ) -> CommandOutput:
-        """Run a command and return what it said, whatever its exit code."""
+        """Run a command and return its output, whatever its exit code."""
         if where.context not in self.contexts or where.namespace not in self.namespaces:
             message = f"`{where.namespace}` of `{where.context}` is none of the namespaces that may be looked into."
             raise NoEffect(
@@ -321,11 +321,11 @@ async def _read_bounded(
 
 
 class Trouble(Struct, frozen=True):
-    """A failure that is known by what `kubectl` says of it; nothing was changed.
+    """A failure that `kubectl` reports in certain words; nothing was changed.
 
     Attributes:
         sign: A pattern in its words.
-        message: For the model; `{namespace}` and `{words}`, what the API server said, are filled in.
+        message: For the model; `{namespace}` and `{words}`, the words of the API server, are filled in.
     """
 
     sign: str
@@ -435,7 +435,7 @@ class KubectlFailed(Exception):
 
 
 def failure_from(words: str, where: Where) -> Exception:
-    """Return what to raise for what `kubectl` said when it failed."""
+    """Return the error for what `kubectl` wrote when it failed."""
     for trouble in _TROUBLES:
         if re.search(trouble.sign, words, re.I):
             server_text = _SERVER_SAYS.search(words)
@@ -464,7 +464,7 @@ def _server_reason(words: str) -> str:
 
 
 class _OverKubectl(BaseTool):
-    """A tool whose `context` and `namespace` are among those that may be reached; the only one need not be said."""
+    """A tool whose `context` and `namespace` are among those that may be reached; an only one is the default."""
 
     def __init__(self, kubectl: Kubectl) -> None:
         self.kubectl = kubectl
@@ -523,9 +523,12 @@ class GetPodLogs(_OverKubectl):
             previous: Read the container that died before the present one, to see why it crashed.
         """
         options = [f"--tail={tail_lines}"]
-        options += [f"--container={container}"] if container else []
-        options += [f"--since={since_s}s"] if since_s else []
-        options += ["--previous"] if previous else []
+        if container:
+            options.append(f"--container={container}")
+        if since_s:
+            options.append(f"--since={since_s}s")
+        if previous:
+            options.append("--previous")
         where = Where(context, namespace)
         lines = await self.kubectl.one(
             where, "pods", pod, "logs", *options, newest=True
@@ -564,10 +567,10 @@ class TopPods(_OverKubectl):
             labels: Only pods with these labels, such as "app=api-gateway,tier=web"; all by default.
         """
         options = [f"--selector={labels}"] if labels else []
-        told = await self.kubectl.ask(
+        table = await self.kubectl.ask(
             Where(context, namespace), "top", "pods", "--no-headers", *options
         )
-        rows = [line.split() for line in told.splitlines()]
+        rows = [line.split() for line in table.splitlines()]
         return [
             PodUsage(row[0], millicores(row[1]), mebibytes(row[2]))
             for row in rows
@@ -630,11 +633,11 @@ class GetResources(_OverKubectl):
             labels: Only objects with these labels, such as "app=api-gateway"; all by default.
         """
         options = [f"--selector={labels}"] if labels else []
-        options += ["--sort-by=.lastTimestamp"] if kind == "events" else []
+        if kind == "events":
+            options.append("--sort-by=.lastTimestamp")
         table = await self.kubectl.ask(Where(context, namespace), "get", kind, *options)
-        return table or f"There are no {kind} in namespace `{namespace}`" + (
-            f" with {labels}." if labels else "."
-        )
+        with_labels = f" with {labels}" if labels else ""
+        return table or f"There are no {kind} in namespace `{namespace}`{with_labels}."
 
 
 class DescribeResource(_OverKubectl):
@@ -712,7 +715,7 @@ class RolloutStatus(_OverKubectl):
         output = await self.kubectl.run_command(
             where, "rollout", "status", patience, name=f"deployment/{deployment}"
         )
-        # what it cannot reach or find is told here
+        # report here what it cannot reach or find
         found = await self.kubectl.deployment(where, deployment)
         status = found.get("status", {})
         wanted = found["spec"].get("replicas", 1)
@@ -775,7 +778,7 @@ class RolloutRestart(_OverKubectl):
     async def verify(
         self,
         arguments: Mapping[str, Json],
-        context: Context[Any],  # noqa: ARG002
+        context: Context[Any],  # noqa: ARG002  # `BaseTool.verify`
     ) -> Found | NotFound:
         """Look whether it was restarted since the restart that the model knew of."""
         where = Where(arguments["context"], arguments["namespace"])
@@ -806,7 +809,7 @@ _TOOLS = (
 )
 
 
-# ---------------------------------------------------------------------- what is not told
+# ---------------------------------------------------------------------- what is masked
 
 _SECRET_WORDS = re.compile(r"pass|secret|token|api.?key|credential", re.I)
 _IN_ADDRESS = re.compile(r"(?<=://)([^/@:\s]*):[^/\s\"']*@")
@@ -822,7 +825,7 @@ _IN_A_COMMAND = re.compile(
 
 
 def mask_environment(described: str) -> str:
-    """Return what `kubectl describe` said, without values of environment variables and of options that name a secret.
+    """Return the output of `kubectl describe` without values of environment variables and secret options.
 
     >>> print(mask_environment("    Environment:\\n      DB_PASSWORD:  hunter2\\n    Mounts:  <none>"))
         Environment:
@@ -891,7 +894,7 @@ class _Masker(Struct):
 
 
 def _mask_command(line: str) -> str:
-    """Mask in a command line what is a secret by what stands before it."""
+    """Mask in a command line what is a secret by the word before it."""
     return _IN_A_COMMAND.sub(
         lambda found: f"{next(filter(None, found.groups()))}***", line
     )

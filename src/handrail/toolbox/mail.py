@@ -5,7 +5,7 @@
 The sender, the server, who may be written to and the password (`SMTP_PASSWORD`) are the programmer's; the model says to
 whom, under which subject, and what.
 
-What is known of a failure follows from where it came. Before the end of the text has been sent, the server must not
+Where a failure came from says what it means. Before the end of the text has been sent, the server must not
 deliver (RFC 5321, 4.1.1.4): the mail certainly did not go out, and may be tried again. A server that answers 4xx or 5xx
 to the text has refused it. Between the end of the text and its answer nobody knows, and SMTP has no way to ask:
 `was_sent`, if there is a log or a mailbox to look into, settles it; otherwise the mail is in doubt and not sent again.
@@ -317,7 +317,7 @@ class _Bounds(Struct):
 
 
 class _Answers:
-    """The lines of a server, in place of smtplib's file: that one waits anew for each piece, and for lines for ever."""
+    """The lines of a server, in place of smtplib's file: that one never gives up: each piece starts a new wait."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection = connection

@@ -31,7 +31,7 @@ MOST_CODE = 100_000
 """Characters of code."""
 
 SHOWN_BYTES = 8 * 1024
-"""Of a text file that the code made, in the result; of a longer one the size is told, and where it was saved."""
+"""Of a text file that the code made, in the result; of a longer one only the size, and where it was saved."""
 
 _CLOSING_S = 3.0
 """What is left of the tool's time for ending the code and bringing files back."""
@@ -63,7 +63,7 @@ class RunPython(BaseTool):
     """A tool that runs Python code.
 
     Args:
-        files: What the code finds in its folder: a path that is read anew for each run, or bytes, by name.
+        files: What the code finds in its folder: a path that is read at each run, or bytes, by name.
         outputs: A folder that gets what the code makes, each run in a new folder of its own.
         sandboxes: Where it may run, the strongest first, in place of all that there are; see `isolation.offered`.
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
@@ -192,7 +192,7 @@ class RunPython(BaseTool):
             folder = Path(mkdtemp(prefix="run-", dir=self._outputs))
         else:
             folder = None
-        made = [_made_file(name, data, folder) for name, data in ended.files.items()]
+        made = [_save_file(name, data, folder) for name, data in ended.files.items()]
         return Ran(
             end=ended.end,
             exit_code=ended.exit_code,
@@ -205,7 +205,7 @@ class RunPython(BaseTool):
         )
 
 
-def _made_file(name: str, data: bytes, folder: Path | None) -> Made:
+def _save_file(name: str, data: bytes, folder: Path | None) -> Made:
     """Say what a file holds, and save it where it is wanted: the folder is new, so nothing can lie in the way."""
     note = ""
     if folder is not None:

@@ -11,7 +11,7 @@ IEC 80000-13 (2008) for bits and bytes; GB/T 3100 and the Chinese market units f
 
 Rule 1: a name with two meanings is refused with both: a ton is a tonne, a short ton or a long ton, and a guess is wrong
         by a tenth.
-Rule 2: a temperature on a scale stands alone; within a product (`J/K`) only the difference is meant, in kelvin.
+Rule 2: a temperature on a scale is alone; within a product (`J/K`) only the difference is meant, in kelvin.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def convert(value: Fraction, from_unit: str, to_unit: str) -> Fraction:
     Fraction(653796, 15625)
 
     Raises:
-        ToolError: A unit is not known, means two things, or the two do not measure the same.
+        ToolError: A unit is unknown, means two things, or the two do not measure the same.
     """
     source = unit(from_unit)
     target = unit(to_unit)
@@ -133,8 +133,8 @@ def unit(text: str) -> Unit:
     if len(text) > _MOST_CHARACTERS:
         raise _unknown(text[:20] + "...")
     plain = _plain(text)
-    if known_unit := _lookup(plain) or _lookup(plain.replace(" ", "")):
-        return known_unit
+    if entry := _lookup(plain) or _lookup(plain.replace(" ", "")):
+        return entry
     size = Fraction(1)
     powers = _NO_POWERS
     for part, power in _factors(plain, text):
@@ -201,15 +201,15 @@ def _factors(plain: str, text: str) -> Iterator[tuple[Unit, int]]:
 
 
 def _factor(name: str) -> Unit:
-    if known_unit := _lookup(name):
-        if known_unit.zero:
+    if entry := _lookup(name):
+        if entry.zero:
             message = f"`{name}` is a point on a scale, which cannot be multiplied or divided."
             raise ToolError(
                 "UNKNOWN_UNIT",
                 message,
                 suggestion="Write K for a difference in temperature: J/K.",
             )
-        return known_unit
+        return entry
     raise _unknown(name)
 
 
@@ -223,8 +223,8 @@ def _lookup(name: str) -> Unit | None:
     for spelling in _spellings(name):
         if spelling in _TWO_MEANINGS:
             return _lookup(spelling)
-        if known_unit := _UNITS.get(spelling) or _with_prefix(spelling):
-            return known_unit
+        if entry := _UNITS.get(spelling) or _with_prefix(spelling):
+            return entry
     if chinese := _TIMES_CHINESE.match(name):
         inner = _lookup(chinese[2])
         power = _CHINESE_POWERS[chinese[1]]

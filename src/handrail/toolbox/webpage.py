@@ -167,8 +167,11 @@ def _decode(answer: Answer) -> str:
     """Return the body as text: as the header says, as the page says, as UTF-8, or as GB18030 of older Chinese pages."""
     header = _CHARSET.search(answer.headers.get("content-type", ""))
     meta = _META.search(answer.body[:2048])
-    charsets = [header[1]] if header else []
-    charsets += [meta[1].decode()] if meta else []
+    charsets = []
+    if header:
+        charsets.append(header[1])
+    if meta:
+        charsets.append(meta[1].decode())
     for charset in (*filter(_KNOWN_CHARSET.fullmatch, charsets), "utf-8", "gb18030"):
         try:
             return answer.body.decode(charset)
@@ -226,7 +229,7 @@ _BEFORE: Mapping[str, str] = {
     ),
     **{f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)},
 }
-"""What stands in a text where an element begins; those of them that are blocks also end a paragraph."""
+"""What a text has where an element begins; those of them that are blocks also end a paragraph."""
 _OPENING = re.compile("<(?=[A-Za-z/!?])")
 """Where markup begins; any other `<` is text."""
 _NAME = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,20})")

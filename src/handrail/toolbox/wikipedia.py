@@ -6,14 +6,15 @@ A page's title is its id: a search gives titles and summaries, reading one gives
 and reading a section its text. Text comes as plain text from the TextExtracts extension, which leaves tables, boxes and
 footnotes out; figures that stand only there are not found.
 
-Wikimedia's rules for clients (API:Etiquette, User-Agent policy) are kept: a User-Agent that names the client and whom
-to write to, one request at a time, `maxlag`, and waiting as long as `Retry-After` says.
+Wikimedia's rules for clients (API:Etiquette, User-Agent policy) hold: a User-Agent that names the client and whom to
+write to, one request at a time, `maxlag`, and waiting as long as `Retry-After` says.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import httpx2
@@ -327,32 +328,36 @@ def _parts(text: str) -> list[tuple[int, str, str]]:
 def _section(parts: list[tuple[int, str, str]], wanted: str, title: str) -> str:
     """Return a section's text with the sections below it."""
     names = [name for _, name, _ in parts[1:]]
-    found = next(
-        (
-            n
-            for n, (_, name, _) in enumerate(parts)
-            if name.casefold() == wanted.strip().casefold()
-        ),
-        0,
-    )
-    if not found:
-        near = nearest(wanted, names)
-        section_names = (
-            ", ".join(f'"{name}"' for name in (near or names)[:30])
-            or "none: read it without `section`"
-        )
-        raise ToolError(
-            "SECTION_NOT_FOUND",
-            f"The page `{title}` has no section `{wanted}`.",
-            suggestion=f"{'Nearest are' if near else 'Its sections are'} {section_names}.",
-        )
-    depth, _, text = parts[found]
+    folded = [name.casefold() for _, name, _ in parts]
+    spelling = wanted.strip().casefold()
+    position = folded.index(spelling) if spelling in folded else 0
+    if not position:
+        raise _no_section(names, wanted, title)
+    depth, _, text = parts[position]
     below = []
-    for inner, name, more in parts[found + 1 :]:
+    for inner, name, more in parts[position + 1 :]:
         if inner <= depth:
             break
         below.append(f"\n\n{name}\n{more}")
     return text + "".join(below)
+
+
+def _no_section(names: Sequence[str], wanted: str, title: str) -> ToolError:
+    if near := nearest(wanted, names):
+        advice = f"Nearest are {_quote_names(near)}."
+    elif names:
+        advice = f"Its sections are {_quote_names(names)}."
+    else:
+        advice = "Its sections are none: read it without `section`."
+    return ToolError(
+        "SECTION_NOT_FOUND",
+        f"The page `{title}` has no section `{wanted}`.",
+        suggestion=advice,
+    )
+
+
+def _quote_names(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names[:30])
 
 
 wikipedia = Wikipedia()

@@ -68,7 +68,7 @@ def _check_depth(yaml: Any, text: str) -> None:
 def _loader(yaml: Any) -> Any:
     """Return PyYAML's safe loader, the quick one where it is there, with the words of YAML 1.2."""
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # PyYAML has no types
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
         yaml_constructors: ClassVar[dict[str, Any]] = {
             **yaml.SafeLoader.yaml_constructors,

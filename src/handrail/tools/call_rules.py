@@ -43,11 +43,9 @@ class CallRules:
         self._exclusive = exclusive
         self._check = check
         self._approve = approve
-        self._approval_condition = (
-            conditions.condition(approve)
-            if isinstance(approve, str) and approve
-            else None
-        )
+        self._approval_condition: conditions.Condition | None = None
+        if isinstance(approve, str) and approve:
+            self._approval_condition = conditions.condition(approve)
         self._key = key
         self._key_template = keys.template(key) if isinstance(key, str) else None
         resources = [resource] if isinstance(resource, str) else resource or ()
@@ -85,11 +83,8 @@ class CallRules:
         if not self._approve or self._approve is True:
             return bool(self._approve)
         if self._approval_condition is None:
-            return bool(
-                _call_setting(
-                    "approve", cast(Callable[..., bool], self._approve), arguments
-                )
-            )
+            function = cast(Callable[..., bool], self._approve)
+            return bool(_call_setting("approve", function, arguments))
         try:
             return bool(self._approval_condition(arguments))
         except KeyboardInterrupt:
@@ -130,13 +125,13 @@ class CallRules:
         try:
             return self._key_template(arguments)
         except (LookupError, TypeError):
-            names = ", ".join(
-                f"`{name}`" for name in sorted(keys.names_in(cast(str, self._key)))
+            missing = sorted(keys.names_in(cast(str, self._key)))
+            names = ", ".join(f"`{name}`" for name in missing)
+            return Failure(
+                Code.INVALID_ARGUMENTS,
+                f"`{self._name}` needs {names}, so that the same act is not done twice.",
+                f"Call again with {names}.",
             )
-            text = (
-                f"`{self._name}` needs {names}, so that the same act is not done twice."
-            )
-            return Failure(Code.INVALID_ARGUMENTS, text, f"Call again with {names}.")
 
     def _call_key_function(self, arguments: Arguments) -> str:
         function = cast(Callable[..., str], self._key)

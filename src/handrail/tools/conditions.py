@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -34,10 +34,18 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 # No power, and neither `+` nor `*` on text or lists: they make a short condition cost a lot of time or memory.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda left, right: _number(left) + _number(right),
+    ast.Add: lambda left, right: _require_number(left) + _require_number(right),
     ast.Sub: operator.sub,
-    ast.Mult: lambda left, right: _number(left) * _number(right),
+    ast.Mult: lambda left, right: _require_number(left) * _require_number(right),
     ast.Div: operator.truediv,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+}
+_BOOLEANS: dict[type[ast.boolop], Callable[[Iterable[Any]], bool]] = {
+    ast.And: all,
+    ast.Or: any,
 }
 
 
@@ -56,7 +64,7 @@ def condition(text: str) -> Condition:
             f"a condition of {len(text)} characters is too long; {MOST_CHARACTERS} is the most"
         )
     try:
-        return _compiled(ast.parse(text.strip(), mode="eval").body, text)
+        return _compile(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise ToolDefinitionError(
             f'{text!r} is not a condition such as "amount > 100": {error}'
@@ -72,38 +80,34 @@ def names_in(text: str) -> set[str]:
     } - {"len"}
 
 
-def _compiled(node: ast.expr, text: str) -> Condition:
+def _compile(node: ast.expr, text: str) -> Condition:
     match node:
         case ast.Constant(value=value):
             return lambda _: value
         case ast.Name(id=name):
             return lambda arguments: arguments[name]
         case ast.Attribute(value=inner, attr=name):
-            owner = _compiled(inner, text)
+            owner = _compile(inner, text)
             return lambda arguments: owner(arguments)[name]
         case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            parts = [_compiled(item, text) for item in items]
+            parts = _compile_all(items, text)
             return lambda arguments: [part(arguments) for part in parts]
-        case ast.BoolOp(op=ast.And(), values=values):
-            parts = [_compiled(value, text) for value in values]
-            return lambda arguments: all(part(arguments) for part in parts)
-        case ast.BoolOp(values=values):
-            parts = [_compiled(value, text) for value in values]
-            return lambda arguments: any(part(arguments) for part in parts)
-        case ast.UnaryOp(op=ast.Not(), operand=inner):
-            operand = _compiled(inner, text)
-            return lambda arguments: not operand(arguments)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            operand = _compiled(inner, text)
-            return lambda arguments: -operand(arguments)
+        case ast.BoolOp(op=op, values=values):
+            parts = _compile_all(values, text)
+            combine = _BOOLEANS[type(op)]
+            return lambda arguments: combine(part(arguments) for part in parts)
+        case ast.UnaryOp(op=op, operand=inner) if type(op) in _UNARY:
+            operand = _compile(inner, text)
+            apply = _UNARY[type(op)]
+            return lambda arguments: apply(operand(arguments))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _binary(
-                _ARITHMETIC[type(op)], _compiled(left, text), _compiled(right, text)
+            return _compile_arithmetic(
+                _ARITHMETIC[type(op)], _compile(left, text), _compile(right, text)
             )
         case ast.Compare():
-            return _comparison(node, text)
+            return _compile_comparison(node, text)
         case ast.Call(func=ast.Name(id="len"), args=[inner], keywords=[]):
-            measured = _compiled(inner, text)
+            measured = _compile(inner, text)
             return lambda arguments: len(measured(arguments))
         case _:
             raise ToolDefinitionError(
@@ -111,8 +115,12 @@ def _compiled(node: ast.expr, text: str) -> Condition:
             )
 
 
-def _comparison(node: ast.Compare, text: str) -> Condition:
-    operands = [_compiled(each, text) for each in (node.left, *node.comparators)]
+def _compile_all(nodes: Iterable[ast.expr], text: str) -> list[Condition]:
+    return [_compile(node, text) for node in nodes]
+
+
+def _compile_comparison(node: ast.Compare, text: str) -> Condition:
+    operands = _compile_all((node.left, *node.comparators), text)
     compare = [_COMPARISONS[type(op)] for op in node.ops]
 
     def holds(arguments: Mapping[str, Json]) -> bool:
@@ -125,13 +133,13 @@ def _comparison(node: ast.Compare, text: str) -> Condition:
     return holds
 
 
-def _binary(
+def _compile_arithmetic(
     combine: Callable[[Any, Any], Any], left: Condition, right: Condition
 ) -> Condition:
     return lambda arguments: combine(left(arguments), right(arguments))
 
 
-def _number(value: Any) -> Any:
+def _require_number(value: Any) -> Any:
     if not isinstance(value, int | float):
         raise TypeError("only numbers are added and multiplied in a condition")
     return value

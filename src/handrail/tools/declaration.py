@@ -1,7 +1,6 @@
-"""Whether what a tool declares can be meant: each setting is of its kind, and none contradicts another.
+"""Whether a tool's declaration makes sense: each setting is of its kind, and none contradicts another.
 
-A declaration is read when the tool is made. What is wrong with it is said then, in one sentence, and not by the first
-call that fails.
+A declaration is checked when the tool is made, and refused with one sentence; no call has to fail for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
 
-class SettingError(Exception):  # noqa: N818  # it carries an error, its cause
+class SettingError(Exception):  # it carries an error, its cause
     """A setting's function, such as `check`, raised; `admission.admit` refuses the call and logs it.
 
     Attributes:
@@ -40,14 +39,34 @@ def find_fault(declared: Mapping[str, Any]) -> str:
     Args:
         declared: The settings of `BaseTool` with what they are; None of one that was left out.
     """
+    return (
+        _find_wrong_kind(declared)
+        or _find_wrong_word(declared)
+        or _find_contradiction(declared)
+    )
+
+
+def _find_wrong_kind(declared: Mapping[str, Any]) -> str:
     for setting, (what, is_one) in _KINDS.items():
         value = declared[setting]
-        if not (is_one(value) or (value is None and setting in _MAY_BE_LEFT_OUT)):
+        if not _is_left_out(setting, value) and not is_one(value):
             return f"`{setting}` is {what}, not {value!r}"
+    return ""
+
+
+def _find_wrong_word(declared: Mapping[str, Any]) -> str:
     for setting, permitted in _WORDS.items():
-        said = declared[setting]
-        if not (said in permitted or (said is None and setting in _MAY_BE_LEFT_OUT)):
-            return f"{setting} is {said!r}; it is one of {', '.join(permitted)}"
+        word = declared[setting]
+        if not _is_left_out(setting, word) and word not in permitted:
+            return f"{setting} is {word!r}; it is one of {', '.join(permitted)}"
+    return ""
+
+
+def _is_left_out(setting: str, value: Any) -> bool:
+    return value is None and setting in _MAY_BE_LEFT_OUT
+
+
+def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
         return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
     if declared["mounts"] and declared["isolation"] in ("none", "process"):
@@ -68,23 +87,19 @@ def find_wrong_function(
     Args:
         declared: The settings, and under `then` the function that makes the arguments of a step, if it is one.
         bound: Names of the parameters that `run` gets from a model.
-        arguments: Names of the JSON arguments; None if they are not known.
+        arguments: Names of the JSON arguments; None if they cannot be listed.
     """
-    named: dict[str, Sequence[str] | None] = {
-        "check": bound,
-        "compensate": (*bound, "result"),
-    }
-    named["approve"] = named["key"] = arguments
-    named["then"] = None if arguments is None else (*arguments, "result")
-    for setting, names_given in named.items():
+    named = {"check": bound, "compensate": (*bound, "result")}
+    if arguments is not None:
+        named["approve"] = arguments
+        named["key"] = arguments
+        named["then"] = (*arguments, "result")
+    for setting, parameters in named.items():
         function = declared[setting]
-        by_name = None if names_given is None else dict.fromkeys(names_given, ...)
-        if (
-            callable(function)
-            and by_name is not None
-            and (fault := _find_misfit(setting, function, **by_name))
-        ):
-            return fault
+        if callable(function):
+            by_name = dict.fromkeys(parameters, ...)
+            if fault := _find_misfit(setting, function, **by_name):
+                return fault
     return ""
 
 
@@ -112,24 +127,11 @@ def find_unknown_name(
         described: The schema of the parameters.
         also: What `then` looks at.
     """
-    properties = described.get("properties") or {}
     if is_open(described):
         return ""
-    resource, key, rate_key, approve = (
-        declared[each] for each in ("resource", "key", "rate_key", "approve")
-    )
-    looked_at = {
-        "resource": set().union(
-            *map(
-                keys.names_in,
-                [resource] if isinstance(resource, str) else resource or (),
-            )
-        ),
-        "key": keys.names_in(key) if isinstance(key, str) else set(),
-        "rate_key": keys.names_in(rate_key) if rate_key else set(),
-        "approve": conditions.names_in(approve) if isinstance(approve, str) else set(),
-        "then": set(also),
-    }
+    properties = described.get("properties") or {}
+    looked_at = _list_names(declared)
+    looked_at["then"] = set(also)
     for setting, named in looked_at.items():
         for name in sorted(named - properties.keys()):
             near = names.nearest(name, properties)
@@ -140,14 +142,27 @@ def find_unknown_name(
     return ""
 
 
+def _list_names(declared: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the parameters that templates and conditions look at, by setting."""
+    resource = declared["resource"]
+    key = declared["key"]
+    rate_key = declared["rate_key"]
+    approve = declared["approve"]
+    templates = [resource] if isinstance(resource, str) else resource or ()
+    return {
+        "resource": set().union(*map(keys.names_in, templates)),
+        "key": keys.names_in(key) if isinstance(key, str) else set(),
+        "rate_key": keys.names_in(rate_key) if rate_key else set(),
+        "approve": conditions.names_in(approve) if isinstance(approve, str) else set(),
+    }
+
+
 def is_open(described: Mapping[str, Json]) -> bool:
     """Whether the schema of the parameters allows names that it does not list."""
     more = described.get("additionalProperties")
-    return bool(
-        described.keys() & _MORE_NAMES
-        or more
-        or (not described.get("properties") and more is not False)
-    )
+    if described.keys() & _MORE_NAMES or more:
+        return True
+    return not described.get("properties") and more is not False
 
 
 def _is_number(value: Any) -> bool:

@@ -11,11 +11,11 @@ _CONTAINERS = (Annotated, Union, UnionType)
 
 
 def is_injected(hint: Any) -> bool:
-    """Whether a parameter with this type hint is kept from the model."""
-    return injected_kind(hint) is not None
+    """Whether a parameter with this type hint is hidden from the model."""
+    return find_injected_kind(hint) is not None
 
 
-def injected_kind(hint: Any) -> type[Any] | None:
+def find_injected_kind(hint: Any) -> type[Any] | None:
     """Return `Context`, `Injected` or `InjectedOpenly` when the hint names it, also in `Annotated` and `Optional`."""
     if isinstance(hint, Injected):
         return Injected if hint.secret else InjectedOpenly
@@ -25,5 +25,5 @@ def injected_kind(hint: Any) -> type[Any] | None:
         return Context
     if get_origin(hint) not in _CONTAINERS:
         return None
-    kinds = (injected_kind(part) for part in get_args(hint))
+    kinds = (find_injected_kind(part) for part in get_args(hint))
     return next(filter(None, kinds), None)

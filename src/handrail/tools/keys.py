@@ -24,9 +24,9 @@ Template: TypeAlias = Callable[[Mapping[str, Json]], str]
 def template(text: str) -> Template:
     """Compile `refund:{order_id}`; a dot goes into an object (`{user.id}`), braces are doubled to be literal.
 
-    A value cannot forge a separator: `:`, `/`, `%` and whatever else stands between the fields are fill_text in it as
+    A value cannot forge a separator: `:`, `/`, `%` and whatever else separates the fields are written in it as
     percent escapes, so that `a:{x}:{y}` gives different keys for ("1:2", "3") and ("1", "2:3"). Text that looks like
-    another kind of JSON (`null`, `[1]`) is fill_text in quotes. Only a number and its text (7 and "7") are one key.
+    another kind of JSON (`null`, `[1]`) is written in quotes. Only a number and its text (7 and "7") are one key.
 
     >>> template("order:{id}")({"id": "a:b"})
     'order:a%3Ab'
@@ -52,8 +52,9 @@ def template(text: str) -> Template:
         parts = [literals[0]]
         for path, literal in zip(paths, literals[1:], strict=True):
             value = _look_up(path, arguments)
-            plain = isinstance(value, str) and not _LIKE_OTHER_JSON.match(value)
-            parts.append((value if plain else canonical(value)).translate(escapes))
+            if not isinstance(value, str) or _LIKE_OTHER_JSON.match(value):
+                value = canonical(value)
+            parts.append(value.translate(escapes))
             parts.append(literal)
         return "".join(parts)
 
@@ -78,7 +79,9 @@ def fill_json(value: Json, arguments: Mapping[str, Json]) -> Json:
         return {name: fill_json(each, arguments) for name, each in value.items()}
     if isinstance(value, list):
         return [fill_json(each, arguments) for each in value]
-    return fill_text(value, arguments) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return fill_text(value, arguments)
+    return value
 
 
 def names_in_json(value: Json) -> set[str]:
@@ -105,10 +108,11 @@ def fill_text(text: str, arguments: Mapping[str, Json]) -> Json:
     values = [_look_up(path, arguments) for path in paths]
     if literals == ["", ""]:
         return values[0]
-    told = [value if isinstance(value, str) else canonical(value) for value in values]
-    return "".join(
-        piece for pair in zip(literals, [*told, ""], strict=True) for piece in pair
-    )
+    text = literals[0]
+    for value, literal in zip(values, literals[1:], strict=True):
+        text += value if isinstance(value, str) else canonical(value)
+        text += literal
+    return text
 
 
 def _look_up(path: Sequence[str], arguments: Mapping[str, Json]) -> Json:
@@ -172,8 +176,8 @@ def _normalize_numbers(value: Json) -> Json:
 def fingerprint(tool: str, version: str, arguments: Mapping[str, Json]) -> bytes:
     """Return a digest that is equal for two calls that ask for the same act.
 
-    Injected parameters are left out, and so is the tool's description: a mended typo in it must not turn the recovery
-    from a crash into a conflict.
+    Injected parameters are left out, and so is the tool's description: a corrected typo in it must not turn the
+    recovery from a crash into a conflict.
     """
     return hashlib.sha256(
         f"{tool}\0{version}\0{canonical(arguments)}".encode("utf-8", "surrogatepass")

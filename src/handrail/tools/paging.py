@@ -9,7 +9,7 @@ The model gets a parameter `offset` beside the tool's own and reads a `Page`: as
 `next` the offset to go on with. A generator that takes `offset` itself starts there; with any other, the rows before
 it are read and dropped.
 
-Rule 1: no more rows are taken from a generator than are shown, and one by which it is known that there are more.
+Rule 1: no more rows are taken from a generator than are shown, and one that shows whether there are more.
 Rule 2: a generator is closed wherever its reading ends: full, exhausted, failed or given up.
 """
 
@@ -40,8 +40,9 @@ _CALLER = inspect.Parameter(
 
 def find_rows(run: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return the generator function, plain or async, that a function is or gives the pages of; None of any other."""
-    is_one = inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run)
-    return run if is_one else getattr(run, "pages_of", None)
+    if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
+        return run
+    return getattr(run, "pages_of", None)
 
 
 def make_pages(
@@ -52,10 +53,13 @@ def make_pages(
     starts_there = "offset" in signature.parameters
 
     def begin(own: dict[str, Any]) -> tuple[Any, Gathering]:
-        offset = own.get("offset", 0) if starts_there else own.pop("offset", 0)
-        return run(**own), Gathering(
-            offset, 0 if starts_there else offset, page_bytes - _ROOM_FOR_THE_REST
-        )
+        if starts_there:
+            offset = own.get("offset", 0)
+            to_skip = 0
+        else:
+            offset = own.pop("offset", 0)
+            to_skip = offset
+        return run(**own), Gathering(offset, to_skip, page_bytes - _ROOM_FOR_THE_REST)
 
     def page(*, _caller: Context[Any], **own: Any) -> Page:
         source, gathered = begin(own)
@@ -73,21 +77,22 @@ def make_pages(
                     break
         return gathered.page()
 
-    wrapper: Any = wraps(run)(page_async if inspect.isasyncgenfunction(run) else page)
-    added = [_CALLER] if starts_there else [_offset(), _CALLER]
+    is_async = inspect.isasyncgenfunction(run)
+    wrapper: Any = wraps(run)(page_async if is_async else page)
+    added = [_CALLER] if starts_there else [_make_offset(), _CALLER]
     wrapper.__signature__ = signature.replace(
         parameters=[*signature.parameters.values(), *added], return_annotation=Page
     )
     wrapper.pages_of = run
     wrapper.__annotations__ = {**getattr(run, "__annotations__", {}), "return": Page}
-    return wrapper  # type: ignore[no-any-return]
+    return wrapper  # type: ignore[no-any-return]  # it has the attributes of `run`
 
 
-def _offset() -> inspect.Parameter:
-    told = (
+def _make_offset() -> inspect.Parameter:
+    text = (
         "How many rows to leave out from the start: `next` of the page before, else 0."
     )
-    hint = Annotated[int, pydantic.Field(ge=0, description=told)]
+    hint = Annotated[int, pydantic.Field(ge=0, description=text)]
     return inspect.Parameter(
         "offset", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=hint
     )
@@ -127,12 +132,8 @@ class Gathering:
 
     def page(self, columns: Sequence[str] = ()) -> Page:
         """Return what came."""
-        return Page(
-            self.rows,
-            self.offset + len(self.rows) if self.has_more else None,
-            self.offset,
-            columns,
-        )
+        following = self.offset + len(self.rows) if self.has_more else None
+        return Page(self.rows, following, self.offset, columns)
 
 
 def _size(row: Any) -> int:

@@ -1,7 +1,7 @@
 """How often a tool may be started, and when it is better left alone for a while.
 
 A rate is a token bucket: `30/min` lets 30 calls go at once and then one every two seconds. A call takes its token when
-it is told how long to wait, so those who wait go one after another, in the order in which they asked.
+it learns how long to wait, so those who wait go one after another, in the order in which they asked.
 
 A breaker counts attempts that failed to reach what the tool needs. After so many in a row the tool is not started for a
 while; then one call may try, and its end decides for all.
@@ -42,10 +42,10 @@ def parse_rate(text: str) -> Rate:
     Raises:
         ValueError: It means none.
     """
-    found = _RATE.fullmatch(text)
-    if not found:
+    match = _RATE.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is no rate; write `5/s`, `30/min` or `1000/h`")
-    return Rate(int(found[1]), _UNITS_S[found[2]])
+    return Rate(int(match[1]), _UNITS_S[match[2]])
 
 
 class Bucket(Struct):
@@ -66,7 +66,7 @@ class Bucket(Struct):
 
 
 class Breaker(Struct):
-    """What is known of a tool that fails to reach what it needs."""
+    """The state of a tool that fails to reach what it needs."""
 
     failures: int = 0
     until: float = float("-inf")
@@ -79,8 +79,8 @@ class Breaker(Struct):
             return 0.0
         return max(self.until - now, 1.0 if self.trying else 0.0)
 
-    def failed(self, most: int, now: float) -> None:
-        """One more attempt has failed."""
+    def note_failed(self, most: int, now: float) -> None:
+        """Note one more failed attempt; open the breaker after `most`."""
         self.failures += 1
         self.trying = False
         if self.failures >= most:
@@ -98,28 +98,31 @@ class Limits:
     def wait_s(
         self, tool: str, key: str, rate: Rate, now: float, most_s: float
     ) -> float | Failure:
-        """Take a token of a tool's rate; return how long to wait for it, or what to tell when that is too long."""
+        """Take a token of a tool's rate; return how long to wait for it, or a failure when that is too long."""
         bucket = self._buckets.pop((tool, key), None) or Bucket(rate)
-        self._buckets[tool, key] = bucket  # the oldest stands first
+        self._buckets[tool, key] = bucket  # the oldest comes first
         if len(self._buckets) > _MOST_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         wait_s = bucket.take(now, most_s)
         if wait_s is not None:
             return wait_s
         next_s = bucket.due + rate.seconds / rate.starts - rate.seconds - now
+        times = "times" if rate.starts > 1 else "time"
+        whom = f" for {key}" if key else ""
         return Failure(
             Code.RATE_LIMITED,
-            f"`{tool}` may be started {rate.starts} time{'s' if rate.starts > 1 else ''} in {rate.seconds:g} s"
-            f"{f' for {key}' if key else ''}, and has been.",
+            f"`{tool}` may be started {rate.starts} {times} in {rate.seconds:g} s{whom}, and has been.",
             f"Go on without it, or try again in {next_s:.0f} s.",
             retryable=True,
         )
 
     def rests(self, tool: str, now: float) -> Failure | None:
-        """Return what to tell of a tool that is to be left alone; None when it may be started."""
+        """Return the failure for a tool that is to be left alone; None when it may be started."""
         breaker = self.troubled.get(tool)
-        rest_s = breaker.rest_s(now) if breaker is not None else 0.0
-        if breaker is None or rest_s <= 0:
+        if breaker is None:
+            return None
+        rest_s = breaker.rest_s(now)
+        if rest_s <= 0:
             return None
         return Failure(
             Code.UNAVAILABLE,
@@ -128,10 +131,10 @@ class Limits:
             retryable=True,
         )
 
-    def reached(self, tool: str) -> None:
-        """An attempt has reached what the tool needs, whatever it said."""
+    def note_reached(self, tool: str) -> None:
+        """Note an attempt that reached what the tool needs, whatever came back."""
         self.troubled.pop(tool, None)
 
-    def failed(self, tool: str, most: int, now: float) -> None:
-        """An attempt could not reach what the tool needs."""
-        self.troubled.setdefault(tool, Breaker()).failed(most, now)
+    def note_failed(self, tool: str, most: int, now: float) -> None:
+        """Note an attempt that could not reach what the tool needs."""
+        self.troubled.setdefault(tool, Breaker()).note_failed(most, now)

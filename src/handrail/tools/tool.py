@@ -52,7 +52,7 @@ from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import declaration, keys, paging, rate_limits
 from handrail.tools.call_rules import CallRules
-from handrail.tools.injection import injected_kind, is_injected
+from handrail.tools.injection import find_injected_kind, is_injected
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -69,7 +69,7 @@ _RISK_BY_EFFECT: dict[EffectClass | None, Risk] = {
 
 
 class _Declaration(Struct, frozen=True):
-    """Where a tool's declaration stands: checked, frozen, and the digest of what it described last."""
+    """The state of a tool's declaration: checked, frozen, and the digest of its last description."""
 
     checked: bool = False
     frozen: bool = False
@@ -110,7 +110,7 @@ class BaseTool:
     max_attempts: int = 3
     """How often a read is started at most, when it fails in a way that may pass."""
     isolation: Isolation = "none"
-    """How strongly the tool is kept apart; a level that this machine cannot give refuses the call."""
+    """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
     mounts: Sequence[str | Path] = ()
     """Files and folders that an isolated tool sees where they are, read-only, beside its own code."""
     memory_bytes: int = 512 * 1024 * 1024
@@ -122,7 +122,7 @@ class BaseTool:
     replay: Literal["key"] | None = None
     """`key`: the far side tells duplicates apart by `context.idempotency_key`; a lost answer may be asked for again."""
     key_ttl_s: float = 24 * 3600.0
-    """With `replay="key"`: how long the far side knows a key again. What was begun before that is in doubt."""
+    """With `replay="key"`: how long the far side remembers a key. A write started before that is in doubt."""
     verify: Callable[..., Any] | None = None
     """Asked after a lost answer, as `verify(arguments, context)`: `Found(result)`, `NotFound()` or `Unknown()`."""
     one_request: bool = False
@@ -145,11 +145,11 @@ class BaseTool:
     repeatable: bool = False
     """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
     repeat_window_s: float = 0.0
-    """A write with the same arguments counts as a repeat also in other runs, for so long after it was begun."""
+    """A write with the same arguments counts as a repeat also in other runs, for so long after its start."""
     on_repeat: Literal["return_previous", "ask"] | None = None
     """What becomes of a repeat: the first result is given again, or a person is asked; by default if destructive."""
     on_doubt: Literal["tell", "ask"] = "tell"
-    """When nobody knows whether it happened: the model is told, or the run waits for a person to look."""
+    """When nobody knows whether it happened: the model reads that, or the run waits for a person to look."""
     poll: bool = False
     """Asking again and again is its use; never counted as repeating itself."""
     then: Then | None = None
@@ -159,7 +159,7 @@ class BaseTool:
     max_concurrency: int | None = None
     """How many calls of it may be under way at once in this process; more wait in line."""
     rate: str | None = None
-    """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are told when to come back."""
+    """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are refused with the time to come back."""
     rate_key: str | None = None
     """What its rate is counted for, each apart: `{user_id}`."""
     breaker: int = 5
@@ -175,7 +175,7 @@ class BaseTool:
     argument_values: int = 10_000
     """How many keys and items the arguments of a call may hold."""
     coerce: bool = True
-    """Accept text that is exactly a number, boolean, list or object where the schema wants one; told in the result."""
+    """Accept text that is exactly a number, boolean, list or object where the schema wants one; the result says so."""
     version: str = ""
     """Part of a write's fingerprint: change it when the same arguments come to mean another act."""
     returns: Any = None
@@ -282,7 +282,7 @@ class BaseTool:
         """
         other = copy(self)
         other._reset_declaration()
-        # the copy opens what it reads itself, and has pages of its own
+        # the copy has pages of its own
         if self._pages_own_rows():
             del vars(other)["run"]
         other._declare(settings, self.run)
@@ -344,7 +344,7 @@ class BaseTool:
             getattr(self, "rate_limit")  # noqa: B009  # computed for its effect
         except ValueError as error:
             raise ToolDefinitionError(f"Tool {self.name!r}: {error}.") from error
-        getattr(self, "call_rules")  # noqa: B009
+        getattr(self, "call_rules")  # noqa: B009  # likewise
 
     def check_names(self) -> None:
         """Check that templates and conditions name existing parameters, describing the tool only in case of doubt.
@@ -353,7 +353,7 @@ class BaseTool:
             ToolDefinitionError: One does not.
         """
         if self.key or self.resource or self.approve or self.rate_key or self.then:
-            getattr(self, "_names_checked")  # noqa: B009  # once
+            getattr(self, "_names_checked")  # noqa: B009  # computed once, here
 
     @cached_property
     def _names_checked(self) -> bool:
@@ -400,7 +400,7 @@ class BaseTool:
                 bound = self.signature.names
                 arguments = self._argument_names()
             except ToolDefinitionError:
-                # a hint that cannot be resolved yet, or ever: said when the tool is described
+                # a hint that cannot be resolved yet, or ever: reported when the tool is described
                 return
         if fault := declaration.find_wrong_function(functions, bound, arguments):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
@@ -440,16 +440,9 @@ class BaseTool:
     @cached_property
     def plain_check(self) -> Fits | None:
         """The check of the arguments, where it and the policy are all that decides about a read; else None."""
-        declares = (
-            self.approve
-            or self.check
-            or self.resource
-            or self.after
-            or self.rate
-            or self.then
-            or self.ends_run
-        )
-        if self.writes or declares or self.concurrency_slot or self.isolation != "none":
+        if self.writes or self.concurrency_slot or self.isolation != "none":
+            return None
+        if any(getattr(self, setting) for setting in _DECIDING):
             return None
         checks = self.check_arguments, self.check_rule
         if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
@@ -484,7 +477,7 @@ class BaseTool:
         """Its risk, declared or by its effect."""
         if self.risk:
             return self.risk
-        # its author is elsewhere and has not said what it does
+        # its author is elsewhere and has not declared what it does
         if self.effect is None and self.by_schema:
             return "high"
         return _RISK_BY_EFFECT[self.effect]
@@ -622,16 +615,15 @@ class BaseTool:
         """The JSON Schema of what it returns: by `returns`, else by the hint of `run`; None if unknown."""
         if isinstance(self.returns, Mapping):
             schema = dict(self.returns)
-            is_object = (
-                schema.get("type") in (None, "object") and "properties" in schema
-            )
-            return import_schema(schema, name=self.name) if is_object else schema
-        hint = self.returns if self.returns is not None else _result_hint(self.run)
-        return (
-            None
-            if hint in (None, Any, inspect.Signature.empty)
-            else hints.describe_result(hint)
-        )
+            if "properties" in schema and schema.get("type") in (None, "object"):
+                return import_schema(schema, name=self.name)
+            return schema
+        hint = self.returns
+        if hint is None:
+            hint = _get_result_hint(self.run)
+        if hint in (None, Any, inspect.Signature.empty):
+            return None
+        return hints.describe_result(hint)
 
     @cached_property
     def checker(self) -> Checker:
@@ -645,7 +637,7 @@ class BaseTool:
 
     @cached_property
     def as_written(self) -> bool:
-        """Whether a flat object that fits goes to `run` as it stands, with its defaults: `bind` would do no more.
+        """Whether a flat object that fits goes to `run` as it is, with its defaults: `bind` would do no more.
 
         Not where a tool describes or binds its arguments in a way of its own.
         """
@@ -659,7 +651,8 @@ class BaseTool:
     def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {
-            name: injected_kind(hint) for name, hint in self.signature.hidden.items()
+            name: find_injected_kind(hint)
+            for name, hint in self.signature.hidden.items()
         }
 
     @cached_property
@@ -718,19 +711,15 @@ class BaseTool:
 
     def resolve_resources(self, arguments: Mapping[str, Json]) -> Sequence[Resource]:
         """Return what a call touches, without the resources that name an absent optional argument."""
-        return (
-            self.call_rules.resolve_resources(self.with_defaults(arguments))
-            if self.resource
-            else ()
-        )
+        if not self.resource:
+            return ()
+        return self.call_rules.resolve_resources(self.with_defaults(arguments))
 
     def resolve_rate_key(self, arguments: Mapping[str, Json]) -> str:
         """Return what a call's rate is counted for; empty when it is counted with all others."""
-        return (
-            self.call_rules.resolve_rate_key(self.with_defaults(arguments))
-            if self.rate_key
-            else ""
-        )
+        if not self.rate_key:
+            return ""
+        return self.call_rules.resolve_rate_key(self.with_defaults(arguments))
 
     def resolve_key(
         self, arguments: Mapping[str, Json], otherwise: str
@@ -742,11 +731,9 @@ class BaseTool:
         Raises:
             SettingError: The function that makes it failed, or named nothing.
         """
-        return (
-            self.call_rules.resolve_key(self.with_defaults(arguments))
-            if self.key
-            else otherwise
-        )
+        if not self.key:
+            return otherwise
+        return self.call_rules.resolve_key(self.with_defaults(arguments))
 
     def bind_call(
         self,
@@ -770,11 +757,14 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
+_DECIDING = ("approve", "check", "resource", "after", "rate", "then", "ends_run")
+"""Settings that decide about a call, or follow from it, beside its arguments and the policy."""
+
 _CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
 """What decides whether arguments fit. A class that has its own is asked each time."""
 
 _INTERNAL = {"_DECLARABLE", "_declaration"}
-"""What a tool keeps about itself, which declares nothing."""
+"""What a tool records about itself, which declares nothing."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
 
@@ -870,11 +860,9 @@ class Then(Struct, frozen=True):
     @property
     def names(self) -> set[str]:
         """What the templates look at: arguments of the first call, and `result`."""
-        return (
-            set()
-            if callable(self.arguments)
-            else keys.names_in_json(dict(self.arguments))
-        )
+        if callable(self.arguments):
+            return set()
+        return keys.names_in_json(dict(self.arguments))
 
     def fill_arguments(
         self, arguments: Mapping[str, Json], result: Json
@@ -886,15 +874,16 @@ class Then(Struct, frozen=True):
         """
         if callable(self.arguments):
             return self.arguments(**arguments, result=result)
-        known = {**arguments, "result": result}
+        fields = {**arguments, "result": result}
         return {
-            name: keys.fill_json(value, known) for name, value in self.arguments.items()
+            name: keys.fill_json(value, fields)
+            for name, value in self.arguments.items()
         }
 
 
-def _result_hint(run: Callable[..., Any]) -> Any:
+def _get_result_hint(run: Callable[..., Any]) -> Any:
     try:
         return get_type_hints(inspect.unwrap(run), include_extras=True).get("return")
     except (NameError, TypeError, AttributeError):
-        # a name known to type checkers only, or no function
+        # a name that only type checkers see, or no function
         return None

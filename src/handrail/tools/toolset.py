@@ -127,36 +127,35 @@ class Toolset:
         return self._state.by_name.get(name)
 
     def resolve(
-        self, said: str, sees: Callable[[BaseTool], bool] | None = None
+        self, name: str, sees: Callable[[BaseTool], bool] | None = None
     ) -> BaseTool | Failure:
-        """Return the tool that the model meant by `said`, or why there is none.
+        """Return the tool that the model meant by `name`, or why there is none.
 
-        Template tokens and known prefixes that leak into names are stripped (`functions.get_weather`); a name that is
-        only similar is suggested, never run by guess.
+        Template tokens and prefixes that leak into names are stripped (`functions.get_weather`); a name that is only
+        similar is suggested, never run by guess.
 
         Args:
             sees: Which tools may be named in the refusal; all of them by default.
         """
         by_name = self._state.by_name
-        if found := by_name.get(said):
-            return found
-        known = names.resolve_name(said, by_name)
-        return by_name[known] if known else self._unknown(said, sees)
+        if tool := by_name.get(name):
+            return tool
+        resolved = names.resolve_name(name, by_name)
+        return by_name[resolved] if resolved else self._refuse_unknown(name, sees)
 
-    def _unknown(self, said: str, sees: Callable[[BaseTool], bool] | None) -> Failure:
-        shown = said if len(said) <= 80 else said[:77] + "..."
-        told = [
-            name
-            for name, tool in self._state.by_name.items()
-            if sees is None or sees(tool)
-        ]
-        near = [f"`{name}`" for name in names.nearest(said, told)]
+    def _refuse_unknown(
+        self, name: str, sees: Callable[[BaseTool], bool] | None
+    ) -> Failure:
+        shown = name if len(name) <= 80 else name[:77] + "..."
+        visible = [tool.name for tool in self if sees is None or sees(tool)]
+        near = [f"`{each}`" for each in names.nearest(name, visible)]
         if near:
             advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
-        elif told:
-            some = [f"`{name}`" for name in told[:20]]
-            more = f" and {len(told) - 20} more" if len(told) > 20 else ""
-            advice = f"The tools are {', '.join(some)}{more}."
+        elif visible:
+            listed = ", ".join(f"`{each}`" for each in visible[:20])
+            if len(visible) > 20:
+                listed += f" and {len(visible) - 20} more"
+            advice = f"The tools are {listed}."
         else:
             advice = "There are no tools here; answer without one."
         return Failure(Code.UNKNOWN_TOOL, f"There is no tool `{shown}`.", advice)
@@ -177,19 +176,18 @@ class Toolset:
             tag: Keeps tools that carry it.
             permission: Keeps tools that a run with this permission may use.
         """
-        here = self._state.by_name
-        kept = (
-            here.values()
-            if only is None
-            else [here[name] for name in dict.fromkeys(only) if name in here]
-        )
-        return Toolset(
-            tool
-            for tool in kept
-            if (where is None or where(tool))
-            and (tag is None or tag in tool.tags)
-            and (permission is None or tool.required_permission in COVERED[permission])
-        )
+        by_name = self._state.by_name
+        tools = list(by_name.values())
+        if only is not None:
+            tools = [by_name[name] for name in dict.fromkeys(only) if name in by_name]
+        if where is not None:
+            tools = [tool for tool in tools if where(tool)]
+        if tag is not None:
+            tools = [tool for tool in tools if tag in tool.tags]
+        if permission is not None:
+            covered = COVERED[permission]
+            tools = [tool for tool in tools if tool.required_permission in covered]
+        return Toolset(tools)
 
     def prefix(self, text: str) -> Toolset:
         """Return the same tools under longer names."""
@@ -214,11 +212,12 @@ class Toolset:
         Args:
             dialect: A provider's, or `mcp` for what an MCP server lists.
         """
-        form = plugins.load(
-            "forms" if dialect in plugins.FORMS else "dialects", dialect
+        kind = "forms" if dialect in plugins.FORMS else "dialects"
+        form = plugins.load(kind, dialect)
+        definitions: list[dict[str, Json]] = form.definitions(
+            self.snapshot(), strict=strict
         )
-        told: list[dict[str, Json]] = form.definitions(self.snapshot(), strict=strict)
-        return told
+        return definitions
 
     def has_all(self, calls: Sequence[ToolCall]) -> bool:
         """Whether each of these calls names a tool of this set."""
@@ -229,7 +228,7 @@ class Toolset:
         return True
 
     def compute_once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what was made of these tools under a key, made anew once the set has changed."""
+        """Return what `make` returned for a key; call it again once the set has changed."""
         made = self._state.made
         if key not in made:
             made[key] = make()
@@ -253,14 +252,15 @@ class Toolset:
 
     def __repr__(self) -> str:
         listed = ", ".join(list(self._state.by_name)[:8])
-        return f"<Toolset of {len(self)}: {listed}{', ...' if len(self) > 8 else ''}>"
+        if len(self) > 8:
+            listed += ", ..."
+        return f"<Toolset of {len(self)}: {listed}>"
 
 
 def _make_state(by_name: Mapping[str, BaseTool]) -> _State:
     with_steps = (each for tool in by_name.values() for each in tool.with_steps())
-    return _State(
-        by_name, any(each.isolation in levels.SANDBOXED for each in with_steps)
-    )
+    needs_sandbox = any(each.isolation in levels.SANDBOXED for each in with_steps)
+    return _State(by_name, needs_sandbox)
 
 
 def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
@@ -279,7 +279,7 @@ def _as_tool(given: BaseTool | Callable[..., Any]) -> BaseTool:
 
 
 def _check_steps(tools: Mapping[str, BaseTool]) -> None:
-    """Check that a step is told from the tools by its name: its writes are kept under it."""
+    """Check that no step has the name of another tool: its writes are recorded under its name."""
     named = dict(tools)
     for tool in tools.values():
         while tool.then is not None:
@@ -295,8 +295,9 @@ def _with_step(tool: BaseTool, old: BaseTool, new: BaseTool) -> BaseTool:
     """Return a tool with one step, however far on, in another's place."""
     if tool is old:
         return new
-    if (then := tool.then) is None or (
-        step := _with_step(then.tool, old, new)
-    ) is then.tool:
+    if tool.then is None:
         return tool
-    return tool.replace(then=replace(then, tool=step))
+    step = _with_step(tool.then.tool, old, new)
+    if step is tool.then.tool:
+        return tool
+    return tool.replace(then=replace(tool.then, tool=step))

@@ -48,7 +48,7 @@ MAX_HUNT_S = 5.0
 """How long processes that go on forking are hunted before the worker, by which they are found, is killed anyway."""
 
 
-class ProcessEnded(Exception):  # noqa: N818  # not always an error: mostly we killed it
+class ProcessEnded(Exception):  # not always an error: mostly we killed it
     """The process of a call ended before it answered: killed at its deadline, or by its own doing.
 
     Attributes:

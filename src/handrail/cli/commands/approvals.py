@@ -18,7 +18,7 @@ from handrail.cli.store_access import (
     brief,
     command_line,
     expand_id,
-    indented,
+    indent_json,
     moment,
     print_json,
     print_table,
@@ -80,11 +80,11 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals list --state all
     """
-    with QUESTIONS.open(store) as kept:
+    with QUESTIONS.open(store) as approval_store:
         requests = result_now(
-            kept.list_approvals(
+            approval_store.list_approvals(
                 state="" if state == "all" else state,
-                run_id=resolve_run_id(kept, run_id),
+                run_id=resolve_run_id(approval_store, run_id),
             )
         )
     if as_json:
@@ -95,7 +95,8 @@ def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
         for each in requests
     ]
     heads = ("question", "state", "run", "risk", "time", "call")
-    print_table(rows, heads, f"no question is {'there' if state == 'all' else state}")
+    none = "there is no question" if state == "all" else f"no question is {state}"
+    print_table(rows, heads, none)
 
 
 @command.command("show")
@@ -110,9 +111,9 @@ def show(id: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals show a_5513ba120ecc7f16
     """
-    with QUESTIONS.open(store) as kept:
-        id = _find_question(kept, id)
-        question = admin.question(kept, id)
+    with QUESTIONS.open(store) as approval_store:
+        id = _find_question(approval_store, id)
+        question = admin.question(approval_store, id)
     if as_json:
         print_json(_facts(question))
         return
@@ -120,10 +121,10 @@ def show(id: str, store: str, as_json: bool) -> None:
         (question.id, f"{question.state}{admin.describe_decision(question)}"),
         ("tool", question.tool),
         ("what it does", question.description),
-        ("arguments", indented(dict(question.arguments))),
+        ("arguments", indent_json(dict(question.arguments))),
         (
             "edited",
-            indented(dict(question.edited)) if question.edited is not None else "",
+            indent_json(dict(question.edited)) if question.edited is not None else "",
         ),
         ("risk", question.risk),
         ("why asked", question.reason),
@@ -146,7 +147,7 @@ def show(id: str, store: str, as_json: bool) -> None:
     "--edit",
     "edited",
     metavar="JSON",
-    help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model is told.",
+    help="Run it with these arguments instead: all of them, as a JSON object. `-` is stdin. The model reads of it.",
 )
 @click.option(
     "--for",
@@ -183,16 +184,16 @@ def approve(
         arguments = None
     else:
         arguments = _arguments(options.text_or_stdin(edited))
-    with QUESTIONS.open(store) as kept:
-        id = _find_question(kept, id)
+    with QUESTIONS.open(store) as approval_store:
+        id = _find_question(approval_store, id)
         after = admin.approve(
-            kept,
+            approval_store,
             id,
             by=by,
             edited=arguments,
             scope=scope,
         )
-        next_step = _next_step(kept, after, store)
+        next_step = _next_step(approval_store, after, store)
     _print_outcome(after, store, as_json, next_step)
     if scope != "once" and not as_json:
         say(
@@ -202,35 +203,35 @@ def approve(
 
 @command.command("deny")
 @click.argument("id", shell_complete=completion_names.questions)
-@click.option("--reason", metavar="TEXT", default="", help="Why; the model is told.")
+@click.option("--reason", metavar="TEXT", default="", help="Why; the model reads it.")
 @options.decider
 @options.store
 @options.as_json
 @options.debug
 def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
-    """Deny a call. The model is told when its run goes on.
+    """Deny a call. The model reads of it when its run goes on.
 
     \b
     Example:
       handrail approvals deny a_5513ba120ecc7f16 --reason "ask the customer first"
     """
-    with QUESTIONS.open(store) as kept:
-        id = _find_question(kept, id)
+    with QUESTIONS.open(store) as approval_store:
+        id = _find_question(approval_store, id)
         after = admin.deny(
-            kept,
+            approval_store,
             id,
             by=by,
             reason=reason,
         )
-        next_step = _next_step(kept, after, store)
+        next_step = _next_step(approval_store, after, store)
     _print_outcome(after, store, as_json, next_step)
 
 
-def _next_step(kept: object, question: ApprovalRequest, place: str) -> str:
+def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     if (
-        not isinstance(kept, RunStore)
-        or (stored := result_now(kept.load_run(question.run_id))) is None
+        not isinstance(store, RunStore)
+        or (stored := result_now(store.load_run(question.run_id))) is None
     ):
         scope = parse_scope(question.run_id)
         if scope:
@@ -243,15 +244,16 @@ def _next_step(kept: object, question: ApprovalRequest, place: str) -> str:
             "nothing to do: the process that asked is alive and waits for this answer"
         )
     return command_line(
-        f"runs resume {_outermost_run(kept, question.run_id)} --tools ...", place
+        f"runs resume {_outermost_run(store, question.run_id)} --tools ...",
+        place,
     )
 
 
-def _outermost_run(kept: RunStore, run_id: str) -> str:
-    """Return the run that takes this one along when it goes on: that of the call that started it, where it is kept."""
+def _outermost_run(store: RunStore, run_id: str) -> str:
+    """Return the run that takes this one along when it goes on: that of the call that started it, if it is stored."""
     outer = outer_run(run_id)
-    if outer and result_now(kept.load_run(outer)):
-        return _outermost_run(kept, outer)
+    if outer and result_now(store.load_run(outer)):
+        return _outermost_run(store, outer)
     return run_id
 
 
@@ -284,14 +286,14 @@ def _print_outcome(
 @options.as_json
 @options.debug
 def standing(store: str, as_json: bool) -> None:
-    """List standing approvals: what is approved without being asked, because somebody said so once.
+    """List standing approvals: what runs without a question, because somebody approved it for good.
 
     \b
     Example:
       handrail approvals standing
     """
-    with STANDING_APPROVALS.open(store) as kept:
-        approvals = admin.standing_approvals(kept)
+    with STANDING_APPROVALS.open(store) as approval_store:
+        approvals = admin.standing_approvals(approval_store)
     if as_json:
         print_json({"standing": [asdict(grant) for grant in approvals]})
         return
@@ -326,21 +328,26 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
     Example:
       handrail approvals revoke g_6af1c20e55d8b913
     """
-    with STANDING_APPROVALS.open(store) as kept:
-        id = expand_id(id, (grant.id for grant in admin.standing_approvals(kept)))
-        grant = admin.revoke(kept, id, by=by)
+    with STANDING_APPROVALS.open(store) as approval_store:
+        id = expand_id(
+            id, (grant.id for grant in admin.standing_approvals(approval_store))
+        )
+        grant = admin.revoke(approval_store, id, by=by)
     if as_json:
         print_json({"revoked": id, "by": by})
         return
-    say(
-        f"revoked by {by}: {grant.tool} is asked about again, {f'in {grant.run_id}' if grant.run_id else 'in any run'}"
-    )
+    where = grant.run_id or "any run"
+    say(f"revoked by {by}: {grant.tool} is asked about again, in {where}")
 
 
-def _find_question(kept: ApprovalStore, given: str) -> str:
+def _find_question(approval_store: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
     return expand_id(
-        given, (question.id for question in result_now(kept.list_approvals(state="")))
+        given,
+        (
+            question.id
+            for question in result_now(approval_store.list_approvals(state=""))
+        ),
     )
 
 
@@ -407,7 +414,11 @@ def _who_agrees(question: ApprovalRequest) -> str:
 
 def _call(question: ApprovalRequest) -> str:
     """Return what would run: with the arguments that a person put in the place of the model's, if one did."""
-    return f"{question.tool}  {brief(dict(question.arguments if question.edited is None else question.edited))}"
+    if question.edited is None:
+        arguments = question.arguments
+    else:
+        arguments = question.edited
+    return f"{question.tool}  {brief(dict(arguments))}"
 
 
 def _time(question: ApprovalRequest, before: str = "") -> str:

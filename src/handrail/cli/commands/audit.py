@@ -84,16 +84,18 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
     Example:
       handrail audit tail -n 20 --follow
     """
-    with LOG.open(store) as kept:
-        run_id = resolve_run_id(kept, run_id)
-        last: deque[AuditRecord] = deque(_records(kept, run_id), maxlen=max(1, most))
+    with LOG.open(store) as audit_store:
+        run_id = resolve_run_id(audit_store, run_id)
+        last: deque[AuditRecord] = deque(
+            _records(audit_store, run_id), maxlen=max(1, most)
+        )
         seen = last[-1].seq if last else 0
         if not (last or follow):
             click.echo("the log is empty", err=True)
         for record in list(last)[-most:] if most else ():
             _print(record, as_json)
         while follow:
-            for record in _records(kept, run_id, after=seen):
+            for record in _records(audit_store, run_id, after=seen):
                 _print(record, as_json)
                 seen = record.seq
             time.sleep(LOOK_S)
@@ -129,9 +131,11 @@ def verify(
     file = key_file or options.key_file()
     key = key_in(file) if file else b""
     newest: deque[AuditRecord] = deque(maxlen=1)
-    with LOG.open(store) as kept:
+    with LOG.open(store) as audit_store:
         count, broken = chain.verify(
-            _remember_newest(_records(kept), newest), key=key, checkpoint=expected
+            _remember_newest(_records(audit_store), newest),
+            key=key,
+            checkpoint=expected,
         )
     last = newest[-1] if newest and broken is None else None
     if as_json:
@@ -139,28 +143,29 @@ def verify(
             {
                 "ok": broken is None,
                 "records": count,
-                "broken": None
-                if broken is None
-                else {"seq": broken.seq, "why": broken.why},
-                "last": None if last is None else {"seq": last.seq, "hash": last.hash},
+                "broken": broken and {"seq": broken.seq, "why": broken.why},
+                "last": last and {"seq": last.seq, "hash": last.hash},
             }
         )
     elif broken is not None:
-        before = (
-            "the record before it is"
-            if count == 1
-            else f"the {count} records before it are"
-        )
-        say(f"the log is broken: {broken.why}; {before} intact")
+        say(_describe_break(broken, count))
     else:
-        say(
-            f"{count} record{'' if count == 1 else 's'} verified: none was changed, removed or inserted"
-        )
+        records = "1 record" if count == 1 else f"{count} records"
+        say(f"{records} verified: none was changed, removed or inserted")
         for line in _limits(key, expected):
             say(line)
-        if last:
-            say(f"the last is {last.seq}, {last.hash}")
+    if last and not as_json:
+        say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
+
+
+def _describe_break(broken: chain.Broken, intact: int) -> str:
+    """Say where the chain breaks, after how many intact records."""
+    if intact == 1:
+        before = "the record before it is"
+    else:
+        before = f"the {intact} records before it are"
+    return f"the log is broken: {broken.why}; {before} intact"
 
 
 @command.command("export")
@@ -181,16 +186,16 @@ def export(run_id: str, store: str) -> None:
     Example:
       handrail audit export > audit.jsonl
     """
-    with LOG.open(store) as kept:
-        for record in _records(kept, resolve_run_id(kept, run_id)):
+    with LOG.open(store) as audit_store:
+        for record in _records(audit_store, resolve_run_id(audit_store, run_id)):
             _print(record, as_json=True)
 
 
 def _records(
-    kept: AuditStore, run_id: str = "", after: int = 0
+    audit_store: AuditStore, run_id: str = "", after: int = 0
 ) -> Iterator[AuditRecord]:
     """Yield records in order, read page by page."""
-    while page := result_now(kept.log(after=after, run_id=run_id, most=PAGE)):
+    while page := result_now(audit_store.log(after=after, run_id=run_id, most=PAGE)):
         yield from page
         after = page[-1].seq
 
@@ -215,31 +220,29 @@ def _checkpoint(file: str) -> tuple[int, str]:
     """Return number and hash of the last record in a file, which may be a whole export."""
     lines = [line for line in options.read_text(file).splitlines() if line.strip()]
     record = cases.parse_json(lines[-1], file) if lines else None
-    seq, hash = (
-        (record.get("seq"), record.get("hash"))
-        if isinstance(record, dict)
-        else (None, None)
+    if isinstance(record, dict):
+        seq = record.get("seq")
+        hash = record.get("hash")
+        # one before the first record proves nothing
+        if type(seq) is int and seq > 0 and isinstance(hash, str):
+            return seq, hash
+    raise ConfigError(
+        f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}"
     )
-    # one before the first record proves nothing
-    if not (type(seq) is int and seq > 0 and isinstance(hash, str)):
-        raise ConfigError(
-            f"{file} holds no checkpoint; write one with: handrail audit tail -n 1 --json > {file}"
-        )
-    return seq, hash
 
 
 def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
-    """Say what a checkpoint adds, and what is not known without one, and without a key."""
+    """Say what a checkpoint proves, and what stays unknown without one, and without a key."""
     if checkpoint:
         yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was rewritten"
     else:
-        yield "not known without a checkpoint (--checkpoint): whether records were cut off at the end"
+        yield "unknown without a checkpoint (--checkpoint): whether records were cut off at the end"
     if not key:
         if checkpoint:
             behind = f" behind record {checkpoint[0]}"
         else:
             behind = ""
         yield (
-            "not known without a key (--key-file): whether somebody who may write to the store has rewritten the log"
+            "unknown without a key (--key-file): whether somebody who may write to the store has rewritten the log"
             f"{behind}"
         )

@@ -16,7 +16,7 @@ from handrail.calls import ToolResult
 from handrail.cli import completion_names, exits, options
 from handrail.cli.options import Setup
 from handrail.core.results import plain
-from handrail.errors import Code
+from handrail.errors import Code, Failure
 from handrail.events import AttemptStarted, CallFinished, Event
 from handrail.invisible import json_text
 from handrail.ports import Observer, Store
@@ -49,8 +49,8 @@ def command(
     """Call one tool by hand, with every check that a model's call gets.
 
     ARGUMENTS is a JSON object, or `-` for stdin. It is read as a model's text is: harmless deviations from JSON are
-    mended, and named. The result on stdout is what a model would read. With a store that is kept, a write of a key that
-    it knows is not done again: its first result is given.
+    repaired, and each repair is named. The result on stdout is what a model would read. With a store, a write whose
+    key is in it is not done again; its first result is returned.
 
     \b
     Examples:
@@ -62,39 +62,33 @@ def command(
         raise click.UsageError(
             "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
         )
-    observers: list[Observer]
+    observers: list[Observer] = []
     if verbose:
-        observers = [
-            printer.Printer(
-                timeline.Timeline(detail="all"), printer.console(sys.stderr)
-            )
-        ]
-    else:
-        observers = []
+        stderr = printer.console(sys.stderr)
+        observers.append(printer.Printer(timeline.Timeline(detail="all"), stderr))
     text = options.text_or_stdin(arguments)
     if store == options.NO_STORE:
         result = _perform(setup, observers, tool, text, store)
     else:
-        with store_access.open_store(store, create=True, writes=True) as kept:
-            result = _perform(setup, observers, tool, text, kept)
+        with store_access.open_store(store, create=True, writes=True) as ledger:
+            result = _perform(setup, observers, tool, text, ledger)
     if as_json:
         click.echo(json_text(_document(result)))
     elif result.failure is None:
-        click.echo(
-            printable(result.text, keep="\n\t") if sys.stdout.isatty() else result.text
-        )
-    if result.failure is not None and not as_json:
-        click.echo(
-            f"{result.failure.code}: {printable(result.failure.message)}", err=True
-        )
-        if result.failure.suggestion:
-            click.echo(printable(result.failure.suggestion), err=True)
-        if result.failure.code == Code.APPROVAL_PENDING and isinstance(
-            asked := setup.tools.resolve(tool), BaseTool
-        ):
-            hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {asked.effective_risk}"
-            click.echo(hint, err=True)
+        is_screen = sys.stdout.isatty()
+        click.echo(printable(result.text, keep="\n\t") if is_screen else result.text)
+    else:
+        _print_failure(result.failure, setup.tools.resolve(tool))
     return exits.of_failure(result.failure)
+
+
+def _print_failure(failure: Failure, tool: object) -> None:
+    click.echo(f"{failure.code}: {printable(failure.message)}", err=True)
+    if failure.suggestion:
+        click.echo(printable(failure.suggestion), err=True)
+    if failure.code == Code.APPROVAL_PENDING and isinstance(tool, BaseTool):
+        hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {tool.effective_risk}"
+        click.echo(hint, err=True)
 
 
 class _Progress(Struct):

@@ -22,7 +22,7 @@ from handrail.messages import Message, SystemMessage, UserMessage
 from handrail.runs import Run
 
 try:  # gives the prompt editing and history; Windows has none
-    import readline  # noqa: F401
+    import readline  # noqa: F401  # imported for its effect
 except ImportError:
     pass
 
@@ -39,7 +39,7 @@ Whatever else is typed is a question to the model."""
     "--system",
     default="",
     metavar="TEXT",
-    help="What the model is told before the first question.",
+    help="Instructions for the model, before the first question.",
 )
 @options.setup
 @options.budget
@@ -77,10 +77,10 @@ def command(
     )
     printer = Printer(timeline, console(sys.stderr), answers=console())
     with (
-        open_store(store, create=True, writes=True) as kept,
+        open_store(store, create=True, writes=True) as run_store,
         asyncio.Runner() as runner,
     ):
-        runtime = setup.runtime(printer, store=kept)
+        runtime = setup.runtime(printer, store=run_store)
         here: dict[str, Any] = {
             "printer": printer,
             "terminal": setup.consent.terminal,
@@ -99,12 +99,12 @@ def command(
                     )
                 )
             printer.close()
-            if steps := describe_next_steps(kept, run, setup, store):
+            if steps := describe_next_steps(run_store, run, setup, store):
                 click.echo(steps, err=True)
             return run
 
         try:
-            # a wrong name or a missing key is told before the first question
+            # a wrong name or a missing key is reported before the first question
             runtime._engine.resolve_model(model)
             setup.check_injected(setup.tools.filter(setup.policy.sees))
             tools = {

@@ -92,21 +92,26 @@ def command(
     _introduce(printer, texts, model, asks=asks)
     with (
         _serve_model(model, lang, spoken) as model_name,
-        open_store(store, create=True, writes=True) as kept,
+        open_store(store, create=True, writes=True) as run_store,
     ):
         run = asyncio.run(
             _investigate(
-                texts, model_name, cluster, terminal if asks else None, printer, kept
+                texts,
+                model_name,
+                cluster,
+                terminal=terminal if asks else None,
+                printer=printer,
+                store=run_store,
             )
         )
-        is_kept = isinstance(kept, RunStore)
+        is_stored = isinstance(run_store, RunStore)
     printer.close()
     if as_json:
         click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
     else:
         _conclude(printer, texts, run, cluster)
-        if is_kept:
-            printer.say(f"{texts.kept}{command_line(f'runs show {run.id}', store)}")
+        if is_stored:
+            printer.say(f"{texts.saved}{command_line(f'runs show {run.id}', store)}")
     return exits.of_run(run.status, options.call_failures(run))
 
 
@@ -146,6 +151,7 @@ async def _investigate(
     texts: Texts,
     model: str,
     cluster: Cluster,
+    *,
     terminal: TerminalApprover | None,
     printer: Printer,
     store: Store,
@@ -179,6 +185,7 @@ def _introduce(
 
 def _conclude(printer: Printer, texts: Texts, run: Run, cluster: Cluster) -> None:
     times = cluster.restarts.get("api-gateway", 0)
-    world = texts.restarted.format(times=times, s="" if times == 1 else "s")
+    plural_s = "" if times == 1 else "s"
+    world = texts.restarted.format(times=times, s=plural_s)
     printer.say(f"{run!r}\n{world}")
     printer.rows(texts.to_read, texts.files.items())

@@ -1,4 +1,4 @@
-"""`handrail doctor`: what this machine has, tried out where that is harmless.
+"""`handrail doctor`: what this machine has, tested where that is harmless.
 
 The store is opened, the model's name and key are looked up, and a file is created and removed. No model is called, so a
 key that its provider refuses is not noticed.
@@ -49,7 +49,7 @@ _PARTS = ("models", "dialects", "stores", "approvers")
 
 
 class CheckResult(Struct, frozen=True):
-    """One thing that was looked at; not `ok` keeps handrail from working, not `there` does no harm."""
+    """One checked thing; one that is not `ok` keeps handrail from working, one that is not `there` does no harm."""
 
     subject: str
     found: str
@@ -58,7 +58,7 @@ class CheckResult(Struct, frozen=True):
 
     @property
     def mark(self) -> str:
-        """What stands before it."""
+        """The mark before its line."""
         if not self.ok:
             return "✗"
         if self.there:
@@ -92,29 +92,10 @@ def command(as_json: bool) -> int:
 
 
 def examine(environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Look at everything, in the order in which one would ask."""
-    yield CheckResult("handrail", __version__)
-    yield CheckResult(
-        "python",
-        f"{platform.python_version()} at {sys.executable}",
-        sys.version_info >= (3, 11),
-    )
-    for requirement in metadata.requires("handrail") or ():
-        if "extra ==" not in requirement:
-            yield _package(requirement)
-    for kind in _PARTS:
-        yield CheckResult(kind, ", ".join(plugins.list_names(kind)))
-    for sandbox in offered():
-        lacks = sandbox.lacks
-        yield CheckResult(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
-    for wall in walls():
-        yield CheckResult(f"wall {wall.name}", wall.state, there=wall.there)
-    for name in _KEYS:
-        key = environment.get(name, "")
-        yield CheckResult(name, mask_key(key) or "not set", there=bool(key))
-    for name in _PLAIN:
-        if name in environment:
-            yield CheckResult(name, environment[name])
+    """Check everything, in the order in which one would ask."""
+    yield from _check_installation()
+    yield from _check_isolation()
+    yield from _check_variables(environment)
     if environment.get(_MODEL):
         yield _model(environment[_MODEL])
     yield _store(environment)
@@ -126,8 +107,39 @@ def examine(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     )
 
 
+def _check_installation() -> Iterator[CheckResult]:
+    yield CheckResult("handrail", __version__)
+    yield CheckResult(
+        "python",
+        f"{platform.python_version()} at {sys.executable}",
+        sys.version_info >= (3, 11),
+    )
+    for requirement in metadata.requires("handrail") or ():
+        if "extra ==" not in requirement:
+            yield _package(requirement)
+    for kind in _PARTS:
+        yield CheckResult(kind, ", ".join(plugins.list_names(kind)))
+
+
+def _check_isolation() -> Iterator[CheckResult]:
+    for sandbox in offered():
+        lacks = sandbox.lacks
+        yield CheckResult(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
+    for wall in walls():
+        yield CheckResult(f"wall {wall.name}", wall.state, there=wall.there)
+
+
+def _check_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    for name in _KEYS:
+        key = environment.get(name, "")
+        yield CheckResult(name, mask_key(key) or "not set", there=bool(key))
+    for name in _PLAIN:
+        if name in environment:
+            yield CheckResult(name, environment[name])
+
+
 def mask_key(key: str) -> str:
-    """Return enough of a key to tell it from another one, and no more."""
+    """Return enough of a key to distinguish it from another one, and no more."""
     if not key:
         return ""
     if len(key) >= 20:
@@ -146,7 +158,7 @@ def _package(requirement: str) -> CheckResult:
 
 
 def _store(environment: Mapping[str, str]) -> CheckResult:
-    """Say where kept things are looked for, and who says so."""
+    """Check the store, and say which setting names it."""
     place = default_store()
     source = "in this folder"
     if environment.get("HANDRAIL_STORE"):
@@ -221,4 +233,5 @@ def _terminal() -> str:
         if stream is not None and stream.isatty()
     ]
     width = console().width
-    return f"{', '.join(ours) or 'none'}; {'output is not wrapped' if width == NO_EDGE else f'{width} columns'}"
+    edge = "output is not wrapped" if width == NO_EDGE else f"{width} columns"
+    return f"{', '.join(ours) or 'none'}; {edge}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -142,53 +142,64 @@ def select(
         raise click.UsageError(
             "Name where the tools are: --tools PLACE, or two reports to --compare."
         )
-    asked = _questions(questions, tools)
+    cases = _questions(questions, tools)
     rankings = {name: _rank(name, embed) for name in strategies or ("bm25",)}
     points = evaluation.curve(
         tools,
-        asked,
+        cases,
         rankings,
         sizes=_sizes(sizes, len(tools)),
         seed=seed,
     )
+    answers: list[QuestionResult] = []
     if model:
-        answers = asyncio.run(_answers(tools, asked[:most], model, shown_by))
-    else:
-        answers = []
+        answers = asyncio.run(_answers(tools, cases[:most], model, shown_by))
     if plot:
         plot.write_text(_draw_chart(points), encoding="utf-8")
     if as_json:
         ranking = next(iter(rankings.values()))(list(tools))
-        click.echo(json_text(_report(tools, asked, points, answers, ranking, seed)))
+        report = _report(
+            tools,
+            cases,
+            points,
+            answers=answers,
+            ranking=ranking,
+            seed=seed,
+        )
+        click.echo(json_text(report))
         return Exit.OK
-    heads = ("strategy", "tools", *(f"@{k}" for k in KS))
-    rows = [
-        (each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS))
-        for each in points
-    ]
-    print_columns(console(), rows, heads)
+    _print_points(points)
     click.echo(
-        f"\n{len(asked)} questions; the share of the wanted tools among the first k, seed {seed}"
+        f"\n{len(cases)} questions; the share of the wanted tools among the first k, seed {seed}"
     )
     if answers:
         click.echo(_summary(answers, shown_by))
     return Exit.OK
 
 
+def _print_points(points: Sequence[Point]) -> None:
+    heads = ("strategy", "tools", *(f"@{k}" for k in KS))
+    rows = [
+        (each.strategy, f"{each.size:,}", *(f"{each.recall[k]:.3f}" for k in KS))
+        for each in points
+    ]
+    print_columns(console(), rows, heads)
+
+
 def _questions(file: str | None, tools: Toolset) -> list[Question]:
     if file is None:
-        asked = evaluation.make_questions(tools)
+        questions = evaluation.make_questions(tools)
         hint = "give --questions, or declare examples: @tool(examples=[{...}])"
     else:
         lines = [line for line in options.read_text(file).split("\n") if line.strip()]
-        asked = [
+        questions = [
             evaluation.parse_question(parse_json(line, f"line {n}"), n)
             for n, line in enumerate(lines, start=1)
         ]
         hint = f"{file} is empty"
-    if not asked:
+    if not questions:
         raise ConfigError(f"no questions: {hint}")
-    return asked
+    return questions
 
 
 def _rank(name: str, embed: str | None) -> Rank:
@@ -218,7 +229,7 @@ def _sizes(text: str | None, count: int) -> list[int]:
 
 
 async def _answers(
-    tools: Toolset, asked: Sequence[Question], model: str, shown_by: str
+    tools: Toolset, questions: Sequence[Question], model: str, shown_by: str
 ) -> list[QuestionResult]:
     """Ask the model every question, one after the other: a provider's limits are met soon enough."""
     stand_ins = evaluation.stand_ins(tools)
@@ -226,7 +237,7 @@ async def _answers(
     async with Runtime(
         stand_ins, selector=shown_by, budget=Budget(turns=MOST_TURNS)
     ) as runtime:
-        for question in asked:
+        for question in questions:
             run = await runtime.run(question.query, model=model)
             if run.status == "failed":
                 raise ConfigError(f"the model did not answer: {run.reason}")
@@ -247,13 +258,14 @@ def _summary(answers: Sequence[QuestionResult], shown_by: str) -> str:
 
 def _report(
     tools: Toolset,
-    asked: Sequence[Question],
+    questions: Sequence[Question],
     points: Sequence[Point],
+    *,
     answers: Sequence[QuestionResult],
     ranking: Any,
     seed: int,
 ) -> dict[str, Json]:
-    ranks = evaluation.ranks(ranking, asked, DEEPEST)
+    ranks = evaluation.ranks(ranking, questions, DEEPEST)
     return {
         "v": 1,
         "tools": len(tools),
@@ -290,39 +302,51 @@ def _compare_reports(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return rows of what has changed: recall, a model's answers, and the questions that are found or lost."""
-    rows = []
-    before = {
-        (each["strategy"], each["size"]): each["recall"] for each in old["points"]
-    }
-    for point in new["points"]:
-        recall = before.get((point["strategy"], point["size"]), {})
-        for k in sorted(recall.keys() & point["recall"].keys(), key=int):
-            what = f"{point['strategy']}, {point['size']:,} tools, @{k}"
-            rows.append(_row(what, recall[k], point["recall"][k]))
-    for what in ("right_tools", "right_calls"):
-        then, now = (_share(report.get("answers", []), what) for report in (old, new))
-        if then is not None and now is not None:
-            rows.append(_row(f"model, {what.replace('_', ' ')}", then, now))
-    was = {each["query"]: each["rank"] for each in old.get("questions", [])}
-    for each in new.get("questions", []):
-        old_rank = was.get(each["query"], each["rank"])
-        if old_rank != each["rank"]:
-            rows.append(
-                (
-                    f"rank: {each['query'][:60]}",
-                    str(old_rank or "-"),
-                    str(each["rank"] or "-"),
-                    "",
-                )
-            )
+    rows = [
+        *_compare_recall(old["points"], new["points"]),
+        *_compare_answers(old.get("answers", []), new.get("answers", [])),
+        *_compare_ranks(old.get("questions", []), new.get("questions", [])),
+    ]
     return rows, ("what", "old", "new", "change")
 
 
+Entries: TypeAlias = Sequence[Mapping[str, Any]]
+"""A list in a report."""
+
+
+def _compare_recall(old: Entries, new: Entries) -> Iterator[tuple[str, ...]]:
+    before = {(each["strategy"], each["size"]): each["recall"] for each in old}
+    for point in new:
+        recall = before.get((point["strategy"], point["size"]), {})
+        for k in sorted(recall.keys() & point["recall"].keys(), key=int):
+            what = f"{point['strategy']}, {point['size']:,} tools, @{k}"
+            yield _row(what, recall[k], point["recall"][k])
+
+
+def _compare_answers(old: Entries, new: Entries) -> Iterator[tuple[str, ...]]:
+    for what in ("right_tools", "right_calls"):
+        before = _share(old, what)
+        after = _share(new, what)
+        if before is not None and after is not None:
+            yield _row(f"model, {what.replace('_', ' ')}", before, after)
+
+
+def _compare_ranks(old: Entries, new: Entries) -> Iterator[tuple[str, ...]]:
+    before = {each["query"]: each["rank"] for each in old}
+    for each in new:
+        rank = each["rank"]
+        old_rank = before.get(each["query"], rank)
+        if old_rank != rank:
+            what = f"rank: {each['query'][:60]}"
+            yield what, str(old_rank or "-"), str(rank or "-"), ""
+
+
 def _row(what: str, old: float, new: float) -> tuple[str, ...]:
-    return what, f"{old:.3f}", f"{new:.3f}", f"{new - old:+.3f}" if new != old else ""
+    change = f"{new - old:+.3f}" if new != old else ""
+    return what, f"{old:.3f}", f"{new:.3f}", change
 
 
-def _share(answers: Sequence[Mapping[str, Any]], what: str) -> float | None:
+def _share(answers: Entries, what: str) -> float | None:
     values = [each[what] for each in answers if each.get(what) is not None]
     return sum(values) / len(values) if values else None
 

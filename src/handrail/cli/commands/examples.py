@@ -58,7 +58,7 @@ def list_examples(as_json: bool) -> None:
         )
     else:
         shown = [
-            (name, says + (f" (pip install '{needs}')" if needs else ""))
+            (name, f"{says} (pip install '{needs}')" if needs else says)
             for name, says, needs, _ in apps
         ]
         print_table(shown, ("app", "what it shows"), "there are no apps")
@@ -71,7 +71,7 @@ def list_examples(as_json: bool) -> None:
 @click.argument("name", shell_complete=completion_names.examples)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: Sequence[str]) -> None:
-    """Run an app; what stands behind its name is for the app itself.
+    """Run an app; the app itself reads what follows its name.
 
     \b
     Examples:

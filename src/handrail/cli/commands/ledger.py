@@ -14,7 +14,7 @@ from handrail.cli.store_access import (
     WRITES,
     brief,
     command_line,
-    indented,
+    indent_json,
     moment,
     print_json,
     print_table,
@@ -79,10 +79,10 @@ def list_writes(
     Example:
       handrail ledger list --state in_doubt
     """
-    with WRITES.open(store) as kept:
+    with WRITES.open(store) as write_store:
         writes = result_now(
-            kept.list_writes(
-                state=state or "", run_id=resolve_run_id(kept, run_id), most=most
+            write_store.list_writes(
+                state=state or "", run_id=resolve_run_id(write_store, run_id), most=most
             )
         )
     if as_json:
@@ -101,7 +101,7 @@ def list_writes(
     ]
     print_table(
         rows,
-        ("scope", "key", "state", "run", "begun", "value"),
+        ("scope", "key", "state", "run", "started", "value"),
         f"no write is {state or 'there'}",
     )
 
@@ -119,8 +119,8 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
     Example:
       handrail ledger show refund refund:881
     """
-    with WRITES.open(store) as kept:
-        write = admin.write(kept, scope, key)
+    with WRITES.open(store) as write_store:
+        write = admin.write(write_store, scope, key)
     if as_json:
         print_json(_facts(write))
         return
@@ -128,13 +128,13 @@ def show(scope: str, key: str, store: str, as_json: bool) -> None:
         (f"{write.scope} {write.key}", _state_text(write)),
         ("run", write.run_id),
         ("replay", _REPLAYS.get(write.replay, write.replay)),
-        ("begun", moment(write.begun)),
+        ("started", moment(write.begun)),
         ("changed", moment(write.updated) if write.updated else ""),
         (
             "owner's time",
             f"until {moment(write.lease_until)}" if write.state == "claimed" else "",
         ),
-        ("value", indented(write.value) if write.state == "done" else ""),
+        ("value", indent_json(write.value) if write.state == "done" else ""),
         ("resolved by", write.resolved_by),
     ]
     print_columns(console(), [row for row in rows if row[1]])
@@ -201,14 +201,14 @@ def resolve(
         result = None
     else:
         result = cases.parse_json(options.text_or_stdin(value), "--value")
-    with WRITES.open(store) as kept:
-        before = admin.write(kept, scope, key)
+    with WRITES.open(store) as write_store:
+        before = admin.write(write_store, scope, key)
         if not _can_be_resolved(before):
             raise ConfigError(
                 f"the write {scope} {key} cannot be resolved: {_why_not(before)}"
             )
         after = admin.resolve(
-            kept,
+            write_store,
             scope,
             key,
             happened=happened,
@@ -238,7 +238,9 @@ def _why_not(write: WriteRecord) -> str:
         by = f", resolved by {write.resolved_by}"
     else:
         by = ""
-    return f"it {'happened' if write.state == 'done' else 'did not happen'}{by}"
+    if write.state == "done":
+        return f"it happened{by}"
+    return f"it did not happen{by}"
 
 
 def _state_text(write: WriteRecord) -> str:

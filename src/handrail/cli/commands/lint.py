@@ -1,4 +1,4 @@
-"""`handrail lint`: what is wrong with the texts and schemas of tools."""
+"""`handrail lint`: faults in the texts and schemas of tools."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from handrail.linting import (
     fixes,
     sarif,
 )
+from handrail.linting.findings import count_noun
 from handrail.schemas import openapi
 from handrail.toolbox import yamltext
 
@@ -107,7 +109,8 @@ def command(
             "Name where the tools are: FILE.py, MODULE, FILE.json, or `-` for JSON on stdin."
         )
     chosen = Settings.from_table(settings.table("lint", config))
-    chosen = replace(chosen, users=users) if users else chosen
+    if users:
+        chosen = replace(chosen, users=users)
     if fix or dry_run:
         _fix(where, dry_run)
     report = linting.check_subjects(_subjects(where), chosen)
@@ -129,7 +132,7 @@ def _is_document(place: str) -> bool:
 
 
 def _document_file(place: str) -> str:
-    """Return the file of `openapi:FILE@ADDRESS`: what is found is set right there, not in tools made of it."""
+    """Return the file of `openapi:FILE@ADDRESS`: faults are fixed there, not in tools made of it."""
     if place.startswith(OPENAPI):
         return place.removeprefix(OPENAPI).partition("@")[0]
     return place
@@ -203,13 +206,11 @@ def _fix(places: Sequence[str], dry_run: bool) -> None:
 
 
 def _format_like(text: str, document: object) -> str:
-    """Write JSON with the indentation that the file has; what stood on one line is spread over several."""
-    indent = re.search(r"\n([ \t]+)\S", text)
+    """Write JSON with the indentation that the file has; what was on one line is spread over several."""
+    indented_line = re.search(r"\n([ \t]+)\S", text)
+    indent = indented_line[1] if indented_line else None
     end = "\n" if text.endswith("\n") else ""
-    return (
-        json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else None)
-        + end
-    )
+    return json.dumps(document, ensure_ascii=False, indent=indent) + end
 
 
 # ---------------------------------------------------------------------- for people
@@ -222,23 +223,23 @@ def _print(report: Report, notes: bool, costs: bool) -> None:
     for (tool, place), findings in groupby(
         shown, key=lambda each: (each.tool, str(each.place))
     ):
-        click.secho(
-            f"{printable(tool) or 'all tools'}{f'  {place}' if place else ''}",
-            bold=True,
-        )
+        head = printable(tool) or "all tools"
+        click.secho(f"{head}  {place}" if place else head, bold=True)
         print_columns(console(), [("", *_row(finding)) for finding in findings])
         click.echo()
     if costs:
-        providers = list(report.tokens)
-        rows = [
-            (cost.tool, *(f"{cost.tokens.get(each, 0):,}" for each in providers))
-            for cost in report.costs
-        ]
-        print_columns(
-            console(), sorted(rows, key=lambda row: row[0]), ("tool", *providers)
-        )
-        click.echo()
+        _print_costs(report)
     _conclude(report, notes)
+
+
+def _print_costs(report: Report) -> None:
+    providers = list(report.tokens)
+    rows = [
+        (cost.tool, *(f"{cost.tokens.get(each, 0):,}" for each in providers))
+        for cost in report.costs
+    ]
+    print_columns(console(), sorted(rows, key=itemgetter(0)), ("tool", *providers))
+    click.echo()
 
 
 def _row(finding: Finding) -> tuple[str, str, str]:
@@ -246,21 +247,15 @@ def _row(finding: Finding) -> tuple[str, str, str]:
 
 
 def _conclude(report: Report, notes: bool) -> None:
-    counts = [
-        f"{count} {severity}{'' if count == 1 else 's'}"
-        for severity, count in report.counts.items()
-    ]
-    if report.of("note") and not notes:
-        hidden = " (see --notes)"
-    else:
-        hidden = ""
-    if report.ignored:
-        ignored = f", {len(report.ignored)} ignored"
-    else:
-        ignored = ""
-    click.echo(
-        f"{report.tools} tool{'' if report.tools == 1 else 's'}: {', '.join(counts)}{hidden}{ignored}"
+    counts = ", ".join(
+        count_noun(count, severity) for severity, count in report.counts.items()
     )
+    summary = f"{count_noun(report.tools, 'tool')}: {counts}"
+    if report.of("note") and not notes:
+        summary += " (see --notes)"
+    if report.ignored:
+        summary += f", {len(report.ignored)} ignored"
+    click.echo(summary)
     if report.tokens:
         counts_by_provider = ", ".join(
             f"{provider} {count:,}" for provider, count in report.tokens.items()

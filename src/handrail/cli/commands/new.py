@@ -43,20 +43,27 @@ def command(name: str, dry_run: bool) -> None:
             f"{name!r} cannot be the name; take small letters, digits, `-` and `_`, such as shop"
         )
     folder = Path(name)
-    if folder.is_symlink() or (
-        folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    ):
+    if _is_taken(folder):
         raise ConfigError(f"there is something at {name} already; nothing was written")
-    written = {
+    texts = {
         each: _template(source).substitute(name=name) for each, source in FILES.items()
     }
-    if not dry_run:
-        _write(folder, written)
-    say(
-        f"{'would write' if dry_run else 'wrote'} {', '.join(f'{name}/{each}' for each in written)}"
-    )
-    if not dry_run:
-        say(f"go on:  cd {name} && python -m pytest")
+    listed = ", ".join(f"{name}/{each}" for each in texts)
+    if dry_run:
+        say(f"would write {listed}")
+        return
+    _write(folder, texts)
+    say(f"wrote {listed}")
+    say(f"go on:  cd {name} && python -m pytest")
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether something is there; an empty folder can be used."""
+    if folder.is_symlink():
+        return True
+    if folder.is_dir():
+        return any(folder.iterdir())
+    return folder.exists()
 
 
 def _template(source: str) -> Template:
@@ -67,15 +74,15 @@ def _template(source: str) -> Template:
     )
 
 
-def _write(folder: Path, written: dict[str, str]) -> None:
+def _write(folder: Path, texts: dict[str, str]) -> None:
     """Write the files.
 
     Raises:
-        ConfigError: The folder cannot be written to, or somebody else began the same project at this moment.
+        ConfigError: The folder cannot be written to, or somebody else creates the same project at this moment.
     """
     try:
         folder.mkdir(exist_ok=True)
-        for name, text in written.items():
+        for name, text in texts.items():
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:

@@ -180,14 +180,14 @@ def _options(values: Json) -> Options:
         return Options()
     if not isinstance(values, Mapping):
         raise ConfigError("`options` is no object")
-    known = Options.__struct_fields__
+    names = Options.__struct_fields__
     for name in values:
-        if name not in known:
-            near = nearest(str(name), known)
+        if name not in names:
+            near = nearest(str(name), names)
             if near:
                 hint = f"did you mean `{near[0]}`?"
             else:
-                hint = f"they are {', '.join(known)}"
+                hint = f"they are {', '.join(names)}"
             raise ConfigError(f"there is no option `{name}`; {hint}")
     try:
         return convert(dict(values), Options, strict=False)

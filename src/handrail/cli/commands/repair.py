@@ -9,6 +9,7 @@ import click
 
 from handrail.approvers.terminal import printable
 from handrail.cli import completion, options
+from handrail.cli.answer_review import explain_repair
 from handrail.cli.exits import Exit
 from handrail.errors import Failure
 from handrail.invisible import json_text
@@ -23,7 +24,7 @@ from handrail.parsing import jsontext
     type=click.Choice(get_args(Finish)),
     default="calls",
     show_default=True,
-    help="How the model's answer ended; a cut one is never mended.",
+    help="How the model's answer ended; a cut one is never repaired.",
 )
 @click.option(
     "--write",
@@ -37,7 +38,7 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
     """Parse a model's argument text and name each repair.
 
     FILE holds the text; `-`, the default, is stdin. The value goes to stdout, the repairs to stderr. The exit code is 1
-    when the text is refused, with what a model would be told.
+    when the text is refused, with what a model would read.
 
     \b
     Examples:
@@ -60,11 +61,7 @@ def command(file: str, finish: str, for_write: bool, as_json: bool) -> int:
         text = json_text(outcome.value, indent=2)
         click.echo(printable(text, keep="\n") if sys.stdout.isatty() else text)
         for name in outcome.repairs:
-            repair = jsontext.REPAIRS[name]
-            click.echo(
-                f"repaired: {name}: {repair.what}{'' if repair.lossless else ' (a guess: for reads only)'}",
-                err=True,
-            )
+            click.echo(f"repaired: {name}{explain_repair(name)}", err=True)
     if isinstance(outcome, Failure):
         return Exit.ERROR
     return Exit.OK

@@ -26,7 +26,7 @@ from handrail.runs import Run
     "--system",
     default="",
     metavar="TEXT",
-    help="What the model is told before the question.",
+    help="Instructions for the model, before the question.",
 )
 @options.setup
 @options.budget
@@ -53,20 +53,20 @@ def command(
       handrail run "How warm is it in Paris?" --tools examples/weather.py --model openai:NAME
       handrail run "Refund order 881" --tools shop.tools:refunds --yes-to medium --max-calls 10
       handrail run "..." --tools examples/weather.py --jsonl | jq .event
-      handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # kept; see `handrail runs`
+      handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # stored; see `handrail runs`
     """
     text = options.text_or_stdin(question)
     if not text.strip():
         where = "; stdin has none" if question == "-" else ""
         raise click.UsageError(f"The question is empty{where}.")
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with open_store(store, create=True, writes=True) as kept:
+    with open_store(store, create=True, writes=True) as run_store:
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(
                 _run(
                     setup,
                     watch,
-                    kept,
+                    run_store,
                     text,
                     model=model,
                     system=system,
@@ -74,7 +74,7 @@ def command(
                 )
             )
         code = watch.conclude(run, debugging=is_debugging(context))
-        watch.tell(describe_next_steps(kept, run, setup, store))
+        watch.tell(describe_next_steps(run_store, run, setup, store))
     return code
 
 

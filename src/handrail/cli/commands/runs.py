@@ -81,7 +81,7 @@ def command() -> None:
 @click.option(
     "--status",
     type=click.Choice(get_args(RecordStatus)),
-    help="Only runs that stand so.",
+    help="Only runs with this status.",
 )
 @click.option(
     "-n",
@@ -102,8 +102,8 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
     Example:
       handrail runs list --status waiting
     """
-    with RUNS.open(store) as kept:
-        records = result_now(kept.list_runs(status=status or "", most=most))
+    with RUNS.open(store) as run_store:
+        records = result_now(run_store.list_runs(status=status or "", most=most))
     if as_json:
         print_json({"runs": [facts(record) for record in records]})
         return
@@ -116,11 +116,11 @@ def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
         )
         for each in records
     ]
-    of = f" that stand as {status}" if status else ""
+    which = f"{status} runs" if status else "runs"
     print_table(
         rows,
-        ("run", "stands", "changed", "question"),
-        f"there are no runs{of} in this store",
+        ("run", "status", "changed", "question"),
+        f"there are no {which} in this store",
     )
 
 
@@ -151,15 +151,15 @@ def show(
       handrail runs show r_1f2e3d4c
       handrail runs show r_1f2e3d4c --json | jq .questions
     """
-    with RUNS.open(store) as kept:
-        run = resolve_run_id(kept, run)
-        history = read_history(_require_run(result_now(kept.load_run(run)), run))
-        if isinstance(kept, ApprovalStore):
-            questions = result_now(kept.list_approvals(state="", run_id=run))
+    with RUNS.open(store) as run_store:
+        run = resolve_run_id(run_store, run)
+        history = read_history(_require_run(result_now(run_store.load_run(run)), run))
+        if isinstance(run_store, ApprovalStore):
+            questions = result_now(run_store.list_approvals(state="", run_id=run))
         else:
             questions = ()
-        doubts = doubt_lines(history.stored.steps, run, kept, store)
-        undone = undone_writes(run, kept)
+        doubts = doubt_lines(history.stored.steps, run, run_store, store)
+        undone = undone_writes(run, run_store)
     if as_json:
         print_json(
             {
@@ -247,14 +247,14 @@ def resume(
         raise click.UsageError(
             "--anyway takes one RUN that somebody has looked at; leave out --all."
         )
-    with open_store(store, writes=True) as kept:
-        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
+    with open_store(store, writes=True) as run_store:
+        driver = RunDriver(run_store, store, setup, watch, is_debugging(context))
         if run is not None:
             return _resume_run(
-                driver, resolve_run_id(kept, run), model, limits, anyway=anyway
+                driver, resolve_run_id(run_store, run), model, limits, anyway=anyway
             )
         if poisoned := result_now(
-            RUNS.of(kept, store).list_runs(status="poisoned", most=EVERY)
+            RUNS.of(run_store, store).list_runs(status="poisoned", most=EVERY)
         ):
             names = ", ".join(record.run_id for record in poisoned)
             watch.tell(
@@ -350,9 +350,9 @@ def fork(
     Example:
       handrail runs fork r_1f2e3d4c --at-turn 3 --tools shop.tools --model openai:NAME
     """
-    with open_store(store, writes=True) as kept:
-        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
-        run = resolve_run_id(kept, run)
+    with open_store(store, writes=True) as run_store:
+        driver = RunDriver(run_store, store, setup, watch, is_debugging(context))
+        run = resolve_run_id(run_store, run)
         fork_run = driver.drive(
             "fork",
             run,
@@ -380,9 +380,9 @@ def replay(
     Example:
       handrail runs replay r_1f2e3d4c --tools shop.tools
     """
-    with open_store(store) as kept:
-        driver = RunDriver(kept, store, setup, watch, is_debugging(context))
-        run = resolve_run_id(kept, run)
+    with open_store(store) as run_store:
+        driver = RunDriver(run_store, store, setup, watch, is_debugging(context))
+        run = resolve_run_id(run_store, run)
         record = driver.require_tools(run)
         replay_run = driver.drive("replay", run, **_replay_settings(record))
     code = watch.conclude(replay_run, debugging=is_debugging(context))
@@ -395,7 +395,7 @@ class UnaskedModel:
 
     name: str = "replay"
 
-    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:  # noqa: ARG002
+    async def ask(self, request: Request, listener: Listener | None = None) -> Turn:  # noqa: ARG002  # `ports.Model`
         """See `ports.Model.ask`."""
         raise ModelError("a replay asks no model")
 
@@ -404,7 +404,7 @@ class UnaskedModel:
 class RunDriver:
     """Drives a stored run: its store, tools and consent, and who watches."""
 
-    kept: Store
+    store: Store
     place: str
     setup: Setup
     watch: Watch
@@ -418,7 +418,7 @@ class RunDriver:
                 answered as one of an unknown tool.
         """
         stored = _require_run(
-            result_now(RUNS.of(self.kept, self.place).load_run(run)), run
+            result_now(RUNS.of(self.store, self.place).load_run(run)), run
         )
         tools = self.setup.tools
         self.setup.check_injected(tools.filter(self.setup.policy.sees))
@@ -429,14 +429,10 @@ class RunDriver:
             for name in _pending_tools(read_history(stored))
             if not isinstance(tools.resolve(name), BaseTool)
         ]
-        if missing or not len(tools):
-            if missing:
-                what = f"it has called {', '.join(missing)}"
-            else:
-                what = "it started with some"
-            raise ConfigError(
-                f"the run {run!r} needs its tools: {what}; name them with --tools PLACE"
-            )
+        if missing:
+            raise _tools_missing(run, f"it has called {', '.join(missing)}")
+        if not len(tools):
+            raise _tools_missing(run, "it started with some")
         self.watch.tell(
             "the tools differ from those that this run started with; calls are checked against today's"
         )
@@ -444,37 +440,28 @@ class RunDriver:
 
     def ready(self) -> Sequence[str]:
         """Name the runs that can be resumed, the oldest first; a run that a call started follows its outer run."""
-        runs = result_now(RUNS.of(self.kept, self.place).list_runs(most=EVERY))
-        unfinished = {
-            record.run_id
+        runs = result_now(RUNS.of(self.store, self.place).list_runs(most=EVERY))
+        inside = _list_inner_runs(runs)
+        driven_by_outer = {
+            inner
             for record in runs
             if record.status in ("queued", "running", "waiting")
-        }
-        inside: dict[str, list[str]] = {}
-        for record in runs:
-            outer = outer_run(record.run_id)
-            while outer:
-                inside.setdefault(outer, []).append(record.run_id)
-                outer = outer_run(outer)
-        left_to_others = {
-            name for outer in unfinished for name in inside.get(outer, ())
+            for inner in inside.get(record.run_id, ())
         }
         ready = [
-            record
+            record.run_id
             for record in reversed(runs)
             if self._can_go_on(record, inside.get(record.run_id, ()))
         ]
-        return [
-            record.run_id for record in ready if record.run_id not in left_to_others
-        ]
+        return [run_id for run_id in ready if run_id not in driven_by_outer]
 
     def _can_go_on(self, record: RunRecord, inside: Sequence[str]) -> bool:
-        if record.status == "waiting" and isinstance(self.kept, ApprovalStore):
+        if record.status == "waiting" and isinstance(self.store, ApprovalStore):
             names = (record.run_id, *inside)
             requests = [
                 each
                 for name in names
-                for each in result_now(self.kept.list_approvals(state="", run_id=name))
+                for each in result_now(self.store.list_approvals(state="", run_id=name))
             ]
             return bool(requests) and all(
                 question.state != "open" for question in requests
@@ -496,10 +483,10 @@ class RunDriver:
             "terminal": setup.consent.terminal,
             "inject": setup.inject,
         }
-        # commands name runs as they are kept, a runtime those of its scope
+        # commands name runs as they are stored, a runtime those of its scope
         scope = parse_scope(run)
         async with setup.runtime(
-            *watch.observers, store=self.kept, scope=scope
+            *watch.observers, store=self.store, scope=scope
         ) as runtime:
             run_after = await interrupts.drive(
                 runtime,
@@ -513,8 +500,25 @@ class RunDriver:
     def conclude(self, run: Run) -> Exit:
         """Print the result of a run and the next steps; return the exit code."""
         code = self.watch.conclude(run, debugging=self.debugging)
-        self.watch.tell(describe_next_steps(self.kept, run, self.setup, self.place))
+        self.watch.tell(describe_next_steps(self.store, run, self.setup, self.place))
         return code
+
+
+def _list_inner_runs(runs: Sequence[RunRecord]) -> Mapping[str, Sequence[str]]:
+    """Return the runs inside of each outer run, however deep."""
+    inside: dict[str, list[str]] = {}
+    for record in runs:
+        outer = outer_run(record.run_id)
+        while outer:
+            inside.setdefault(outer, []).append(record.run_id)
+            outer = outer_run(outer)
+    return inside
+
+
+def _tools_missing(run: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"the run {run!r} needs its tools: {reason}; name them with --tools PLACE"
+    )
 
 
 def _pending_tools(history: RunHistory) -> Sequence[str]:
@@ -548,16 +552,16 @@ def _replay_settings(record: RunRecord) -> dict[str, Any]:
 
 def _compare_with_record(run: Run, record: RunRecord, code: Exit, watch: Watch) -> Exit:
     """Print whether a replay ended as recorded."""
-    ended = record.result
-    if isinstance(ended, Mapping):
-        kept = (ended["status"], ended["text"])
+    ending = record.result
+    if isinstance(ending, Mapping):
+        recorded = (ending["status"], ending["text"])
     else:
-        kept = ("", "")
-    if kept == (run.status, run.text):
+        recorded = ("", "")
+    if recorded == (run.status, run.text):
         watch.tell("the replay ended as recorded; nothing was asked, run or recorded")
         return code
     click.echo(
-        f"the replay ended differently: {run.status}, where {kept[0] or 'no end'} is recorded",
+        f"the replay ended differently: {run.status}, where {recorded[0] or 'no end'} is recorded",
         err=True,
     )
     return Exit.ERROR
@@ -579,12 +583,12 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     Example:
       handrail runs cancel r_1f2e3d4c
     """
-    with RUNS.open(store) as kept:
-        run = resolve_run_id(kept, run)
-        record = _require_run(result_now(kept.load_run(run)), run).record
+    with RUNS.open(store) as run_store:
+        run = resolve_run_id(run_store, run)
+        record = _require_run(result_now(run_store.load_run(run)), run).record
         status = record.status
         if status != "cancelled":
-            status = admin.cancel(kept, run, by=by).status
+            status = admin.cancel(run_store, run, by=by).status
     if as_json:
         print_json({"run_id": run, "was": record.status, "status": status})
     elif record.status == "cancelled":
@@ -634,11 +638,11 @@ def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) ->
         tools = tools_from(places)
     else:
         tools = None
-    with RUNS.open(store) as kept:
-        runs = [resolve_run_id(kept, run) for run in runs]
+    with RUNS.open(store) as run_store:
+        runs = [resolve_run_id(run_store, run) for run in runs]
         # All of them are read before any is printed.
         histories = [
-            read_history(_require_run(result_now(kept.load_run(run)), run))
+            read_history(_require_run(result_now(run_store.load_run(run)), run))
             for run in runs
         ]
     for each in histories:

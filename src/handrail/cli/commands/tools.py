@@ -1,4 +1,4 @@
-"""`handrail tools`: what a model will be told of your tools."""
+"""`handrail tools`: your tools as a model will see them."""
 
 from __future__ import annotations
 
@@ -94,11 +94,12 @@ def show(name: str, places: Sequence[str], form: str, as_json: bool) -> None:
     tool = _require_tool(_load_tools(places), name)
     facts = {**_facts(tool), "description": tool.description}
     # Gemini puts all tools into one entry, so what a wire says of one tool is the list that it makes of it.
-    label, schema = (
-        ("parameters", tool.parameters)
-        if form == "json"
-        else (form, _definitions(Toolset([tool]), form))
-    )
+    if form == "json":
+        label = "parameters"
+        schema: Json = tool.parameters
+    else:
+        label = form
+        schema = _definitions(Toolset([tool]), form)
     if as_json:
         click.echo(json_text({"v": 1, **facts, label: schema}))
         return
@@ -169,7 +170,7 @@ def from_openapi(
     """Show the operations of an OpenAPI 3 document as tools, and which of them cannot be used.
 
     Every command that takes tools takes them as --tools openapi:FILE, or openapi:FILE@URL. The credential of a
-    security scheme stands in HANDRAIL_AUTH_ and the scheme's name, such as HANDRAIL_AUTH_API_KEY.
+    security scheme is in HANDRAIL_AUTH_ and the scheme's name, such as HANDRAIL_AUTH_API_KEY.
 
     \b
     Examples:
@@ -226,8 +227,8 @@ def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
         }
     forms = [*plugins.FORMS, *plugins.list_names("dialects")]
     if form not in forms:
-        known = ", ".join(["json", *plugins.FORMS, *options.wires()])
-        raise ConfigError(f"there is no format {form!r}; known are {known}")
+        choices = ", ".join(["json", *plugins.FORMS, *options.wires()])
+        raise ConfigError(f"there is no format {form!r}; the formats are {choices}")
     if form not in plugins.FORMS and not isinstance(dialect(form), WireDialect):
         raise ConfigError(
             f"{form} writes tools into a prompt; see `handrail render --dialect {form}`"
@@ -273,16 +274,16 @@ def _facts(tool: BaseTool) -> dict[str, Any]:
         "tags": list(tool.tags),
         "then": tool.then.tool.name if tool.then else None,
         "ends_run": tool.ends_run or None,
-        "filled_by_the_caller": options.injected_names(tool),
+        "filled_by_the_caller": options.list_injected(tool),
         "summary": tool.summary,
     }
 
 
 def _asks(tool: BaseTool) -> str:
     """Say when a person is asked, under the default policy."""
-    approvers = (
-        f", {tool.required_approvals} people" if tool.required_approvals > 1 else ""
-    )
+    approvers = ""
+    if tool.required_approvals > 1:
+        approvers = f", {tool.required_approvals} people"
     if isinstance(tool.approve, str):
         return f"when {tool.approve}{approvers}"
     always = tool.approve is True or tool.effective_risk == Policy().ask_from

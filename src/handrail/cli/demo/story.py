@@ -26,7 +26,7 @@ Language: TypeAlias = Literal["zh", "en"]
 
 
 class Texts(Struct, frozen=True):
-    """Everything that is said in one language.
+    """All texts of the demo in one language.
 
     Attributes:
         captions: What to watch for, by turn.
@@ -48,7 +48,7 @@ class Texts(Struct, frozen=True):
     denied: str
     failed: str
     restarted: str
-    kept: str
+    saved: str
     to_read: str
     files: Mapping[str, str]
 
@@ -92,7 +92,7 @@ TEXTS: Mapping[Language, Texts] = {
             "重启没有成功（{why}），服务仍然很慢。建议：修复重载配置时的连接泄漏。"
         ),
         restarted="在替身集群里，api-gateway 被重启了 {times} 次。",
-        kept="这次运行已保存，可以这样查看：",
+        saved="这次运行已保存，可以这样查看：",
         to_read="建议阅读的五个文件：",
         files={
             "handrail/core/execution.py": "一次调用的全过程，其顺序保证了安全",
@@ -113,10 +113,10 @@ TEXTS: Mapping[Language, Texts] = {
         captions={
             1: "Two calls in one answer run side by side. One hangs: its deadline ends it, and a read is tried again.",
             2: "The model writes arguments that are not JSON. For a read they are repaired; each repair has a name.",
-            3: "A value that the tool does not know. The model is told what is allowed ...",
+            3: "A value that the tool does not know. The model reads what is allowed ...",
             4: "... and corrects itself.",
             5: "A restart is destructive, so its risk is high, so a person must agree.",
-            6: "Whatever was decided, the model is told, and goes on from there.",
+            6: "Whatever was decided, the model reads it, and goes on from there.",
             7: "It has seen what came of it, and answers.",
         },
         question="api-gateway is slow. Why?",
@@ -144,7 +144,7 @@ TEXTS: Mapping[Language, Texts] = {
             "The restart did not happen ({why}), and it is still slow. Next: fix the leak in the config reload."
         ),
         restarted="In the stand-in cluster, api-gateway was restarted {times} time{s}.",
-        kept="The run is kept; look at it: ",
+        saved="The run is stored; look at it: ",
         to_read="Five files to read:",
         files={
             "handrail/core/execution.py": "the life of one call, in the order that is its safety",

@@ -980,7 +980,7 @@ def _take_output(fields: dict[str, Json]) -> Output | None:
     """Take the form of the answer out of a request's fields."""
     config = fields.get("outputConfig")
     try:
-        schema = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]
+        schema = config["textFormat"]["structure"]["jsonSchema"]  # type: ignore[index]  # JSON of any shape
         form = Output(json.loads(schema["schema"]), str(schema.get("name") or "answer"))
     except (KeyError, TypeError, ValueError):
         return None

@@ -57,7 +57,7 @@ from handrail.messages import (
 )
 from handrail.ports import Described
 from handrail.schemas import portability
-from handrail.schemas.provider_subsets import allowed_values
+from handrail.schemas.provider_subsets import list_allowed_values
 from handrail.schemas.walk import Schema, map_subschemas, split_words, walk
 
 NAMES = NameRule("a-zA-Z0-9_.:-", most_chars=64, first="a-zA-Z_")
@@ -407,7 +407,7 @@ def _is_lossless(schema: Schema) -> bool:
     spelled = any(
         not isinstance(value, str | None)
         for part in parts
-        for value in allowed_values(part)
+        for value in list_allowed_values(part)
     )
     return not spelled and all(
         _PARAMETER_NAMES.accepts(name)

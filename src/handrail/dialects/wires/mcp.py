@@ -27,7 +27,7 @@ class Mcp:
 
     def definitions(
         self, tools: Iterable[ToolLike], *, strict: bool = False
-    ) -> list[dict[str, Json]]:  # noqa: ARG002
+    ) -> list[dict[str, Json]]:
         """Return the tools as a server lists them. There is no strict form: arguments are checked where the tool is."""
         tools = as_collection(tools)
         names = name_map(tools, NAMES)

@@ -55,7 +55,7 @@ class StandInCluster(Loopback):
         kubeconfig: A file for `kubectl --kubeconfig`, there while the cluster is.
         restarts: `namespace/deployment` of every restart, in order: the world that a test asserts.
         broken: What goes wrong, by a part of `METHOD path`: `{"GET /apis/metrics": Fault(503, "...")}`. A fault is
-            answered instead of the truth for as long as it stands here.
+            answered instead of the truth for as long as it is in here.
         unheard: Parts of `METHOD path` of what is carried out, and whose answer is lost.
     """
 
@@ -229,15 +229,14 @@ class StandInCluster(Loopback):
             }
         )
 
+    def _find_pod(self, namespace: str, pod: str) -> Placed | None:
+        for placed in self._placed:
+            if placed.deployment.namespace == namespace and pod in placed.pod_names:
+                return placed
+        return None
+
     def _log(self, namespace: str, pod: str, query: Mapping[str, str]) -> Answer:
-        own = next(
-            (
-                p
-                for p in self._placed
-                if p.deployment.namespace == namespace and pod in p.pod_names
-            ),
-            None,
-        )
+        own = self._find_pod(namespace, pod)
         if own is None:
             return _not_found(KINDS[0], pod)
         container = query.get("container") or own.deployment.name

@@ -137,7 +137,7 @@ class _CommandLine(Struct, frozen=True):
 
 
 def _target(words: Sequence[str]) -> tuple[str, str]:
-    """Read `KIND`, `KIND NAME` or `KIND/NAME`; a kind is told in the plural or the singular."""
+    """Read `KIND`, `KIND NAME` or `KIND/NAME`; a kind is in the plural or the singular."""
     kind, _, name = words[0].partition("/")
     kind = kind if kind.endswith("s") else f"{kind}s"
     return kind, name or (words[1] if len(words) > 1 else "")
@@ -226,32 +226,7 @@ def _describe(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
     if containers := spec.get("containers"):
         yield "Containers:"
     for container in containers or []:
-        yield from (f"  {container['name']}:", f"    Image:  {container['image']}")
-        if (
-            terminated := statuses.get(container["name"], {})
-            .get("lastState", {})
-            .get("terminated")
-        ):
-            yield from (
-                "    Last State:   Terminated",
-                f"      Reason:     {terminated['reason']}",
-            )
-            yield f"      Exit Code:  {terminated['exitCode']}"
-        yield from (
-            "    Limits:",
-            *(
-                f"      {what}:  {most}"
-                for what, most in container["resources"]["limits"].items()
-            ),
-        )
-        variables = [
-            f"      {each['name']}:  {each['value']}" for each in container["env"]
-        ]
-        yield from (
-            ("    Environment:", *variables)
-            if variables
-            else ("    Environment:  <none>",)
-        )
+        yield from _describe_container(container, statuses.get(container["name"], {}))
     if "replicas" in item["spec"]:
         yield f"Replicas:   {item['spec']['replicas']} desired | {item['status'].get('readyReplicas', 0)} ready"
     events = cluster.get(_path("events"), fieldSelector=f"involvedObject.name={name}")[
@@ -261,6 +236,24 @@ def _describe(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
         "Events:",
         *(f"  {each['type']}  {each['reason']}  {each['message']}" for each in events),
     )
+
+
+def _describe_container(container: Any, status: Any) -> Iterator[str]:
+    yield f"  {container['name']}:"
+    yield f"    Image:  {container['image']}"
+    if terminated := status.get("lastState", {}).get("terminated"):
+        yield "    Last State:   Terminated"
+        yield f"      Reason:     {terminated['reason']}"
+        yield f"      Exit Code:  {terminated['exitCode']}"
+    yield "    Limits:"
+    for what, most in container["resources"]["limits"].items():
+        yield f"      {what}:  {most}"
+    if container["env"]:
+        yield "    Environment:"
+        for each in container["env"]:
+            yield f"      {each['name']}:  {each['value']}"
+    else:
+        yield "    Environment:  <none>"
 
 
 def _rollout(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
@@ -302,7 +295,7 @@ def _rollout(cluster: _Cluster, asked: _CommandLine) -> Iterator[str]:
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if rows:
-        widths = [max(map(len, column)) for column in zip(*rows)]  # noqa: B905
+        widths = [max(map(len, column)) for column in zip(*rows)]  # noqa: B905  # as old as the machine's Python
         yield from ("   ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 

@@ -1,7 +1,7 @@
 """Deployments, and what a Kubernetes API tells of them: objects, table columns, logs, usage. Pure.
 
 A deployment has one set of pods per revision; a restart makes the next revision, as it does in a real cluster. Only
-what `kubectl` looks at is told.
+what `kubectl` reads is filled in.
 
 Rule: whatever a client reads follows from the `Deployment` and its `RolloutProgress`, so every view of them agrees.
 """
@@ -61,7 +61,7 @@ class Deployment(Struct, frozen=True):
 
 
 class RolloutProgress(Struct):
-    """Where a deployment stands: its revision, when it was restarted last, and how many looks are left until ready."""
+    """The state of a deployment: its revision, when it was restarted last, and how many looks are left until ready."""
 
     revision: int = 1
     restarted_at: str = ""
@@ -80,7 +80,7 @@ class RolloutProgress(Struct):
 
 
 class Placed(NamedTuple):
-    """A deployment and where it stands."""
+    """A deployment and its state."""
 
     deployment: Deployment
     rollout: RolloutProgress

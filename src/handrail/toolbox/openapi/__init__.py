@@ -32,7 +32,7 @@ from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
-from handrail.schemas.openapi import LeftOut, Operation, is_one, operations, server_of
+from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
 from handrail.toolbox import yamltext
 from handrail.toolbox.connections import UNSEEN_QUERY, make_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
@@ -119,14 +119,10 @@ def openapi(
             f"{base_url!r} does not begin with http:// or https://; it is where the service is"
         )
     all_operations = list(operations(document))
-    chosen = [
-        each
-        for each in all_operations
-        if any(fnmatchcase(each.name, pattern) for pattern in include)
-    ]
+    chosen = [each for each in all_operations if _matches_any(each.name, include)]
     wire = Wire(
         document,
-        base_url or server_of(document),
+        base_url or find_server(document),
         dict(auth or {}),
         most_bytes,
         fixed=bool(base_url),
@@ -134,29 +130,39 @@ def openapi(
     )
     overrides = dict(effects or {})
     tools: list[OperationTool] = []
-    left = [each for each in chosen if isinstance(each, LeftOut)]
-    for each in chosen:
-        if isinstance(each, Operation):
-            made = _operation_tool(
-                each, wire, overrides.pop(each.name, each.effect), timeout_s
-            )
-            if isinstance(made, LeftOut):
-                left.append(made)
-            else:
-                tools.append(made)
+    left_out = [each for each in chosen if isinstance(each, LeftOut)]
+    for operation in chosen:
+        if isinstance(operation, LeftOut):
+            continue
+        effect = overrides.pop(operation.name, operation.effect)
+        tool = _make_tool(operation, wire, effect, timeout_s)
+        if isinstance(tool, LeftOut):
+            left_out.append(tool)
+        else:
+            tools.append(tool)
     if not tools:
-        why = f"; there are {len(all_operations)} in the document"
-        if left:
-            why = f": {left[0].name}: {left[0].reason}"
-        raise ConfigError(f"no operation can be used as a tool{why}")
+        raise _no_tools(left_out, count=len(all_operations))
     if overrides:
         raise ConfigError(
             f"effects names {next(iter(overrides))!r}, which is no tool of this document"
         )
-    return Service(tools, left)
+    return Service(tools, left_out)
 
 
-def _operation_tool(
+def _matches_any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _no_tools(left_out: Sequence[LeftOut], *, count: int) -> ConfigError:
+    """Return the error for a document of `count` operations, none of which can be used."""
+    if left_out:
+        reason = f": {left_out[0].name}: {left_out[0].reason}"
+    else:
+        reason = f"; there are {count} in the document"
+    return ConfigError(f"no operation can be used as a tool{reason}")
+
+
+def _make_tool(
     operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float
 ) -> OperationTool | LeftOut:
     """Return an operation as a tool that is compiled, or the reason why it cannot be one."""
@@ -298,14 +304,13 @@ class Wire:
 
     def missing(self, operation: Operation) -> str:
         """Say what an operation needs, by the first of the ways that its document names."""
-        kinds = [
-            (name, scheme_kind(self.schemes.get(name, {})))
-            for name in operation.security[0]
-        ]
-        return " and ".join(
-            f"{name} ({kind}{', a token that somebody must fetch beforehand' if kind in FETCHED else ''})"
-            for name, kind in kinds
-        )
+        needs = []
+        for name in operation.security[0]:
+            kind = scheme_kind(self.schemes.get(name, {}))
+            if kind in FETCHED:
+                kind += ", a token that somebody must fetch beforehand"
+            needs.append(f"{name} ({kind})")
+        return " and ".join(needs)
 
     @property
     def query_keys(self) -> set[str]:
@@ -467,15 +472,12 @@ class OperationTool(HttpTool):
         if context.idempotency_key:
             request.headers.append(("Idempotency-Key", _ascii(context.idempotency_key)))
         query = "&".join(request.query)
-        url = (
-            self.wire.check_server(operation)
-            + request.path
-            + (f"?{query}" if query else "")
-        )
-        headers = [
-            *request.headers,
-            *([("Cookie", "; ".join(request.cookies))] if request.cookies else []),
-        ]
+        url = self.wire.check_server(operation) + request.path
+        if query:
+            url += f"?{query}"
+        headers = [*request.headers]
+        if request.cookies:
+            headers.append(("Cookie", "; ".join(request.cookies)))
         answer = self.fetch(
             operation.method.upper(),
             url,
@@ -511,7 +513,8 @@ class OperationTool(HttpTool):
     def _refusal(self, answer: Answer, secrets: Sequence[str]) -> ToolError:
         code, advice = _CODES.get(answer.status, _OTHERWISE)
         reason = mask_secrets(_refusal_text(answer), secrets)
-        message = f"The service refused `{self.name}` (HTTP {answer.status}){f': {reason}' if reason else '.'}"
+        message = f"The service refused `{self.name}` (HTTP {answer.status})"
+        message += f": {reason}" if reason else "."
         if answer.status in _OPEN_STATUS or answer.status < 400:
             kind = ToolError
         else:
@@ -519,7 +522,7 @@ class OperationTool(HttpTool):
         return kind(code, message, suggestion=advice)
 
 
-class _UncertainStatus(Exception):  # noqa: N818  # it carries an answer, as HTTP libraries' errors do
+class _UncertainStatus(Exception):  # it carries an answer, as HTTP libraries' errors do
     """An answer by which nobody knows whether the call may have happened."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -562,23 +565,20 @@ def _refusal_text(answer: Answer) -> str:
     try:
         message = json.loads(answer.body)
     except (ValueError, RecursionError):
-        message = (
-            answer.body.decode(errors="replace")
-            if answer.media_type == "text/plain"
-            else ""
-        )
+        message = ""
+        if answer.media_type == "text/plain":
+            message = answer.body.decode(errors="replace")
     for _ in range(2):  # `{"error": {"message": ...}}`
         if isinstance(message, dict):
             message = next(
                 (message[key] for key in _SAYING if message.get(key)), message
             )
     text = ""
-    with suppress(RecursionError):
-        text = (
-            message
-            if isinstance(message, str)
-            else json.dumps(message, ensure_ascii=False)
-        )
+    if isinstance(message, str):
+        text = message
+    else:
+        with suppress(RecursionError):
+            text = json.dumps(message, ensure_ascii=False)
     line = " ".join(re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", text).split())
     if len(line) <= MOST_SAID_CHARS:
         return line

@@ -1,6 +1,6 @@
 """The credentials of an OpenAPI service: which kinds can be sent, how each goes along, and how none comes back.
 
-Rule 1: no credential is an argument, and none is told to the model, also when the service says it back.
+Rule 1: no credential is an argument, and none reaches the model, also when the service sends it back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from handrail.errors import Code, NoEffect
-from handrail.schemas.openapi import followed
+from handrail.schemas.openapi import follow_reference
 from handrail.toolbox.openapi.requests import Request, quote_value
 
 Secret: TypeAlias = "str | Callable[[], str]"
@@ -36,7 +36,9 @@ def security_schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, A
     else:
         schemes = None
     declared = schemes if isinstance(schemes, Mapping) else {}
-    resolved = {name: followed(each, document) for name, each in declared.items()}
+    resolved = {
+        name: follow_reference(each, document) for name, each in declared.items()
+    }
     return {name: each for name, each in resolved.items() if isinstance(each, Mapping)}
 
 
@@ -59,7 +61,7 @@ def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
 
 
 def mask_secrets(value: Any, secrets: Sequence[str]) -> Any:
-    """Return what a service said without the credentials that it was sent, however they were written.
+    """Return a service's answer without the credentials that it was sent, however they were written.
 
     A tree is changed in place, and without recursion: how deep it is, the service says.
     """
@@ -106,7 +108,7 @@ def scheme_kind(scheme: Mapping[str, Any]) -> str:
 
 
 def reason_unsendable(secret: Any, scheme: Mapping[str, Any]) -> str:
-    """Say why a credential cannot be sent as its scheme says; empty when it can. It is never told itself."""
+    """Say why a credential cannot be sent as its scheme says; empty when it can. It is not in the reason."""
     if not isinstance(secret, str) or not secret:
         if secret == "":
             return "is empty"

@@ -124,10 +124,8 @@ def _write_body(
 
 def _parts(argument: str, place: Place, value: Json) -> list[_Part]:
     """Return a field of a multipart body as its parts: an array is several of one name (RFC 7578, 4.3)."""
-    return [
-        _part(argument, place, each)
-        for each in (value if isinstance(value, list) else [value])
-    ]
+    values = value if isinstance(value, list) else [value]
+    return [_part(argument, place, each) for each in values]
 
 
 def _part(argument: str, place: Place, value: Json) -> _Part:
@@ -173,7 +171,7 @@ def _is_json(kind: str) -> bool:
 def _check_names(
     operation: Operation, argument: str, value: Json, keys: set[str]
 ) -> None:
-    """Refuse an object whose names, which stand on the wire by themselves, are those of something else.
+    """Refuse an object whose names, which go on the wire by themselves, are those of something else.
 
     Servers may not mind the case of a name, so it makes no difference here.
     """
@@ -197,8 +195,10 @@ def _check_names(
 
 
 def _names_in(place: Place, value: Json) -> Iterator[tuple[str, str]]:
-    """Yield the names in an object, each with how it stands on the wire."""
-    for name, each in value.items() if isinstance(value, dict) else ():
+    """Yield the names in an object, each with its spelling on the wire."""
+    if not isinstance(value, dict):
+        return
+    for name, each in value.items():
         if place.style != "deepObject":
             yield name, name
             continue
@@ -213,9 +213,10 @@ def _has_fields(operation: Operation) -> bool:
 
 def _body(operation: Operation, value: Json) -> bytes:
     if operation.body == "text":
-        return (
+        text = (
             value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        ).encode()
+        )
+        return text.encode()
     if operation.body == "json":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     fields = value if isinstance(value, dict) else {"value": value}
@@ -270,24 +271,22 @@ def _in_query(place: Place, value: Json) -> list[str]:
     name = quote_value(place.name)
     if place.as_json:
         return [f"{name}={quote_value(json.dumps(value, ensure_ascii=False))}"]
-    if isinstance(value, dict):
-        if place.style == "deepObject":
-            return [
-                pair
-                for key, each in value.items()
-                for pair in _in_query(
-                    Place(f"{place.name}[{key}]", "query", "deepObject", True), each
-                )
-            ]
-        if place.explode:
-            return [
-                f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()
-            ]
+    if isinstance(value, dict) and place.style == "deepObject":
+        return [
+            pair
+            for key, each in value.items()
+            for pair in _in_query(
+                Place(f"{place.name}[{key}]", "query", "deepObject", True), each
+            )
+        ]
+    if isinstance(value, dict) and place.explode:
+        return [
+            f"{quote_value(key)}={quote_value(each)}" for key, each in value.items()
+        ]
     if isinstance(value, list) and place.explode:
         return [f"{name}={quote_value(each)}" for each in value]
-    return [
-        f"{name}={_BETWEEN.get(place.style, ',').join(map(quote_value, _flat(value)))}"
-    ]
+    between = _BETWEEN.get(place.style, ",")
+    return [f"{name}={between.join(map(quote_value, _flat(value)))}"]
 
 
 _BETWEEN = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
@@ -327,5 +326,5 @@ def _plain(value: Json) -> str:
 
 
 def quote_value(value: Json) -> str:
-    """Return a value as it stands in a URL, escaped whole."""
+    """Return a value as it is in a URL, escaped whole."""
     return quote(_plain(value), safe="", errors="surrogatepass")

@@ -42,7 +42,7 @@ class Databases(Toolset):
 
     Args:
         addresses: Name -> `sqlite:///file.db` (four slashes for an absolute path) or `postgresql://user@host/name`.
-            A password is better kept in libpq's own places: `PGPASSFILE`, `PGSERVICEFILE`.
+            A password is safer in libpq's own places: `PGPASSFILE`, `PGSERVICEFILE`.
         timeout_s: How long one query may take.
 
     Raises:
@@ -78,7 +78,7 @@ def _database(name: str, address: str) -> Database:
         from handrail.toolbox.sql.postgres import PostgresDatabase
 
         return PostgresDatabase(name, address)
-    # The address may hold a password: it is not told.
+    # The address may hold a password: it is not shown.
     raise ConfigError(
         f"the database {name!r} is neither at sqlite:///... nor at postgresql://..."
     )

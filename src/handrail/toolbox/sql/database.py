@@ -132,17 +132,17 @@ def query_failure(
     """Return the failure of a query that the engine could not make sense of, with names that are near.
 
     Args:
-        said: The engine's own words about the query.
+        message: The engine's own words about the query.
         wrong: The name that it does not know, if that is what is wrong.
         tables: What there is; asked only when there is a name to look for.
     """
     suggestion = "Mend the query and send it again; `list_tables` and `describe_table` tell what there is."
     if wrong:
         there = tables()
-        known_names = {table.name for table in there} | {
+        all_names = {table.name for table in there} | {
             column.name for table in there for column in table.columns
         }
-        if near := [f"`{name}`" for name in names.nearest(wrong, sorted(known_names))]:
+        if near := [f"`{name}`" for name in names.nearest(wrong, sorted(all_names))]:
             suggestion = f"Did you mean {' or '.join(near)}? {suggestion}"
     return ToolError(
         "QUERY_FAILED", f"The database says: {words(message)}", suggestion=suggestion

@@ -3,8 +3,8 @@
 The engine is the first guard, see `sqlite` and `postgres`; this is the second. It knows what the first cannot refuse
 (functions with effects, which an engine calls in a read-only transaction too), and it answers in words.
 
-Rule 1: what is not known to be harmless is refused: a function that is not in `FUNCTIONS` is.
-Rule 2: the text that was checked is the text that runs; it is never written anew.
+Rule 1: what may do harm is refused; so is a function that is not in `FUNCTIONS`.
+Rule 2: the text that was checked is the text that runs; it is never generated from the tree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_DEPTH = 60
 """Brackets within brackets. A parser calls itself for each, and an engine plans each."""
 
 MOST_TABLES = 1_000
-"""What a query may read when each name of a WITH is replaced by what it stands for."""
+"""What a query may read when each name of a WITH is replaced by its query."""
 
 MOST_CHARACTERS = 100
 """That `trim` takes off and `translate` replaces, written out in the query."""
@@ -116,7 +116,7 @@ def check_query(text: str, parameters: Sequence[Any], dialect: str) -> Query:
         dialect: `sqlite` or `postgres`.
 
     Raises:
-        ToolError: It is no single query, writes, or asks for what is not known to be harmless.
+        ToolError: It is no single query, writes, or asks for what may do harm.
     """
     # a byte order mark, as some editors begin a file with
     text = text.removeprefix("\ufeff")
@@ -238,7 +238,7 @@ def _only_reads(tree: exp.Expr | None, dialect: str) -> exp.Query:
 def _tells_of_the_session(node: exp.Expr, dialect: str) -> bool:
     """Whether it names the user, the database or the engine; sqlglot types these itself, and `FUNCTIONS` is not asked.
 
-    Postgres reads `user` so wherever it stands alone: a column of that name must be quoted there.
+    Postgres reads `user` so wherever it is alone: a column of that name must be quoted there.
     """
     if isinstance(node, exp.Column | exp.Table):
         alone = (

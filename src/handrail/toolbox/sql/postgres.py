@@ -3,7 +3,7 @@
 What holds is the engine: a read-only transaction, a statement timeout, and a role without rights to write. A superuser,
 whom a read-only transaction would still let read files and end other sessions, is put into `pg_read_all_data` first.
 
-Rule 1: the query alone is prepared before anything is put around it, so that what stands within our brackets is one
+Rule 1: the query alone is prepared before anything is put around it, so that the text within our brackets is one
         whole query and not the end of one and the beginning of another.
 Rule 2: nothing goes over the simple protocol, which takes several statements at once.
 Rule 3: a connection lives for one query, so that no setting and no lock of one reaches the next.
@@ -123,7 +123,7 @@ class PostgresDatabase:
     def _column_types(
         self, connection: psycopg.Connection[Any], text: str, oids: Sequence[int]
     ) -> Sequence[tuple[str, int]]:
-        """Let the server compile the query as it stands; return its columns: name, oid of the type."""
+        """Let the server compile the query as it is; return its columns: name, oid of the type."""
         line = connection.pgconn
         for result in (
             line.prepare(b"", text.encode(), oids),
@@ -219,7 +219,7 @@ def _cancelling_when(
 def _parameter(value: Any) -> tuple[int, Any]:
     """Return the oid under which a value is sent, 0 where the server is to find out, and the value to send.
 
-    Python's own integers are sent as the smallest type that holds them, and a query is compiled before that is known.
+    Python's own integers are sent as the smallest type that holds them, and a query is compiled before its values come.
     """
     if isinstance(value, bool):
         return 16, value

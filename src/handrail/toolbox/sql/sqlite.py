@@ -178,7 +178,7 @@ class SqliteDatabase:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[Column]:
-    """Return what can be known of a table's columns: nothing of a view that is broken, or a trap."""
+    """Return the columns of a table; none for a view that is broken, or a trap."""
     try:
         return list(_read_columns(connection, table))
     except sqlite3.OperationalError as error:
