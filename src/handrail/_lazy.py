@@ -5,11 +5,11 @@
     else:
         fork = _lazy.module("handrail.journal.fork")
 
-The first half tells type checkers, editors and the test of the reading order what the second does. Names are written
+The first half says to type checkers, editors and the test of the reading order what the second does. Names are written
 with their module, `fork.make_fork(...)`, in annotations too.
 
 Rule 1: only for what an ordinary call does not need. What it needs is imported at the top, where it fails early.
-Rule 2: a test imports every module that stands here under the name that it has there, so no mistake waits for its day.
+Rule 2: a test imports every module that is named lazily, so that a wrong name is found at once.
 
 `cached_property` is the one of `functools` without its lock. Python 3.11 holds one lock for all instances of a class
 while it computes a value; a process forked at that moment inherits it locked, and its first call hangs. Python 3.12
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def module(name: str) -> Any:
-    """Return what stands for the module of that name until something of it is asked for."""
+    """Return a stand-in for a module, which is imported when one of its attributes is first read."""
     return _Late(name)
 
 

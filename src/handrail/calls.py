@@ -17,7 +17,7 @@ from handrail.errors import ConfigError, Failure, Json
 
 
 class ToolCall(Struct, frozen=True):
-    """One wish of the model: `arguments` is its text, verbatim, whether or not it is JSON.
+    """One call as the model wrote it: `arguments` is its text, verbatim, whether or not it is JSON.
 
     `id` is the provider's id, or one that the dialect made where the provider sent none.
     """
@@ -37,7 +37,7 @@ class Media(Struct, frozen=True):
         media_type: Such as `image/png` or `application/pdf`.
         data: Its bytes; empty when there is a `url`.
         url: Where the provider can fetch it.
-        name: A file's name, where it tells something.
+        name: A file's name, where it has one.
     """
 
     media_type: str
@@ -93,17 +93,17 @@ class Page(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return what the model reads."""
-        named = {"columns": list(self.columns)} if self.columns else {}
-        return {
-            **named,
-            "rows": list(self.rows),
-            "has_more": self.next is not None,
-            "next": self.next,
-        }
+        document: dict[str, Any] = {}
+        if self.columns:
+            document["columns"] = list(self.columns)
+        document["rows"] = list(self.rows)
+        document["has_more"] = self.next is not None
+        document["next"] = self.next
+        return document
 
 
 class ToolResult(Struct):
-    """What became of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
+    """The result of one call: a `value`, or a `failure` that the model can act on. Nobody changes it.
 
     Attributes:
         value: What the tool returned, whole, as a Python value; None when there is a failure.
@@ -111,7 +111,7 @@ class ToolResult(Struct):
         attempts: How often the tool was started; 0 when it never was.
         replayed: The value comes from an earlier call, not from a new run of the tool.
         note: One sentence that the model gets beside the value (cut, repeated, repaired).
-        repairs: Names of what was mended in the model's arguments, in order; see `jsontext.REPAIRS`.
+        repairs: Names of the repairs of the model's arguments, in order; see `jsontext.REPAIRS`.
         handle: Where the rest of a cut value can be read with `read_result`.
         media: What the model is shown beside the text.
         done_under: The ledger's key of the write if it is not the call's own: an earlier call made the same write, or a
@@ -137,17 +137,14 @@ class ToolResult(Struct):
         return self.failure is None
 
     def __repr__(self) -> str:
-        what = (
-            f"failed {self.failure.code}"
-            if self.failure
-            else f"ok, {len(self.text)} chars"
-        )
-        extra = "".join(
-            f", {word}"
-            for word in (self.note and "noted", self.replayed and "replayed")
-            if word
-        )
-        return f"<ToolResult {self.call_id} {self.name}: {what}, {self.attempts} attempts{extra}>"
+        parts = [f"ok, {len(self.text)} chars", f"{self.attempts} attempts"]
+        if self.failure:
+            parts[0] = f"failed {self.failure.code}"
+        if self.note:
+            parts.append("noted")
+        if self.replayed:
+            parts.append("replayed")
+        return f"<ToolResult {self.call_id} {self.name}: {', '.join(parts)}>"
 
 
 # `json.dumps` makes an encoder at each call that asks for other settings than its own.

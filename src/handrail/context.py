@@ -32,7 +32,7 @@ class Injected:
 
 
 class InjectedOpenly(Injected):
-    """Stands for `Injected(secret=False)` among a tool's hidden parameters."""
+    """Marks `Injected(secret=False)` among a tool's hidden parameters."""
 
     __slots__ = ()
 

@@ -5,7 +5,7 @@ it. A driver that performs them runs a call; one that looks the answers up in a 
 raises between two of them is a crash test.
 
     Admit      -> the admitted call, or the Failure that refuses it; for a tool whose own functions may block
-    LookUp     -> Claimed, what the ledger knows of a write that may not start now; None when it may
+    LookUp     -> Claimed, the ledger's answer for a write that may not start now; None when it may
     AskHuman   -> Approval, or None when nobody is there to ask
     Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
                   is over; a Failure when the rate does not let it go in time
@@ -17,7 +17,7 @@ raises between two of them is a crash test.
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
-anything has begun: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What was started has a truth to tell:
+anything has started: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What has started is not dropped:
 `Invoke` is answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
 """
 
@@ -79,7 +79,7 @@ class AskHuman(Struct, frozen=True):
     `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
 
     Attributes:
-        place: Where the call stands: run, turn and number; `#` and more where it is asked about once more.
+        place: The call's place: run, turn and number; `#` and more where it is asked about once more.
         digest: Of the tool as it is described and of the arguments: what the answer is bound to.
         pin: Of the tool as it is described.
         parameters: The JSON Schema of the arguments, to hold an edit to.
@@ -87,7 +87,7 @@ class AskHuman(Struct, frozen=True):
         agreed: Who has agreed so far, where that are several.
         principal: On whose behalf the call is made; where several must agree, another one has to.
         writes: Whether the call is a write, whose claim uses the approval.
-        refused: The id of the kept approval that a claim has just refused; another one is needed.
+        refused: The id of the stored approval that a claim has just refused; another one is needed.
     """
 
     call: ToolCall
@@ -109,7 +109,7 @@ class AskHuman(Struct, frozen=True):
 def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
     """Return why a yes does not count where several people must agree, as a clause; empty when it counts.
 
-    People are told apart by their names, as these look: case, width, accents' spelling and what nobody sees are one.
+    Names are compared as they look: case, width, the spelling of accents and invisible characters do not count.
 
     >>> not_counted("Anna ", ["anna"], principal="ben")
     'Anna has agreed already'
@@ -134,11 +134,11 @@ def _looks(name: str) -> str:
 
 
 class Approval(Struct, frozen=True):
-    """A person's word on one call. `arguments` holds an edited version, which is validated again before it runs.
+    """A person's decision about one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no word: the question was open for its time, and nobody answered. `scope` says for which calls it is
-    meant: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that keeps standing approvals keeps one; anywhere else it is meant once. `question` is the id of the kept question
+    `expired` is no decision: the question was open for its time, and nobody answered. `scope` says which calls it is
+    for: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
+    that has standing approvals stores one; anywhere else it counts once. `question` is the id of the stored question
     that it answers, if the write's claim has yet to use it.
     """
 
@@ -165,7 +165,7 @@ class Reserve(Struct, Generic[CallT], frozen=True):
 
 
 AGAIN = "/again-"
-"""What follows the key of a write in the key under which a person has it done again; see `Claim`."""
+"""What follows the key of a write in the key of its repetition by a person; see `Claim`."""
 
 
 class Claim(Struct, frozen=True):
@@ -174,13 +174,13 @@ class Claim(Struct, frozen=True):
     Attributes:
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
-        epoch: Of the run, where it is kept: who took it over need not wait for the leases of its earlier owners.
+        epoch: Of the run, where it is stored: a new owner need not wait for the leases of earlier owners.
         locks: Resources to be held with the claim, among all processes on the store; see `Reserve` for those of one.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
         repeat_window_s: The guard looks so far back for such a write of any run, too; 0 looks into this run only.
-        key_ttl_s: For how long the far side knows a key again; one that was begun before that is in doubt.
-        approval: The id of the kept question whose approval the claim uses. Empty for a write that needs none, or whose
-            approval was used before.
+        key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
+        approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
+            whose approval was used before.
     """
 
     scope: str
@@ -209,9 +209,9 @@ class ClaimState(Enum):
     FRESH = "fresh"
     """Run it: nobody has."""
     AGAIN = "again"
-    """Run it again with the same key: the far side tells duplicates apart."""
+    """Run it again with the same key: the far side recognises duplicates."""
     CHECK = "check"
-    """Somebody began it; ask the tool's `verify` first."""
+    """Somebody started it; ask the tool's `verify` first."""
     DONE = "done"
     """It has happened; here is its result."""
     BUSY = "busy"
@@ -219,14 +219,14 @@ class ClaimState(Enum):
     LOCKED = "locked"
     """Somebody else is changing something that it touches."""
     IN_DOUBT = "in_doubt"
-    """Somebody began it and nobody knows how it ended."""
+    """Somebody started it and nobody knows how it ended."""
     CONFLICT = "conflict"
     """The key was used with other arguments."""
     UNAPPROVED = "unapproved"
     """The write may start, but not under this approval: another call has used it, or it has expired."""
 
     @property
-    def taken(self) -> bool:
+    def is_taken(self) -> bool:
         """Whether the write is the caller's own."""
         return self in _TAKEN
 
@@ -237,9 +237,8 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
-    `repeated` tells a DONE found by the repeat guard (another key, the same act) from one found by its key; `key` is
-    then the key of the earlier one. `left_s` is
-    what was left of the lease of an owner who is dead: what it sent may be under way for as long.
+    `repeated` marks a DONE found by the repeat guard (another key, the same act); `key` is then the key of the earlier
+    write. `left_s` is the rest of a dead owner's lease: its requests may be under way for as long.
     """
 
     state: ClaimState
@@ -251,7 +250,7 @@ class Claimed(Struct, frozen=True):
 
 
 class Invoke(Struct, Generic[CallT], frozen=True):
-    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is what is left for this attempt."""
+    """Start the tool of a call once. `attempt` counts from 1; `timeout_s` is the time for this attempt."""
 
     call: CallT
     attempt: int
@@ -262,7 +261,7 @@ class Returned(Struct):
     """The tool returned.
 
     Attributes:
-        late: It did so after its deadline, before anyone was told.
+        late: It did so after its deadline, before anyone had a result.
         pending: Its value is still to be awaited: a plain function returned a coroutine.
     """
 
@@ -272,7 +271,7 @@ class Returned(Struct):
 
 
 class Raised(Struct, frozen=True):
-    """The tool raised. `reference` stands for the error where its text must not go, and leads to it in the log."""
+    """The tool raised. `reference` is shown where the error's text must not go, and leads to it in the log."""
 
     error: Exception
     reference: str = field(default_factory=lambda: token_hex(4))
@@ -363,7 +362,7 @@ class Renew(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Keep a result that is too long for the model, so that it can be read on."""
+    """Store a result that is too long for the model, so that it can be read on."""
 
     text: str
 

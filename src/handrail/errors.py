@@ -9,7 +9,7 @@ an exception:
     │   ├── DuplicateToolError     two tools of one name
     │   ├── MissingInjection       an injected parameter that nobody filled
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
-    │       ├── RunNameTaken       a new run has the name of one that is kept
+    │       ├── RunNameTaken       a new run has the name of a stored one
     │       └── RunUnderWay        a run cannot be resumed: a living process carries it out
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
@@ -69,15 +69,15 @@ ONLY_OURS = frozenset({
     Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.APPROVAL_PENDING, Code.IN_DOUBT, Code.REPEATED_CALL,
     Code.BUDGET_EXHAUSTED,
 })  # fmt: skip
-"""Codes that say what handrail did with a call, by which runs wait or end. A tool's are told as `TOOL_ERROR`."""
+"""Codes that say what handrail did with a call, by which runs wait or end. From a tool they become `TOOL_ERROR`."""
 
 
 @final
 class Failure(Struct, frozen=True):
-    """A failure told to the model: what was wrong with the call, what would be right, what to do next.
+    """A failure for the model: what was wrong with the call, what would be right, what to do next.
 
     `retryable` has one meaning: the same call, unchanged, may succeed later. `details` lists the faults where there are
-    several, each a JSON object with `field`, `message` and, where known, `expected`.
+    several, each a JSON object with `field`, `message` and perhaps `expected`.
     """
 
     code: str
@@ -88,7 +88,7 @@ class Failure(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """Return the error contract as the model reads it; `details` appears only with several faults."""
-        told: dict[str, Json] = {
+        document: dict[str, Json] = {
             "success": False,
             "error_code": str(self.code),
             "error_message": self.message,
@@ -96,8 +96,8 @@ class Failure(Struct, frozen=True):
             "retryable": self.retryable,
         }
         if len(self.details) > 1:
-            told["details"] = list(self.details)
-        return told
+            document["details"] = list(self.details)
+        return document
 
 
 class HandrailError(Exception):
@@ -119,7 +119,7 @@ class DuplicateToolError(SetupError):
 class MissingInjection(SetupError):
     """A tool needs an injected parameter or `deps` that the caller did not give.
 
-    Raised to the engineer before the model is asked; it is never told to the model, which could not mend it.
+    Raised to the engineer before the model is asked; the model never sees it, as it could not repair it.
     """
 
 
@@ -128,7 +128,7 @@ class ConfigError(SetupError):
 
 
 class RunNameTaken(ConfigError):
-    """A new run has the name of a kept run. Nothing was started, and the kept run is not affected.
+    """A new run has the name of a stored run. Nothing was started, and the stored run is not affected.
 
     Where a job is delivered to several workers, all but the first get this error and should drop the job.
     """
@@ -145,7 +145,7 @@ class ModelError(HandrailError):
         status: HTTP status, or None when no answer came.
         code: The provider's own error code, or a word of ours: `unreachable`, `timeout`, `unreadable`.
         retryable: The same request may succeed later.
-        retry_after_s: What the provider asked us to wait, if it did.
+        retry_after_s: The wait that the provider asked for, if it did.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ class ToolError(HandrailError):
 
         raise ToolError("ORDER_NOT_FOUND", "There is no order 881.", suggestion="Look it up with `find_orders`.")
 
-    With one positional argument the code is `TOOL_ERROR`; so it is told where the code is in `ONLY_OURS`. The message
-    goes to the model as it stands: no secrets in it.
+    With one positional argument the code is `TOOL_ERROR`; the model reads it also in place of a code in `ONLY_OURS`.
+    The message goes to the model unchanged: no secrets in it.
 
     Args:
         retryable: The same call, unchanged, may succeed later. It is then retried within its deadline, a write too: of
             a write this says that nothing happened, as `NoEffect` does. Where you do not know, let your exception pass.
-        retry_after_s: What the far side asked us to wait; what is no time, as infinity, says nothing.
+        retry_after_s: The wait that the far side asked for; a value that is no time, such as infinity, is ignored.
     """
 
     def __init__(
@@ -207,7 +207,8 @@ class ToolError(HandrailError):
         details: Sequence[Mapping[str, Json]] = (),
     ) -> None:
         if message is None:
-            code, message = Code.TOOL_ERROR, code
+            message = code
+            code = Code.TOOL_ERROR
         super().__init__(message)
         self.failure = Failure(code, message, suggestion, retryable, tuple(details))
         try:
@@ -218,8 +219,8 @@ class ToolError(HandrailError):
         self.retry_after_s = seconds if 0 <= seconds < inf else None
 
     @property
-    def told(self) -> Failure:
-        """What the model is told. Of a code in `ONLY_OURS` its run would wait for somebody who was never asked."""
+    def failure_for_model(self) -> Failure:
+        """The failure without a code in `ONLY_OURS`, by which a run would wait for somebody who was never asked."""
         if self.failure.code in ONLY_OURS:
             return replace(self.failure, code=Code.TOOL_ERROR)
         return self.failure
@@ -236,8 +237,8 @@ class RunWaits(ToolError):
         )
 
     @property
-    def told(self) -> Failure:
-        """What the model reads: this failure itself, since a person was really asked."""
+    def failure_for_model(self) -> Failure:
+        """This failure unchanged, since a person was really asked."""
         return self.failure
 
 

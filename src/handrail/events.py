@@ -1,8 +1,8 @@
-"""What happened, told while it happens: one list of events from which console, command line and audit are folds.
+"""What happens in a run, as it happens: one stream of events, from which console, command line and audit are made.
 
 Rule 1: an event is plain data. It holds the model's text and the tool's values; redaction is the observer's duty, once.
-Rule 2: events are told in the order in which things happened. The last one of a call is its `CallFinished`, but for a
-        `FinishedLate` or `LateResult`. It holds the call's own result; a model that repeats itself is told
+Rule 2: events come in the order in which things happened. The last one of a call is its `CallFinished`, but for a
+        `FinishedLate` or `LateResult`. It holds the call's own result; a model that repeats itself reads
         `REPEATED_CALL` instead.
 """
 
@@ -20,7 +20,7 @@ from handrail.messages import Delta, Turn
 
 
 class RunStarted(Struct, frozen=True):
-    """A run of a model begins. Calls from elsewhere (`handle`, `call`) are told without it."""
+    """A run of a model begins. Calls from elsewhere (`handle`, `call`) come without it."""
 
     run_id: str
     model: str = ""
@@ -44,7 +44,7 @@ class ToolsSelected(Struct, frozen=True):
 
 
 class HistoryMended(Struct, frozen=True):
-    """The conversation that a run began with was not fit to send; each note is a sentence on what was mended."""
+    """The conversation that a run began with was not fit to send; each note says what was changed."""
 
     notes: Sequence[str]
 
@@ -70,7 +70,7 @@ class ModelAnswered(Struct, frozen=True):
 
 
 class AnswerTaken(Struct, frozen=True):
-    """The answer has the form that was asked for. `way` is how it was asked for; `repairs` names what was mended."""
+    """The answer has the form that was asked for. `way` is how it was asked for; `repairs` names its repairs."""
 
     turn: int
     way: str
@@ -78,7 +78,7 @@ class AnswerTaken(Struct, frozen=True):
 
 
 class AnswerRefused(Struct, frozen=True):
-    """The answer has not the form that was asked for; the model is told why, while it may try again."""
+    """The answer has not the form that was asked for; the model reads why, while it may try again."""
 
     turn: int
     way: str
@@ -98,11 +98,11 @@ class CallAdmitted(Struct, frozen=True):
 
     Attributes:
         arguments: What the tool will get.
-        repairs: Names what was mended in them.
-        key: Of a write: what names its act.
-        risk: At which the policy looked at it, and `why` it may run or is asked about: the rule, or what decided.
+        repairs: Names of their repairs.
+        key: Of a write; names its act.
+        risk: The risk by which the policy judged it; `why` is the rule or the default that decided.
         pin: Digest of the tool as it describes itself.
-        isolation: How strongly it is kept apart.
+        isolation: The isolation that the tool declares.
     """
 
     call: ToolCall
@@ -139,7 +139,7 @@ class AttemptStarted(Struct, frozen=True):
 
 
 class Progressed(Struct, frozen=True):
-    """A tool says how far it has come: `done` of `total`, which is None where it does not know."""
+    """A tool reports its progress: `done` of `total`, which is None where it does not know."""
 
     call: ToolCall
     done: float
@@ -159,8 +159,8 @@ class AttemptFailed(Struct, frozen=True):
 class CallFinished(Struct, frozen=True):
     """A call has its one result; `seconds` counts from its admission, without what people took to answer.
 
-    Of a run that goes on, `recalled` tells the calls that had ended before: their results come from its journal, and
-    nothing was done for them now.
+    In a resumed run `recalled` marks the calls that had ended before: their results come from the journal, and nothing
+    was done for them now.
     """
 
     call: ToolCall
@@ -170,7 +170,7 @@ class CallFinished(Struct, frozen=True):
 
 
 class FinishedLate(Struct, frozen=True):
-    """A tool that had been given up returned or raised after all; the model has been told otherwise by now."""
+    """A tool that had been given up returned or raised after all; the model has read otherwise by now."""
 
     call: ToolCall
     value: Json = None
@@ -178,7 +178,7 @@ class FinishedLate(Struct, frozen=True):
 
 
 class LateResult(Struct, frozen=True):
-    """The ledger refused how a write ended: a newer owner has it, or a person has said how it ended meanwhile."""
+    """The ledger refused how a write ended: a newer owner has it, or a person has resolved it meanwhile."""
 
     call: ToolCall
     scope: str

@@ -82,7 +82,7 @@ def printable(text: str, keep: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        _escaped(char) if char not in keep and hides(char) else char for char in text
+        _escape(char) if char not in keep and hides(char) else char for char in text
     )
 
 
@@ -96,23 +96,19 @@ _NOT_PLAIN = r"[^\n\x20-\x7e\u3001-\u312f\u4e00-\u9fff\uff01-\uff5e]"
 """Characters that need a closer check; most texts have none."""
 
 
-def _in_json(found: re.Match[str]) -> str:
-    char = found[0]
-    return (
-        f"\\u{ord(char):04x}"
-        if char == "\x7f"
-        else json.dumps(char)[1:-1]
-        if hides(char)
-        else char
-    )
+def _in_json(match: re.Match[str]) -> str:
+    char = match[0]
+    if char == "\x7f":
+        return f"\\u{ord(char):04x}"
+    if hides(char):
+        return json.dumps(char)[1:-1]
+    return char
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     code = ord(char)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

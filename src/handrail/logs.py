@@ -1,7 +1,7 @@
 """What goes to the log about an exception of somebody else's code.
 
-Its type and its place say where to look and are safe to keep. Its text and its traceback may hold a password or a
-customer's name, so they are written at level DEBUG only, which production does not keep.
+Its type and its place say where to look and are safe to store. Its text and its traceback may hold a password or a
+customer's name, so they are written at level DEBUG only, which production leaves out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_TEXT = 2000
 
 
 class RaisedElsewhere(RuntimeError):
-    """Stands for what a tool raised in its sandbox, as told from there: a stranger's text, so cut and on one line.
+    """An exception that a tool raised in its sandbox, as reported from there: untrusted text, so cut and on one line.
 
     Attributes:
         kind: The exception's type.
@@ -31,10 +31,8 @@ class RaisedElsewhere(RuntimeError):
 
     def __init__(self, text: str, kind: str, place: str) -> None:
         super().__init__(_visible(text, _LONGEST_TEXT))
-        self.kind, self.place = (
-            _visible(kind, _LONGEST_WORD),
-            _visible(place, _LONGEST_WORD),
-        )
+        self.kind = _visible(kind, _LONGEST_WORD)
+        self.place = _visible(place, _LONGEST_WORD)
 
 
 def _visible(text: str, most: int) -> str:
@@ -52,11 +50,11 @@ def log_exception(
 
     Args:
         function: The author's function that was called. The logged place is the last frame in its file, or its start.
-        redacted: Returns the traceback without known secrets.
+        redacted: Returns the traceback without secrets.
     """
     if isinstance(error, RaisedElsewhere):
         log.warning(
-            "%s: %s in %s, as told from its sandbox", what, error.kind, error.place
+            "%s: %s in %s, as reported from its sandbox", what, error.kind, error.place
         )
     else:
         log.warning(
@@ -73,19 +71,18 @@ def log_exception(
 
 def _place(trace: TracebackType | None, function: Any) -> str:
     """Return where an exception was raised: the last frame of its traceback, or the last one in the function's file."""
-    own = (
-        getattr(inspect.unwrap(function), "__code__", None)
-        if callable(function)
-        else None
-    )
-    last = (own, own.co_firstlineno) if own is not None else None
+    own = None
+    last = None
+    if callable(function):
+        own = getattr(inspect.unwrap(function), "__code__", None)
+    if own is not None:
+        last = (own, own.co_firstlineno)
     while trace is not None:
         code = trace.tb_frame.f_code
         if own is None or code.co_filename == own.co_filename:
             last = code, trace.tb_lineno
         trace = trace.tb_next
-    return (
-        f" in {last[0].co_name} ({PurePath(last[0].co_filename).name}:{last[1]})"
-        if last
-        else ""
-    )
+    if last is None:
+        return ""
+    code, line = last
+    return f" in {code.co_name} ({PurePath(code.co_filename).name}:{line})"

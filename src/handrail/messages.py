@@ -1,6 +1,6 @@
-"""A conversation as handrail keeps it, whatever the provider calls its parts.
+"""A conversation in handrail's own terms, whatever the provider calls its parts.
 
-Messages are frozen, so a dialect may encode each one once and keep the bytes.
+Messages are frozen, so a dialect may encode each one once and cache the bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from handrail.calls import Media, ToolCall, ToolResult
 from handrail.errors import ConfigError, Json
 
 Finish: TypeAlias = Literal["stop", "calls", "length", "refused", "error"]
-"""How the model ended: it said all, wants tools, was cut, declined, or the connection broke."""
+"""How the model ended: it finished, wants tools, was cut, declined, or the connection broke."""
 
 
 class Usage(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Turn(Struct, frozen=True):
         calls: In the order in which the model wrote them.
         refusal: The provider's own refusal text, where it has one.
         raw: The provider's message as received, so that signatures and encrypted parts go back byte for byte.
-        server_side: What the provider ran itself (web search, code), as it told it: calls and their results, in order.
+        server_side: Calls that the provider ran itself (web search, code), with their results, as it reported them.
         waits_for: What the provider needs to continue, other than results of calls; part of a sentence.
     """
 
@@ -64,7 +64,7 @@ class Turn(Struct, frozen=True):
     waits_for: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same was said, whatever a provider wrapped it in."""
+        """Whether both say the same, whatever a provider wrapped it in."""
         return isinstance(other, Turn) and all(
             getattr(self, name) == getattr(other, name) for name in _SAID
         )
@@ -73,17 +73,17 @@ class Turn(Struct, frozen=True):
         return hash(tuple(getattr(self, name) for name in _SAID))
 
     def __repr__(self) -> str:
-        said = ", ".join(
+        fields = ", ".join(
             f"{name}={getattr(self, name)!r}" for name in _SAID if getattr(self, name)
         )
-        return f"Turn({said})"
+        return f"Turn({fields})"
 
 
 _SAID = ("text", "reasoning", "calls", "finish", "usage", "refusal")
 
 
 class SystemMessage(Struct, frozen=True):
-    """What the engineer tells the model before the conversation."""
+    """The engineer's instructions to the model, before the conversation."""
 
     text: str
 
@@ -102,7 +102,7 @@ class UserMessage(Struct, frozen=True):
 
 
 class AssistantMessage(Struct, frozen=True):
-    """What the model said or wished."""
+    """An answer of the model: its text and its calls."""
 
     turn: Turn
 
@@ -118,7 +118,7 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 
 Way: TypeAlias = Literal["native", "tool", "prompt"]
 """How an answer of a given form is asked for: the provider holds it to a schema, the model gives it as a call of a tool
-that stands for it, or the form is told in the prompt."""
+that takes it, or the prompt describes the form."""
 
 
 class Output(Struct, frozen=True):
@@ -189,7 +189,7 @@ def conversation_of(
     perhaps `tool_calls`, a tool's one `tool_call_id`.
 
     Raises:
-        ConfigError: A dictionary without a known role, or what is no message at all.
+        ConfigError: A dictionary without one of these roles, or what is no message at all.
     """
     if system:
         return [SystemMessage(system), *conversation_of(opening)]
@@ -200,49 +200,48 @@ def conversation_of(
     return [_message(each) for each in opening]
 
 
-def _message(spoken: Message | Json) -> Message:
-    if isinstance(spoken, Message):
-        return spoken
-    if not isinstance(spoken, Mapping):
-        what = type(spoken).__name__
+def _message(message: Message | Json) -> Message:
+    if isinstance(message, Message):
+        return message
+    if not isinstance(message, Mapping):
+        what = type(message).__name__
         raise ConfigError(
             f"a message is a dictionary with a role, or one such as `hr.UserMessage`, not {what}"
         )
-    role = spoken.get("role")
-    content = spoken.get("content")
-    text = content if isinstance(content, str) else _text_of(content)
+    role = message.get("role")
+    content = message.get("content")
+    text = content if isinstance(content, str) else _join_texts(content)
     match role:
         case "system" | "developer":
             return SystemMessage(text)
         case "user":
-            return UserMessage(
-                text,
-                () if isinstance(content, str) or content is None else tuple(content),
-            )
+            if isinstance(content, str) or content is None:
+                return UserMessage(text)
+            return UserMessage(text, tuple(content))
         case "assistant":
-            calls = [_call(call) for call in spoken.get("tool_calls") or ()]
-            finish: Finish = "calls" if calls else "stop"
-            return AssistantMessage(
-                Turn(
-                    text,
-                    calls=calls,
-                    finish=finish,
-                    refusal=str(spoken.get("refusal") or ""),
-                    raw=spoken,
-                )
-            )
+            return AssistantMessage(_turn(message, text))
         case "tool":
-            called = str(spoken.get("tool_call_id", ""))
-            return ToolMessage(
-                ToolResult(called, str(spoken.get("name", "")), value=text, text=text)
-            )
+            call_id = str(message.get("tool_call_id", ""))
+            name = str(message.get("name", ""))
+            return ToolMessage(ToolResult(call_id, name, value=text, text=text))
         case _:
             raise ConfigError(
                 f"a message has the role {role!r}; it is system, developer, user, assistant or tool"
             )
 
 
-def _text_of(content: Json) -> str:
+def _turn(message: Mapping[str, Json], text: str) -> Turn:
+    calls = [_call(call) for call in message.get("tool_calls") or ()]
+    return Turn(
+        text,
+        calls=calls,
+        finish="calls" if calls else "stop",
+        refusal=str(message.get("refusal") or ""),
+        raw=message,
+    )
+
+
+def _join_texts(content: Json) -> str:
     return "".join(
         part.get("text", "") for part in content or () if isinstance(part, Mapping)
     )

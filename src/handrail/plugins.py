@@ -1,6 +1,6 @@
 """How a part is found by name: ours by a module name, others' by an entry point.
 
-Nothing is imported before it is asked for. Where a place of ours is a table, the part stands in it under its name.
+Nothing is imported before it is asked for. Where a location of ours is a table, the part is in it under its name.
 An entry point of the group `handrail.dialects` (`handrail.stores`, `handrail.models`, ...) names a module or an object.
 """
 
@@ -90,8 +90,8 @@ def _import(location: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def known(kind: str) -> list[str]:
-    """Return the names that `load` knows for a kind of part, ours first."""
+def list_names(kind: str) -> list[str]:
+    """Return the names that `load` takes for a kind of part, ours first."""
     theirs = [point.name for point in metadata.entry_points(group=f"handrail.{kind}")]
     return list(dict.fromkeys([*_own_names(kind), *theirs]))
 
@@ -100,7 +100,7 @@ def load(kind: str, name: str) -> Any:
     """Import and return a part, such as `load("dialects", "openai-chat")`.
 
     Raises:
-        ConfigError: No part of that name; the known ones are listed.
+        ConfigError: No part has that name; the message lists those that there are.
     """
     if location := _own_names(kind).get(name):
         part = _import(location)
@@ -108,8 +108,11 @@ def load(kind: str, name: str) -> Any:
     for point in metadata.entry_points(group=f"handrail.{kind}"):
         if point.name == name:
             return point.load()
-    meant = " or ".join(map(repr, get_close_matches(name, known(kind), n=2)))
-    near = f"did you mean {meant}? " if meant else ""
+    names = list_names(kind)
+    near = get_close_matches(name, names, n=2)
+    hint = ""
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}? "
     raise ConfigError(
-        f"there is no {kind.removesuffix('s')} {name!r}; {near}known are {', '.join(known(kind))}"
+        f"there is no {kind.removesuffix('s')} {name!r}; {hint}known are {', '.join(names)}"
     )

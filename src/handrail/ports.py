@@ -1,7 +1,7 @@
 """What can be replaced: stores, models, approvers, observers. Each is a protocol of one to four methods, or a function.
 
-A store may have to wait for a disk. It then answers with a `concurrent.futures.Future`; one that keeps things in memory
-answers at once. One port serves both drivers, and a store that needs no waiting costs none.
+A store may have to wait for a disk. It then answers with a `concurrent.futures.Future`; one in memory answers at once.
+One port serves both drivers, and a store that needs no waiting costs none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from handrail.records import (
 
 @runtime_checkable
 class Store(Protocol):
-    """Where things are kept: which writes were begun and how they ended, and results too large for a model.
+    """Stores which writes were started and how they ended, and results too large for a model.
 
     `tests/stores/contract.py` is the suite that every store inherits.
     """
@@ -60,11 +60,11 @@ class Store(Protocol):
         ...
 
     def save_result(self, run_id: str, text: str) -> StoreAnswer[str]:
-        """Keep a long result of a run and return a handle to it."""
+        """Store a long result of a run and return a handle to it."""
         ...
 
     def load_result(self, run_id: str, handle: str) -> StoreAnswer[str | None]:
-        """Return what was kept under a handle for this run, or None. Another run's handle is unknown."""
+        """Return the result of this run with a handle, or None. Another run's handle is unknown."""
         ...
 
 
@@ -79,16 +79,16 @@ class LookUpStore(Protocol):
 
 @runtime_checkable
 class LeaseStore(Protocol):
-    """A store to which an owner who lives can say so: claims of long calls then need no long leases."""
+    """A store whose leases a living owner can renew: claims of long calls then need no long leases."""
 
     def renew(self, renew: Renew) -> StoreAnswer[bool]:
-        """Let the lease of a claim run anew from now. False when it has ended, or somebody else has it."""
+        """Restart the lease of a claim. False when it has ended, or somebody else has it."""
         ...
 
 
 @runtime_checkable
 class RunStore(Protocol):
-    """A store that keeps runs too, so that another process can go on with them, and people's words on their calls.
+    """A store that has runs too, so that another process can go on with them.
 
     `tests/stores/contract.py` is the suite that every one inherits.
     """
@@ -96,27 +96,27 @@ class RunStore(Protocol):
     def begin_run(
         self, record: RunRecord, *, new: bool = False
     ) -> StoreAnswer[StoredRun]:
-        """Begin a run, or take over the one of that name, which keeps its own input: its epoch grows by one.
+        """Begin a run, or take over the one of that name with its own input: its epoch grows by one.
 
         Its takeovers grow by one where its owner has left it under way (`process_identity.has_left`), and are none
         again where it had ended or paused.
 
-        Where its end was asked for and its owner died before that, the new one learns of it. One that has ended begins
-        anew, without that wish.
+        A request to cancel it stays valid if its owner died before it ended the run. A run that has ended starts again
+        without that request.
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
 
         Raises:
-            RunNameTaken: `new` was given and a run of that name is kept. Nothing was changed.
-            StoreUnavailable: Nothing was begun.
+            RunNameTaken: `new` was given and there is a run of that name. Nothing was changed.
+            StoreUnavailable: Nothing was changed.
         """
         ...
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         """Add to a run, all or nothing; return whether somebody has asked for its end.
 
-        A step that is there already stays as it is: it says the same, told by an owner who was not heard of again.
+        A step that is there already stays as it is: an earlier owner recorded the same one.
 
         Raises:
             Fenced: The epoch is not the newest one: somebody else has taken the run over. Nothing was added.
@@ -145,12 +145,12 @@ class RunStore(Protocol):
 
 @runtime_checkable
 class ApprovalStore(Protocol):
-    """A store that keeps questions to people, so that one may be answered tomorrow, in another process, by anybody."""
+    """A store of questions to people, so that one may be answered tomorrow, in another process, by anybody."""
 
     def ask(
         self, question: ApprovalRequest, *, within_s: float
     ) -> StoreAnswer[ApprovalRequest]:
-        """Keep a question, or return the one of that id as it stands, an expired one as `expired`.
+        """Store a question, or return the stored one of that id, an expired one as `expired`.
 
         One that more people must agree to than when it was asked is open again, for as long; see
         `ApprovalRequest.requiring`.
@@ -166,9 +166,9 @@ class ApprovalStore(Protocol):
         reason: str = "",
         edited: Mapping[str, Json] | None = None,
     ) -> StoreAnswer[ApprovalRequest | None]:
-        """Record a person's word on an open question; return it as it stands now, None when there is none.
+        """Record a person's decision on an open question; return the question after it, None when there is none.
 
-        What the word changes says `ApprovalRequest.with_decision`. Of two words at once neither is lost.
+        `ApprovalRequest.with_decision` says what a decision changes. Of two decisions at once neither is lost.
         """
         ...
 
@@ -196,10 +196,10 @@ class ApprovedClaimStore(ApprovalStore, Protocol):
 
 @runtime_checkable
 class StandingApprovalStore(Protocol):
-    """A store that keeps people's standing approvals, which answer questions before they are asked."""
+    """A store of people's standing approvals, which answer questions before they are asked."""
 
     def grant(self, grant: StandingApproval) -> StoreAnswer[StandingApproval]:
-        """Keep a standing approval; one that was revoked is in force again."""
+        """Store a standing approval; one that was revoked is in force again."""
         ...
 
     def list_standing_approvals(
@@ -215,7 +215,7 @@ class StandingApprovalStore(Protocol):
 
 @runtime_checkable
 class LedgerStore(Protocol):
-    """A store whose ledger people can look into, and say how a write ended that nobody knows of."""
+    """A store whose ledger people can read, and in which they can resolve writes in doubt."""
 
     def list_writes(
         self, *, state: str = "", run_id: str = "", most: int = 100
@@ -235,10 +235,10 @@ class LedgerStore(Protocol):
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> StoreAnswer[WriteRecord | None]:
-        """Say how a write ended: `done` with its value, or `failed`, so that its key is free again.
+        """Record how a write ended: `done` with its value, or `failed`, so that its key is free again.
 
-        Only a write in doubt, or one whose lease is over, takes a word; any other is returned as it stands. None when
-        there is no such write.
+        Only a write in doubt, or one whose lease is over, is changed; any other is returned unchanged. None when there
+        is no such write.
         """
         ...
 
@@ -284,7 +284,7 @@ class KeyedAuditStore(AuditStore, Protocol):
 
 
 class Described(Struct, frozen=True):
-    """A tool as a model is told of it, without anything that could be run."""
+    """A tool as it is described to a model, without anything that could be run."""
 
     name: str
     description: str
@@ -293,7 +293,7 @@ class Described(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What a model is asked, in our own terms; `timeout_s` bounds the whole exchange."""
+    """A request to a model, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]
     tools: Iterable[Any]
@@ -302,7 +302,7 @@ class Request(Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Whoever wants to hear of a model's answer while it arrives."""
+    """Receives a model's answer while it arrives."""
 
     def delta(self, delta: Delta) -> None:
         """A piece of the answer arrived."""
@@ -320,7 +320,7 @@ class Model(Protocol):
     name: str
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
-        """Return the model's answer; with a listener, tell it every piece on the way.
+        """Return the model's answer; a listener receives every piece on the way.
 
         Raises:
             ModelError: No usable answer, after the retries that its kind permits.
@@ -369,7 +369,7 @@ class Selector(Protocol):
 
 
 class SandboxJob(Struct, frozen=True):
-    """A program that is to run apart from everything else.
+    """A program to run in a sandbox.
 
     Attributes:
         argv: The program and its arguments; no shell reads them.
@@ -377,7 +377,7 @@ class SandboxJob(Struct, frozen=True):
         mounts: Absolute paths of files and folders of ours that it sees where they are, and cannot change.
         timeout_s: When it is killed, with everything that it started.
         memory_bytes: What one process of it may address, and what all of them together may hold.
-        output_bytes: How much is kept of what it writes to each of stdout and stderr; the rest is dropped.
+        output_bytes: How much of its output to each of stdout and stderr is returned; the rest is dropped.
         returned_bytes: How much is brought back of the files that it made or changed, all together.
         returned_files: How many of them.
     """
@@ -399,7 +399,7 @@ class JobEnded(Struct, frozen=True):
         end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, because all
             its processes together held too much `memory`, or by something else, `lost`.
         exit_code: Negative for a signal; None when nobody saw it end.
-        dropped_bytes: What it wrote beyond what is kept.
+        dropped_bytes: The size of the output that was dropped.
         files: What it made or changed, by relative path.
         left: Files that were not brought back: too large, too many, links.
     """
@@ -451,7 +451,7 @@ Approver: TypeAlias = Callable[
 
 @runtime_checkable
 class Withdrawing(Protocol):
-    """An approver that takes a question back. One that cannot is left alone, and what it says then is not heard."""
+    """An approver that takes a question back. One that cannot is left alone, and its late answer is ignored."""
 
     def __call__(self, asked: AskHuman) -> Any:
         """Ask, as every `Approver` does."""

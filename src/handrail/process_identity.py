@@ -1,7 +1,7 @@
 """Which process a run or a write belongs to, and whether it is still there.
 
 A process names itself by machine, number and beginning. Numbers are used again, also after a restart and in every
-container; the beginning, where the system tells it (Linux), makes sure that it is the same one.
+container; the beginning, where the system reports it (Linux), makes sure that it is the same one.
 
 Rule 1: when unsure whether a process is gone, it is not: of another machine nobody knows anything here.
 Rule 2: one that was stopped (`SIGSTOP`, a suspended machine) is not gone: it may go on.
@@ -15,16 +15,16 @@ from pathlib import Path
 from socket import gethostname
 
 SILENT_S = 90.0
-"""Whoever renews its leases every 30 s (see `leases`), and has said nothing for so long, is mostly no longer there."""
+"""A process that renews its leases every 30 s (see `leases`) and was silent for so long is probably gone."""
 
 
 def owner() -> str:
     """Return the name of this process."""
-    return _named(os.getpid())
+    return _process_name(os.getpid())
 
 
 @lru_cache(maxsize=1)  # two files are read for it; a fork has another number
-def _named(number: int) -> str:
+def _process_name(number: int) -> str:
     return f"{gethostname()}:{number}:{_beginning(number)}"
 
 
@@ -63,14 +63,16 @@ def shares_our_clock(owner: str) -> bool:
 
 
 def has_left(owner: str, silent_s: float) -> bool:
-    """Whether whoever drove a run is to be taken for gone from it, and not for replaced while at work.
+    """Whether the process that drove a run counts as gone from it, and was not replaced while at work.
 
-    A process that can be seen from here is gone or is not. Of another nothing is known but its last word.
+    Of a process that can be seen from here this is certain; any other one is judged by its silence.
 
     Args:
-        silent_s: How long ago that was.
+        silent_s: How long ago it last wrote to the store.
     """
-    return is_gone(owner) if _is_seen_from_here(owner) else silent_s >= SILENT_S
+    if _is_seen_from_here(owner):
+        return is_gone(owner)
+    return silent_s >= SILENT_S
 
 
 def _is_seen_from_here(owner: str) -> bool:
@@ -87,7 +89,7 @@ def _is_seen_from_here(owner: str) -> bool:
 def _beginning(number: int) -> str:
     """Return when and where a process began: the boot, the room of its number, ticks since the boot.
 
-    Empty where the system does not tell. One that has ended and of which only its number is left has none, `ended`.
+    Empty where the system does not report it; `ended` for a process of which only its number is left.
     """
     try:
         if str(Path("/proc/self").readlink()) != str(os.getpid()):
@@ -119,19 +121,19 @@ def _boot() -> str:
 def _room() -> str:
     """Return which processes are numbered together, and by one clock: containers may share a name, not their numbers.
 
-    In a time namespace of its own the system tells another beginning of the same process (time_namespaces(7)).
+    In a time namespace of its own the system reports another beginning of the same process (time_namespaces(7)).
     """
     try:
         numbers = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
         clock = Path("/proc/self/ns/time")
-        told = (
-            str(clock.readlink()).strip("time:[]")
-            if clock.is_symlink()
-            else _FIRST_CLOCK
-        )
+        namespace = _FIRST_CLOCK
+        if clock.is_symlink():
+            namespace = str(clock.readlink()).strip("time:[]")
     except OSError:
         return ""
-    return numbers if told == _FIRST_CLOCK else f"{numbers}.{told}"
+    if namespace == _FIRST_CLOCK:
+        return numbers
+    return f"{numbers}.{namespace}"
 
 
 _FIRST_CLOCK = "4026531834"

@@ -38,9 +38,9 @@ def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--record-cassettes`."""
-    told = "ask real models and run real tools, and write what they say to the cassettes of the tests that run"
+    purpose = "ask real models and run real tools, and record their answers in the cassettes of the tests that run"
     parser.getgroup("handrail").addoption(
-        "--record-cassettes", action="store_true", help=told
+        "--record-cassettes", action="store_true", help=purpose
     )
 
 

@@ -1,4 +1,4 @@
-"""A run as it is kept: what it was asked, its steps, how it stands; and a person's word on one of its calls.
+"""A run as it is stored: its input, its steps, its status; and a person's decision about one of its calls.
 
 Plain values between drivers and stores. `journal` says what the JSON in them means.
 """
@@ -16,13 +16,13 @@ from handrail.errors import Json, RunNameTaken
 from handrail.process_identity import has_died_here, has_left, is_gone
 
 JOURNAL_V = 1
-"""The version of what runs and steps hold. A run of a newer one is refused."""
+"""The version of the JSON in runs and steps. A run of a newer one is refused."""
 
 RecordStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "done", "failed", "cancelled", "poisoned"
 ]
-"""How a kept run stands. `done` is every end that a resume would not change; `Run.status` says which. `queued` is a run
-that its process left unfinished: any process may resume it."""
+"""The status of a stored run. `done` is every end that a resume would not change; `Run.status` says which. `queued` is
+a run that its process left unfinished: any process may resume it."""
 
 StepKind: TypeAlias = Literal["model", "call", "person"]
 
@@ -47,13 +47,13 @@ class JournalStep(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True):
-    """A run as a store keeps it.
+    """A run in a store.
 
     Attributes:
-        epoch: How often somebody began it or took it over; steps are taken from the newest owner only.
-        toolset: Digest of the tools it was begun with.
-        input: What it was asked, see `journal.input_as_json`.
-        result: How it ended, as `Run.as_json` tells it; None while it has not.
+        epoch: How often somebody started it or took it over; steps are taken from the newest owner only.
+        toolset: Digest of the tools it was started with.
+        input: Its input, see `journal.codec.input_as_json`.
+        result: How it ended, as `Run.as_json` writes it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
         owner: The process that drives it, or did so last; see `process_identity`.
         takeovers: How often in a row it was taken over from a process that left it without an end or a pause.
@@ -82,25 +82,21 @@ class RunRecord(Struct, frozen=True):
         )
 
     def takeovers_at(self, now: float) -> int:
-        """Return how many takeovers there are once somebody takes it now. Who is at work has not died in it."""
+        """Return how many takeovers there are if somebody takes it now; one from a living owner does not count."""
         if self.status != "running" or not (self.epoch and self.owner):
             return 0
         return self.takeovers + has_left(self.owner, now - self.updated)
 
     def name_taken(self) -> RunNameTaken:
         """Return the error for a new run with this run's name."""
-        stands, advice = (
-            "",
-            f"resume({self.run_id!r}) tells its end again or goes on with it",
-        )
+        driver = ""
+        advice = f"resume({self.run_id!r}) returns its end again or goes on with it"
         if self.status == "running" and self.owner and not is_gone(self.owner):
             process = self.owner.rpartition(":")[0] or self.owner
-            stands, advice = (
-                f", and is being carried out by the process {process}",
-                "wait for its end",
-            )
+            driver = f", and is being carried out by the process {process}"
+            advice = "wait for its end"
         return RunNameTaken(
-            f"a run {self.run_id!r} is kept already{stands}: {advice}, or give the new one another name"
+            f"a run {self.run_id!r} is stored already{driver}: {advice}, or give the new one another name"
         )
 
 
@@ -109,14 +105,14 @@ MOST_TAKEOVERS = 5
 
 
 class StoredRun(Struct, frozen=True):
-    """A run that is ours now, and what has happened in it so far."""
+    """A run that is ours now, and its steps so far."""
 
     record: RunRecord
     steps: Sequence[JournalStep] = ()
 
 
 class JournalEntry(Struct, frozen=True):
-    """What is to be added to a run in one transaction: steps, and how it stands now where that changes."""
+    """An addition to a run in one transaction: steps, and the new status if it changes."""
 
     run_id: str
     epoch: int
@@ -138,13 +134,13 @@ class ApprovalRequest(Struct, frozen=True):
 
     Attributes:
         id: Made from run and digest: the same question asked again is the same row.
-        digest: Of tool, its description and schema, and the arguments; a word on another digest is no word on this one.
+        digest: Of tool, its description and schema, and the arguments; a decision is about this digest only.
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
             are `cancelled` with their run.
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself, which a standing approval on it is bound to.
         parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: Where the call stands, see `effects.AskHuman`; so for `required_approvals`, `agreed` and `principal`.
+        place: The call's place, see `effects.AskHuman`; so for `required_approvals`, `agreed` and `principal`.
         used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 
@@ -184,9 +180,10 @@ class ApprovalRequest(Struct, frozen=True):
         reason: str = "",
         edited: Mapping[str, Json] | None = None,
     ) -> ApprovalRequest:
-        """Return the question once a person has spoken: decided; or open until more agree, where several must.
+        """Return the question after a person's decision: decided; or open until more agree, where several must.
 
-        One no is enough, whosever it is. An edit of one is no yes of several: the others have agreed to something else.
+        One denial is enough, whosever it is. Where several must agree, an edit does not count: the others have agreed
+        to something else.
         """
         if self.state != "open":
             return self
@@ -217,7 +214,7 @@ class ApprovalRequest(Struct, frozen=True):
             return replace(self, state="expired")
         return self
 
-    def closed(self) -> ApprovalRequest:
+    def as_cancelled(self) -> ApprovalRequest:
         """Return the request after its run was cancelled: without an answer or a usable approval."""
         if self.state not in ("open", "approved"):
             return self
@@ -245,7 +242,7 @@ class StandingApproval(Struct, frozen=True):
     """A person's standing approval: calls of a tool that are asked about for this reason are approved from now on.
 
     Attributes:
-        id: Made from the rest: the same word twice is one.
+        id: Made from the rest: the same approval twice is one.
         run_id: The run that it is for; empty for every run.
         pin: Digest of the tool as it describes itself; one that describes itself otherwise is asked about again.
         reason: Why a person was asked: the rule, or the risk. Another reason is another question.
@@ -262,15 +259,15 @@ class StandingApproval(Struct, frozen=True):
 
 
 class WriteRecord(Struct, frozen=True):
-    """One write as the ledger keeps it.
+    """One write in the ledger.
 
     Attributes:
         scope: Tenant and tool.
         state: `claimed` while it is under way, or since its process died and nobody has looked.
         begun: Unix time in seconds, by the store's clock; so are `lease_until` and `updated`.
-        resolved_by: Who said how it ended, where a person did.
+        resolved_by: The person who said how it ended, if one did.
         fingerprint: Of tool, version and arguments, in hexadecimal digits; see `keys.fingerprint`.
-        owner: The process that began it; see `process_identity`.
+        owner: The process that started it; see `process_identity`.
     """
 
     scope: str
@@ -295,11 +292,13 @@ class WriteRecord(Struct, frozen=True):
 
     def state_at(self, now: float) -> str:
         """Return the state as people see it: an abandoned write is in doubt."""
-        return "in_doubt" if self.is_abandoned(now) else self.state
+        if self.is_abandoned(now):
+            return "in_doubt"
+        return self.state
 
 
 class AuditEntry(Struct, frozen=True):
-    """What is to be recorded in the audit log, before it has a place in the chain."""
+    """An entry for the audit log, before it has a place in the chain."""
 
     run_id: str
     event: str

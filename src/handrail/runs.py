@@ -53,16 +53,19 @@ class Run(Struct, Generic[T_co], frozen=True):
         return self.status == "done"
 
     def __repr__(self) -> str:
-        of = f" of {self.budget.time_s:g} s" if self.budget.time_s is not None else ""
-        why = f" ({self.reason})" if self.reason else ""
-        return f"<Run {self.id}: {self.status}{why}, {_count(self.spent.calls, 'call')}, {self.seconds:.1f} s{of}>"
+        status: str = self.status
+        if self.reason:
+            status = f"{self.status} ({self.reason})"
+        time = f"{self.seconds:.1f} s"
+        if self.budget.time_s is not None:
+            time = f"{time} of {self.budget.time_s:g} s"
+        return f"<Run {self.id}: {status}, {_count(self.spent.calls, 'call')}, {time}>"
 
     def transcript(self, *, debug: bool = False) -> str:
         """Return the run as text: question and answer for a user; with `debug` every message, call and result."""
+        lines_of = _debug if debug else _human
         return "\n".join(
-            _visible(line)
-            for message in self.messages
-            for line in (_debug if debug else _human)(message)
+            _visible(line) for message in self.messages for line in lines_of(message)
         )
 
     def as_json(self) -> dict[str, Json]:
@@ -97,7 +100,9 @@ def _visible(text: str) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def _human(message: Message) -> list[str]:
@@ -147,8 +152,8 @@ def _result(message: ToolMessage) -> dict[str, Json]:
         "call_id": result.call_id,
         "tool": result.name,
         "ok": result.ok,
+        "attempts": result.attempts,
     }
-    document["attempts"] = result.attempts
     if result.repairs:
         document["repairs"] = list(result.repairs)
     if result.failure is not None:

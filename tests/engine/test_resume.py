@@ -679,7 +679,7 @@ def test_a_kept_name_is_not_used_twice(on):
         model=ScriptedModel(SCRIPT),
         run_id="r_1",
     )
-    with pytest.raises(ConfigError, match="kept already"):
+    with pytest.raises(ConfigError, match="stored already"):
         on(
             store,
             world.tools,
@@ -698,7 +698,7 @@ def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, s
     ).record.epoch
     store.append_entry(JournalEntry("r_1", epoch, status=status))
     before = store.load_run("r_1").record
-    with pytest.raises(ConfigError, match="kept already"):
+    with pytest.raises(ConfigError, match="stored already"):
         on(
             store,
             World().tools,
@@ -746,7 +746,7 @@ def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_o
         [refused] = [each for each in answers if isinstance(each, RunNameTaken)]
         [run] = [each for each in answers if each is not refused]
         assert run.status == "done"
-        assert "is kept already" in str(refused)
+        assert "is stored already" in str(refused)
 
 
 def test_who_gives_a_new_run_the_name_of_one_under_way_learns_who_carries_it_out(

@@ -70,7 +70,7 @@ class RunContract:
     def test_a_new_run_takes_nothing_over(self, store):
         self.settled(store.begin_run(RUN, new=True))
         before = self.settled(store.load_run("r_1"))
-        with pytest.raises(RunNameTaken, match="'r_1' is kept already"):
+        with pytest.raises(RunNameTaken, match="'r_1' is stored already"):
             self.settled(store.begin_run(replace(RUN, owner="another"), new=True))
         assert self.settled(store.load_run("r_1")) == before
 

@@ -27,7 +27,7 @@ TURN = Turn(calls=[CALL], finish="calls", usage=Usage(120, 18))
 
 
 def every_dialect() -> list[Dialect]:
-    return [dialect(name) for name in plugins.known("dialects")]
+    return [dialect(name) for name in plugins.list_names("dialects")]
 
 
 def every_wire() -> list[WireDialect]:

@@ -935,7 +935,7 @@ def test_what_a_sandbox_tells_of_an_exception_goes_to_the_log_short_and_on_one_l
         and line.isprintable()
         and len(line) < 300
     )
-    assert line.endswith(" in f (a [31m.py:1), as told from its sandbox")
+    assert line.endswith(" in f (a [31m.py:1), as reported from its sandbox")
 
 
 @levels

@@ -1,8 +1,8 @@
 """The chain of the audit log: each record's hash covers the record and the hash before it.
 
 The hash is SHA-256 over canonical JSON, so an edit, an insertion, a deletion or a change of order inside the log is
-found, and named by record. With a key it is an HMAC, and nobody without the key can write the log anew; a tail that was
-cut off is found against a checkpoint (a record's number and hash, kept elsewhere).
+found, and named by record. With a key it is an HMAC, and nobody without the key can rewrite the log; a tail that was
+cut off is found against a checkpoint (a record's number and hash, stored elsewhere).
 
 Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
 """
@@ -19,7 +19,7 @@ from msgspec import Struct
 from handrail.records import AuditRecord
 
 FIRST = "0" * 64
-"""What stands before the first record."""
+"""The previous hash of the first record."""
 
 
 class Broken(Struct, frozen=True):
@@ -29,20 +29,29 @@ class Broken(Struct, frozen=True):
     why: str
 
 
-spelled = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """Return a record's body as its hash covers it: canonical JSON, in ASCII."""
 
-_quoted = json.encoder.encode_basestring_ascii
+_quote = json.encoder.encode_basestring_ascii
 
 
 def digest(
-    seq: int, at: float, run_id: str, event: str, body: str, prev: str, key: bytes = b""
+    seq: int,
+    at: float,
+    run_id: str,
+    *,
+    event: str,
+    body: str,
+    prev: str,
+    key: bytes = b"",
 ) -> str:
-    """Return the hash of a record whose body has been `spelled`: that of the whole record as canonical JSON."""
-    named = (
-        f'"event":{_quoted(event)},"prev":{_quoted(prev)},"run_id":{_quoted(run_id)}'
-    )
-    data = f'{{"at":{at!r},"body":{body},{named},"seq":{seq}}}'.encode()
+    """Return the hash of a record: that of the whole record as canonical JSON.
+
+    Args:
+        body: The record's body as `canonical_json`.
+    """
+    names = f'"event":{_quote(event)},"prev":{_quote(prev)},"run_id":{_quote(run_id)}'
+    data = f'{{"at":{at!r},"body":{body},{names},"seq":{seq}}}'.encode()
     if key:
         return hmac.new(key, data, "sha256").hexdigest()
     return hashlib.sha256(data).hexdigest()
@@ -54,10 +63,10 @@ def verify(
     key: bytes = b"",
     checkpoint: tuple[int, str] | None = None,
 ) -> tuple[int, Broken | None]:
-    """Return how many records stand in good order, and where the chain breaks, if it does.
+    """Return how many records are in good order, and where the chain breaks, if it does.
 
     Args:
-        checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was written anew.
+        checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was rewritten.
     """
     prev = FIRST
     seq = 0
@@ -80,7 +89,7 @@ def verify(
         if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
             return seq, Broken(
                 record.seq,
-                f"record {record.seq} is not the one of the checkpoint: the log was written anew",
+                f"record {record.seq} is not the one of the checkpoint: the log was rewritten",
             )
         prev = record.hash
         seq = record.seq
@@ -93,7 +102,7 @@ def verify(
 
 
 def refusal(last: AuditRecord, key: bytes) -> str:
-    """Return why a log with this end is not gone on with under a key (empty: none); empty when it is."""
+    """Return why nothing may be added under a key (empty: none) to a log with this end; empty if it may."""
     if _is_whole(last, key):
         return ""
     if key and _is_whole(last, b""):
@@ -110,11 +119,17 @@ def refusal(last: AuditRecord, key: bytes) -> str:
 
 def _is_whole(record: AuditRecord, key: bytes) -> bool:
     try:
-        body = spelled(record.body)
-        wanted = digest(
-            record.seq, record.at, record.run_id, record.event, body, record.prev, key
+        body = canonical_json(record.body)
+        expected = digest(
+            record.seq,
+            record.at,
+            record.run_id,
+            event=record.event,
+            body=body,
+            prev=record.prev,
+            key=key,
         )
-        return hmac.compare_digest(wanted, record.hash)
+        return hmac.compare_digest(expected, record.hash)
     except TypeError:
-        # something else stands where a text was, or no ASCII where a hash was
+        # a field that should be text is none, or a hash is not ASCII
         return False

@@ -1,7 +1,7 @@
 """The key of the audit log: the file that it is read from, and whether a log goes on with it; see `chain`.
 
-A program names the file in HANDRAIL_AUDIT_KEY_FILE, the command line there or in its settings. The key itself stands on
-no command line and in no variable, where every process list and every child would have it.
+A program names the file in HANDRAIL_AUDIT_KEY_FILE, the command line there or in its settings. The key itself is never
+on a command line or in a variable, where every process list and every child would have it.
 
 Rule 1: who is about to write asks first whether the log goes on with this key: one record hashed otherwise, and no key
         verifies the whole.
@@ -24,7 +24,7 @@ def key_in(file: str) -> bytes:
     """Return the key in a file; blanks around it and the line end behind it are an editor's.
 
     Raises:
-        ConfigError: There is no such file, it cannot be read, or nothing stands in it.
+        ConfigError: There is no such file, it cannot be read, or it is empty.
     """
     try:
         key = Path(file).read_bytes().strip()
@@ -57,7 +57,7 @@ def give(store: Any, file: str) -> None:
 
 
 def check(store: object) -> None:
-    """See that the log goes on with the key that its store has. Nothing is written.
+    """Check that the log goes on with the key that its store has. Nothing is written.
 
     Raises:
         ConfigError: It does not; the sentence says what would.

@@ -19,7 +19,7 @@ from handrail.ports import AuditStore
 from handrail.records import AuditEntry
 
 _MOST_UNWRITTEN = 1000
-"""How many records of one run are kept to be offered again after the audit log has failed; the oldest are dropped."""
+"""How many records of one run wait to be offered again after the audit log has failed; the oldest are dropped."""
 
 
 class AuditObserver:

@@ -49,10 +49,10 @@ _MARGIN = 1024
 
 
 class AuditBuilder:
-    """Makes of one run's events what is to be recorded of it.
+    """Makes the audit entries of one run from its events.
 
     Args:
-        principal: On whose behalf the run acts; stands in every record.
+        principal: On whose behalf the run acts; part of every record.
     """
 
     __slots__ = ("_open_calls", "_principal", "_redactor", "_run_id")
@@ -107,8 +107,9 @@ class AuditBuilder:
         body = _BODIES[kind](event, self._redactor)
         if self._principal:
             body["principal"] = self._principal
-        waits = isinstance(event, ApprovalGiven) and event.approval is None
-        name = "ApprovalPending" if waits else kind.__name__
+        name = kind.__name__
+        if isinstance(event, ApprovalGiven) and event.approval is None:
+            name = "ApprovalPending"
         return AuditEntry(self._run_id, name, body)
 
 
@@ -121,16 +122,18 @@ def person_entry(
         name: redactor.text(each) if isinstance(each, str) else each
         for name, each in details.items()
     }
-    edited = {} if arguments is None else _arguments(arguments, redactor)
-    return AuditEntry(run_id, word, {"by": by, **shown, **edited})
+    body: dict[str, Json] = {"by": by, **shown}
+    if arguments is not None:
+        body |= _arguments(arguments, redactor)
+    return AuditEntry(run_id, word, body)
 
 
 def _is_harmless(admitted: CallAdmitted) -> bool:
-    """Whether it is enough to record a call at its end: what reads has no key, and nobody saw a risk in it."""
+    """Whether it is enough to record a call at its end: a read, which has no key, at low risk."""
     return not admitted.key and admitted.risk == "low"
 
 
-def _call_body(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:
+def _describe_call(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:
     return {
         "call": _line(event.call.id, redactor),
         "tool": _tool(event.call, redactor),
@@ -138,15 +141,15 @@ def _call_body(event: Any, redactor: Redactor, **details: Json) -> dict[str, Jso
     }
 
 
-def _model_answered_body(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
+def _describe_answer(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
     answer = event.answer
     calls = [[_line(call.id, redactor), _tool(call, redactor)] for call in answer.calls]
     return {"turn": event.turn, "finish": answer.finish, "calls": calls}
 
 
-def _admitted_body(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
+def _describe_admission(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
     arguments = _arguments(event.arguments, redactor)
-    return _call_body(
+    return _describe_call(
         event,
         redactor,
         **arguments,
@@ -164,29 +167,33 @@ def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
     if len(event.key) > _LONGEST_KEY:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
     key = redactor.text(event.key)
-    if key and (given := plain(dict(event.arguments))) != shown:
-        key = Redactor(
-            text for text in _hidden_texts(given, shown) if len(text) <= len(event.key)
-        ).text(key)
-    return key
+    if not key:
+        return key
+    arguments = plain(dict(event.arguments))
+    if arguments == shown:
+        return key
+    hidden = _find_hidden_texts(arguments, shown)
+    return Redactor(each for each in hidden if len(each) <= len(event.key)).text(key)
 
 
-def _hidden_texts(given: Json, shown: Json) -> Iterator[str]:
-    """Yield the texts that are not shown."""
-    if shown == given:
+def _find_hidden_texts(value: Json, shown: Json) -> Iterator[str]:
+    """Yield the texts of a value that its redacted form does not show."""
+    if shown == value:
         return
-    if isinstance(given, dict) and isinstance(shown, dict) and len(given) == len(shown):
-        for one, other in zip(given.values(), shown.values(), strict=True):
-            yield from _hidden_texts(one, other)
-    elif isinstance(given, list) and isinstance(shown, list):
-        for one, other in zip(given, shown, strict=True):
-            yield from _hidden_texts(one, other)
+    if isinstance(value, dict) and isinstance(shown, dict) and len(value) == len(shown):
+        for one, other in zip(value.values(), shown.values(), strict=True):
+            yield from _find_hidden_texts(one, other)
+    elif isinstance(value, list) and isinstance(shown, list):
+        for one, other in zip(value, shown, strict=True):
+            yield from _find_hidden_texts(one, other)
+    elif isinstance(value, str):
+        yield value
     else:
-        yield given if isinstance(given, str) else keys.canonical(given)
+        yield keys.canonical(value)
 
 
-def _approval_asked_body(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
-    return _call_body(
+def _describe_question(event: ApprovalAsked, redactor: Redactor) -> dict[str, Json]:
+    return _describe_call(
         event,
         redactor,
         **_arguments(event.arguments, redactor),
@@ -195,13 +202,13 @@ def _approval_asked_body(event: ApprovalAsked, redactor: Redactor) -> dict[str, 
     )
 
 
-def _approval_given_body(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
+def _describe_approval(event: ApprovalGiven, redactor: Redactor) -> dict[str, Json]:
     approval = event.approval
     if approval is None:
         # nobody has answered: recorded as `ApprovalPending`
-        return _call_body(event, redactor)
+        return _describe_call(event, redactor)
     reason = _line(approval.reason, redactor)
-    body = _call_body(
+    body = _describe_call(
         event, redactor, granted=approval.granted, by=approval.by, reason=reason
     )
     if approval.arguments is None:
@@ -209,10 +216,12 @@ def _approval_given_body(event: ApprovalGiven, redactor: Redactor) -> dict[str, 
     return body | _arguments(approval.arguments, redactor)
 
 
-def _call_finished_body(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
+def _describe_end(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
     result = event.result
-    recalled = {"recalled": True} if event.recalled else {}
-    return recalled | _call_body(
+    body: dict[str, Json] = {}
+    if event.recalled:
+        body["recalled"] = True
+    return body | _describe_call(
         event,
         redactor,
         ok=result.ok,
@@ -225,17 +234,17 @@ def _call_finished_body(event: CallFinished, redactor: Redactor) -> dict[str, Js
     )
 
 
-def _finished_late_body(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
+def _describe_late_end(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
     result = _digest(as_text(event.value), redactor)
-    return _call_body(
+    return _describe_call(
         event, redactor, error=_line(event.error, redactor), result=result
     )
 
 
-def _late_result_body(event: LateResult, redactor: Redactor) -> dict[str, Json]:
+def _describe_late_result(event: LateResult, redactor: Redactor) -> dict[str, Json]:
     key = _line(event.key, redactor)
     result = _digest(as_text(event.value), redactor)
-    return _call_body(
+    return _describe_call(
         event, redactor, key=key, fence=event.fence, state=event.state, result=result
     )
 
@@ -246,19 +255,19 @@ _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
         "status": event.status,
         "reason": _line(event.reason, redactor),
     },
-    ModelAnswered: _model_answered_body,
-    CallAdmitted: _admitted_body,
-    ApprovalAsked: _approval_asked_body,
-    ApprovalGiven: _approval_given_body,
-    AttemptStarted: lambda event, redactor: _call_body(
+    ModelAnswered: _describe_answer,
+    CallAdmitted: _describe_admission,
+    ApprovalAsked: _describe_question,
+    ApprovalGiven: _describe_approval,
+    AttemptStarted: lambda event, redactor: _describe_call(
         event, redactor, attempt=event.attempt
     ),
-    AttemptFailed: lambda event, redactor: _call_body(
+    AttemptFailed: lambda event, redactor: _describe_call(
         event, redactor, attempt=event.attempt, reason=_line(event.reason, redactor)
     ),
-    CallFinished: _call_finished_body,
-    FinishedLate: _finished_late_body,
-    LateResult: _late_result_body,
+    CallFinished: _describe_end,
+    FinishedLate: _describe_late_end,
+    LateResult: _describe_late_result,
 }
 """What is recorded of each kind of event; of all others nothing, since they decide and change nothing."""
 
@@ -304,12 +313,10 @@ class _Excerpt:
 
     def rest(self) -> dict[str, Json]:
         """Return the length and digest of the rest; no digest if the rest is short enough to be guessed."""
-        digest = (
-            {"rest_sha256": _sha256("".join(self._rest))}
-            if self.rest_chars > _MARGIN
-            else {}
-        )
-        return {"rest_chars": self.rest_chars, **digest}
+        body: dict[str, Json] = {"rest_chars": self.rest_chars}
+        if self.rest_chars > _MARGIN:
+            body["rest_sha256"] = _sha256("".join(self._rest))
+        return body
 
 
 def _beginning(text: str, chars: int, redactor: Redactor) -> str:

@@ -58,4 +58,4 @@ def names(list_names: Callable[[click.Context], Iterable[str]]) -> Completer:
     return complete
 
 
-dialects = names(lambda _: plugins.known("dialects"))
+dialects = names(lambda _: plugins.list_names("dialects"))

@@ -470,7 +470,7 @@ def wires() -> list[str]:
     """Return the names of the wires; prompt dialects have no tool definitions and no request bodies."""
     return [
         name
-        for name in plugins.known("dialects")
+        for name in plugins.list_names("dialects")
         if isinstance(dialects.dialect(name), WireDialect)
     ]
 

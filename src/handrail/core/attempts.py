@@ -148,11 +148,11 @@ def _read_iterators(value: Any) -> Any:
     try:
         if not materialize.has_iterators(value):
             return value
-        read = materialize.read(value)
-        if not materialize.has_iterators(read):
-            return read
+        items = materialize.read(value)
+        if not materialize.has_iterators(items):
+            return items
         # An object with fields is its author's and keeps its iterators, so its JSON takes its place.
-        return from_json(results.encode(read))
+        return from_json(results.encode(items))
     except Exception:
         # the tool's own code raised, or the value contains itself: the first reader gets what there is
         return value

@@ -208,11 +208,7 @@ def _take_calls(
         ends_early = _apply_flow(parts.flow, batch, outcome, answers=answers)
     if output is not None and answers:
         _take_answer_calls(parts, output, outcome)
-    # A list and no generator: nearly every turn has nothing unusual, and this is quicker.
-    if [
-        each for each in outcome.results if each.failure or each.repairs or each.handle
-    ]:
-        _take_unusual_results(parts, outcome)
+    _take_unusual_results(parts, outcome)
     progress.messages.append(AssistantMessage(outcome.turn))
     progress.messages.extend(map(ToolMessage, outcome.results))
     if ends_early:
@@ -255,6 +251,11 @@ def _take_answer_calls(
 
 def _take_unusual_results(parts: _Parts, outcome: _TurnOutcome) -> None:
     """Take results that failed, were cut, or whose arguments were repaired."""
+    # A list and no generator: nearly every turn has none of them, and this is quicker.
+    if not [
+        each for each in outcome.results if each.failure or each.repairs or each.handle
+    ]:
+        return
     progress = parts.progress
     if any(result.handle for result in outcome.results):
         progress.reads_on = True

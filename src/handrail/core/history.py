@@ -141,8 +141,8 @@ def _is_empty(turn: Turn) -> bool:
     return not (turn.text or turn.calls or turn.refusal or turn.server_side)
 
 
-def _same(fit: Sequence[Message], given: Sequence[Message]) -> bool:
-    return len(fit) == len(given) and all(map(operator.is_, fit, given))
+def _same(fit: Sequence[Message], messages: Sequence[Message]) -> bool:
+    return len(fit) == len(messages) and all(map(operator.is_, fit, messages))
 
 
 class _Sanitizer:

@@ -105,10 +105,10 @@ def _rebuild(value: Any, room: _Room) -> Any:
         if has_iterators(value):
             return _rebuild_parts(value, kind, room)
         return value
-    given: list[Any] = []
-    while some := list(islice(value, _AT_ONCE)):
-        given += _read(some, room)
-    return given
+    items: list[Any] = []
+    while batch := list(islice(value, _AT_ONCE)):
+        items += _read(batch, room)
+    return items
 
 
 def _rebuild_parts(value: Any, kind: type, room: _Room) -> Any:
@@ -133,7 +133,7 @@ def _rebuild_parts(value: Any, kind: type, room: _Room) -> Any:
 
 def _measure(value: Any, room: _Room) -> bool:
     """Subtract a value's size from `room`; return whether it contains iterators, which are not read."""
-    found = False
+    has_iterator = False
     values = 0
     size = 0
     waiting = [value]
@@ -146,7 +146,7 @@ def _measure(value: Any, room: _Room) -> bool:
         elif kind is list or kind is tuple:
             parts = each
         elif hasattr(kind, "__next__"):
-            found = True
+            has_iterator = True
             continue
         elif isinstance(each, str | bytes | bytearray):
             size += len(each)
@@ -171,7 +171,7 @@ def _measure(value: Any, room: _Room) -> bool:
                 values, size = _count_unrolled(value)
             break
     room.take(values, size)
-    return found
+    return has_iterator
 
 
 def _holds_itself(value: Any) -> bool:

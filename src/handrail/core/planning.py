@@ -108,8 +108,8 @@ def plan_steps(steps: Sequence[Step]) -> Plan:
     needs = [_union(*pair) for pair in zip(uses, declared, strict=True)]
 
     @cache
-    def list_ids(some: frozenset[int]) -> list[str]:
-        return [steps[index].id for index in sorted(some)]
+    def list_ids(indices: frozenset[int]) -> list[str]:
+        return [steps[index].id for index in sorted(indices)]
 
     return Plan(
         {step.id: list_ids(needs[index]) for index, step in enumerate(steps)},
@@ -342,10 +342,10 @@ def _references(value: Json, depth: int) -> Iterable[tuple[str, str]]:
 
 
 def _is_reference(value: Mapping[str, Json]) -> bool:
-    named = value.get("$call")
+    name = value.get("$call")
     path = value.get("path", "")
     return (
-        isinstance(named, str)
+        isinstance(name, str)
         and isinstance(path, str)
         and value.keys() <= {"$call", "path"}
     )

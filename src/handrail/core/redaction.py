@@ -356,23 +356,23 @@ _KEY_ENDS = "-----END [A-Z ]{0,40}PRIVATE KEY-----"
 _KEY_LETTERS = r"(?:[A-Za-z0-9+/=\s]|\\[nr])*+"
 
 
-def _is_value(named: re.Match[str], text: str) -> bool:
+def _is_value(match: re.Match[str], text: str) -> bool:
     """Whether the value after the name of a secret is a secret, and not prose, a count or a name."""
-    name = named[1]
-    place = named.lastindex or 0
+    name = match[1]
+    group = match.lastindex or 0
     count = _compiled(_COUNT_OF_TOKENS).search(
-        text, max(0, named.end(1) - _LONGEST_COUNT), named.end(1)
+        text, max(0, match.end(1) - _LONGEST_COUNT), match.end(1)
     )
     if count is not None:
         return False
-    if place < _BARE:
+    if group < _BARE:
         return True
-    value = named[place]
+    value = match[group]
     if name.startswith(("pass", "pwd", "密码", "口令")):
         return (
             len(value) >= _LEAST_CHARS
-            or named[2] is not None
-            or "=" in text[named.end(1) : named.start(place)]
+            or match[2] is not None
+            or "=" in text[match.end(1) : match.start(group)]
         )
     return len(value) >= _LEAST_CHARS and not value.isalpha() and not value.isdigit()
 

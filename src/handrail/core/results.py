@@ -444,29 +444,30 @@ def _matches(text: str, offset: int, most: int, pattern: str) -> dict[str, Json]
 
 def _hits(text: str, pattern: str) -> Iterator[str]:
     """Yield the lines that contain the pattern, each with its number."""
-    number = 0
-    counted = 0
-    found = text.find(pattern)
     if "\n" in pattern:
-        found = -1  # no line has it
-    while found >= 0:
-        number += text.count("\n", counted, found)
-        start = text.rfind("\n", counted, found) + 1
-        end = text.find("\n", found)
-        counted = end if end >= 0 else len(text)
-        yield from (f"{number}: {each}" for each in _near(pattern, text[start:counted]))
-        found = text.find(pattern, counted)
+        return  # no line has it
+    number = 0
+    end = 0
+    match = text.find(pattern)
+    while match >= 0:
+        number += text.count("\n", end, match)
+        start = text.rfind("\n", end, match) + 1
+        end = text.find("\n", match)
+        if end < 0:
+            end = len(text)
+        yield from (f"{number}: {each}" for each in _near(pattern, text[start:end]))
+        match = text.find(pattern, end)
 
 
 def _near(pattern: str, line: str) -> Iterator[str]:
     """Yield a line with the pattern; of a very long one, such as a stored JSON text, the surroundings of each match."""
     is_long = len(line) > _LONGEST_LINE
-    found = line.find(pattern)
-    while found >= 0:
-        start = max(0, found - _LONGEST_LINE // 2) if is_long else 0
+    match = line.find(pattern)
+    while match >= 0:
+        start = max(0, match - _LONGEST_LINE // 2) if is_long else 0
         end = start + _LONGEST_LINE
         before = _GAP.lstrip() if start else ""
         after = _GAP.rstrip() if end < len(line) else ""
         yield f"{before}{line[start:end]}{after}"
         # What has been shown whole is not shown again.
-        found = line.find(pattern, max(end - len(pattern) + 1, found + len(pattern)))
+        match = line.find(pattern, max(end - len(pattern) + 1, match + len(pattern)))

@@ -116,7 +116,7 @@ def _diagnose_raised(outcome: Raised, tool: str, timeout_s: float) -> Diagnosis:
     error = outcome.error
     if isinstance(error, ToolError):
         return Diagnosis(
-            error.told,
+            error.failure_for_model,
             passing=error.failure.retryable and not isinstance(error, HeldBack),
             # Whoever says that the same call may be made again says that this one did nothing.
             no_effect=isinstance(error, NoEffect) or error.failure.retryable,

@@ -193,19 +193,19 @@ def plan(of: Any) -> OutputSchema:
 
 
 def _plan_schema(schema: Mapping[str, Json]) -> OutputSchema:
-    given = cast(Schema, dict(schema))
-    if given.get("type", "object") == "object" and (
-        "type" in given or "properties" in given
+    form = cast(Schema, dict(schema))
+    if form.get("type", "object") == "object" and (
+        "type" in form or "properties" in form
     ):
-        return OutputSchema(_TOOL, Checker(import_schema(given)), dict)
-    check_size(given)
+        return OutputSchema(_TOOL, Checker(import_schema(form)), dict)
+    check_size(form)
     definitions: Schema = {
-        word: given.pop(word) for word in ("$defs", "definitions") if word in given
+        word: form.pop(word) for word in ("$defs", "definitions") if word in form
     }
-    given.pop("$schema", None)
+    form.pop("$schema", None)
     whole: Schema = {
         "type": "object",
-        "properties": {_VALUE: given},
+        "properties": {_VALUE: form},
         "required": [_VALUE],
         **definitions,
     }
@@ -295,7 +295,7 @@ class OutputTracker(Struct):
                 ),
             )
         if self.way == "tool":
-            shown = self._with_tool(tools)
+            with_answer = self._with_tool(tools)
             # Without tools, or where none of them may be called, only the answer is left to give.
             must = {
                 "": "required" if len(tools) else self.tool_name,
@@ -303,7 +303,7 @@ class OutputTracker(Struct):
             }
             choice = must.get(choice, choice)
             return replace(
-                request, tools=shown, options=replace(options, tool_choice=choice)
+                request, tools=with_answer, options=replace(options, tool_choice=choice)
             )
         return replace(
             request,

@@ -108,7 +108,9 @@ def perform_write(
             return outcome or CallOutcome(call, failure=held)
         claimed = None
         latest, state = yield from _perform(held, settings)
-        latest.done_under = _ledger_key(held, own_key)
+        latest.done_under = held.claimed.key
+        if not latest.done_under and held.call.key != own_key:
+            latest.done_under = held.call.key
         if outcome is not None and _would_hide(outcome, latest):
             return outcome
         outcome = latest
@@ -121,15 +123,6 @@ def perform_write(
         if isinstance(repeated, CallOutcome):
             return repeated
         call = repeated
-
-
-def _ledger_key(held: HeldClaim, own_key: str) -> str:
-    """Return the ledger's key of a write; empty if it is the call's own."""
-    if held.claimed.key:
-        return held.claimed.key
-    if held.call.key != own_key:
-        return held.call.key
-    return ""
 
 
 def _would_hide(outcome: CallOutcome, latest: CallOutcome) -> bool:

@@ -45,7 +45,10 @@ class Lease:
         """Renew it if it is ours and a third of a renewal is over; from any thread. The frozen and the dead do not."""
         claim = self.claim
         at = monotonic()
-        if not self.claimed.state.taken or self._until - at > self._renewal_s * 2 / 3:
+        if (
+            not self.claimed.state.is_taken
+            or self._until - at > self._renewal_s * 2 / 3
+        ):
             return
         try:
             answer = store.renew(

@@ -1,1 +1,1 @@
-"""What is kept of a run: how its steps are written and read, replayed and forked."""
+"""The journal of a run: how its steps are written and read, replayed and forked."""

@@ -86,7 +86,7 @@ def toolset_digest(tools: Iterable[Any]) -> str:
 
 
 def budget_as_json(budget: Budget) -> dict[str, Json]:
-    """Return a budget as a journal keeps it."""
+    """Return a budget as a journal stores it."""
     members: dict[str, Json] = plain(asdict(budget))
     return members
 
@@ -110,14 +110,16 @@ def _parse_amounts(value: Json) -> Any:
         return {name: _parse_amounts(each) for name, each in value.items()}
     if isinstance(value, list):
         return tuple(map(_parse_amounts, value))
-    return float(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return float(value)
+    return value
 
 
 # ---------------------------------------------------------------------- as JSON, and back
 
 
 def turn_as_json(turn: Turn) -> dict[str, Json]:
-    """Return a model's answer as a journal keeps it."""
+    """Return a model's answer as a journal stores it."""
     return _without_empty(
         {
             "text": turn.text,
@@ -150,7 +152,7 @@ def turn_from_json(body: Json) -> Turn:
 
 
 def result_as_json(result: ToolResult) -> dict[str, Json]:
-    """Return a call's result as a journal keeps it. A value without a JSON form is kept as the text that it has."""
+    """Return a call's result as a journal stores it. A value without a JSON form is stored as its text."""
     members: dict[str, Json] = {}
     if result.ok and (value := plain(result.value)) is not None:
         members["value"] = value
@@ -174,13 +176,14 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
 def result_from_json(body: Json) -> ToolResult:
     """Return a call's result from a journal."""
     with _reading("a call's result", body) as members:
+        failure: Failure | None = None
+        if "failure" in members:
+            failure = _failure_from_json(members["failure"])
         return ToolResult(
             call_id=members.get("call", ""),
             name=members.get("name", ""),
             value=members.get("value"),
-            failure=_failure_from_json(members["failure"])
-            if "failure" in members
-            else None,
+            failure=failure,
             text=members.get("text", ""),
             attempts=members.get("attempts", 0),
             replayed=members.get("replayed", False),
@@ -241,7 +244,7 @@ def doubt_in(step: JournalStep) -> Doubt | None:
 
 
 def approval_as_json(approval: Approval) -> dict[str, Json]:
-    """Return a person's decision as a journal keeps it."""
+    """Return a person's decision as a journal stores it."""
     members: dict[str, Json] = {
         "granted": approval.granted,
         "by": approval.by,
@@ -263,12 +266,12 @@ def approval_from_json(body: Json) -> Approval:
         )
 
 
-def input_as_json(asked: RunInput) -> dict[str, Json]:
-    """Return the input of a run as a store keeps it."""
-    options = asked.options
+def input_as_json(run_input: RunInput) -> dict[str, Json]:
+    """Return the input of a run as a store has it."""
+    options = run_input.options
     members: dict[str, Json] = {
-        "messages": [_message_as_json(each) for each in asked.messages],
-        "model": asked.model,
+        "messages": [_message_as_json(each) for each in run_input.messages],
+        "model": run_input.model,
         "options": _without_empty(
             {
                 "tool_choice": options.tool_choice,
@@ -282,28 +285,29 @@ def input_as_json(asked: RunInput) -> dict[str, Json]:
                 and [plain(options.output.schema), options.output.name],
             }
         ),
-        "budget": dict(asked.budget),
-        "output": asked.output,
-        "done_before": list(asked.done_before),
+        "budget": dict(run_input.budget),
+        "output": run_input.output,
+        "done_before": list(run_input.done_before),
     }
-    if asked.flow:
-        members["flow"] = list(asked.flow)
-    if asked.workflow:
-        members["workflow"] = list(asked.workflow)
+    if run_input.flow:
+        members["flow"] = list(run_input.flow)
+    if run_input.workflow:
+        members["workflow"] = list(run_input.workflow)
     return members
 
 
 def input_from_json(body: Json) -> RunInput:
     """Return the input of a run from a store."""
     with _reading("a run's input", body) as members:
-        options = dict(members["options"])
-        output = options.pop("output", None)
+        fields_of_options = dict(members["options"])
+        output = fields_of_options.pop("output", None)
+        options = Options(**fields_of_options)
+        if output:
+            options = replace(options, output=Output(*output))
         return RunInput(
             messages=[_message_from_json(each) for each in members["messages"]],
             model=members["model"],
-            options=replace(
-                Options(**options), output=Output(*output) if output else None
-            ),
+            options=options,
             budget=members["budget"],
             output=members.get("output"),
             done_before=tuple(members.get("done_before", ())),

@@ -57,7 +57,7 @@ class JournalCursor:
         if record.journal_v > JOURNAL_V:
             raise JournalMismatch(
                 f"the run {record.run_id!r} was recorded by a newer handrail (journal {record.journal_v}, "
-                f"known here {JOURNAL_V})"
+                f"here {JOURNAL_V})"
             )
         self.run_id = record.run_id
         self.epoch = record.epoch

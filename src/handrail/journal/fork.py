@@ -47,15 +47,15 @@ def make_fork(
         raise ConfigError(
             f"run {forked_from!r} has {turns} turns; it can be forked at one of them, not at {at_turn}"
         )
-    asked = input_from_json(stored.record.input)
+    run_input = input_from_json(stored.record.input)
     done_before = (
-        *asked.done_before,
+        *run_input.done_before,
         *_find_writes_since(at_turn, stored, tools, edits),
     )
     record = replace(
         stored.record,
         run_id=run_id,
-        input=input_as_json(replace(asked, done_before=done_before)),
+        input=input_as_json(replace(run_input, done_before=done_before)),
         epoch=0,
         result=None,
         forked_from=forked_from,

@@ -55,7 +55,7 @@ def offered() -> Sequence[Sandbox]:
         ConfigError: What a plug-in calls a sandbox is none.
     """
     sandboxes: list[Sandbox] = []
-    for name in plugins.known("sandboxes"):
+    for name in plugins.list_names("sandboxes"):
         sandbox = plugins.load("sandboxes", name)
         if getattr(sandbox, "level", None) not in LEVELS or not isinstance(
             sandbox, Sandbox

@@ -45,7 +45,7 @@ class MemoryStore:
             now = self._now()
             approval = self._load_approval(claim.approval) if claim.approval else None
             answer = self._ledger.claim(claim, now, approval)
-            if claim.approval and answer.state.taken:
+            if claim.approval and answer.state.is_taken:
                 self._use_approval(
                     claim.approval, use_name(claim.scope, claim.key, answer.fence)
                 )

@@ -181,7 +181,7 @@ class MemoryRuns:
     def _close_approvals(self, run_id: str) -> None:
         for each in list(self._approvals.values()):
             if each.run_id == run_id:
-                self._approvals[each.id] = each.at(self._clock()).closed()
+                self._approvals[each.id] = each.at(self._clock()).as_cancelled()
 
     # ------------------------------------------------------------------ standing approvals
 

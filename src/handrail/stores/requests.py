@@ -118,7 +118,7 @@ def _claim(claim: Claim, ledger: Ledger, database: Database, now: float) -> Clai
     stale_key = _recall_act(claim, ledger, database, now) if _looks_back(claim) else ""
     approval = _load_approval(claim, database) if claim.approval else None
     answer = ledger.claim(claim, now, approval)
-    if answer.state.taken:
+    if answer.state.is_taken:
         if approval is not None:
             _use_approval(claim, approval, answer.fence, database)
         if claim.locks:

@@ -18,8 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail.audit.chain import FIRST, digest, refusal
-from handrail.audit.chain import spelled as canonical_json
+from handrail.audit.chain import FIRST, canonical_json, digest, refusal
 from handrail.effects import SettledState
 from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.process_identity import has_died_here
@@ -390,7 +389,7 @@ class DurableRuns(DurableStore):
         for seq, (run_id, event, body) in enumerate(
             chain.from_iterable(groups), count + 1
         ):
-            hash = digest(seq, now, run_id, event, body, prev=prev, key=key)
+            hash = digest(seq, now, run_id, event=event, body=body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
         if len(database.run_with(_SQL["append"], rows)) < len(rows):

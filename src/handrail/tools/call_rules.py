@@ -63,7 +63,7 @@ class CallRules:
         try:
             answer = _call_setting("check", self._check, bound)
         except ToolError as error:
-            return error.told
+            return error.failure_for_model
         if answer is None or answer is True:
             return None
         reason = f"the rule of {self._name} does not allow these arguments"

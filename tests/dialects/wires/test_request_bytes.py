@@ -24,7 +24,9 @@ from handrail.messages import (
 )
 
 WIRES = [
-    name for name in plugins.known("dialects") if hasattr(hr.dialect(name), "history")
+    name
+    for name in plugins.list_names("dialects")
+    if hasattr(hr.dialect(name), "history")
 ]
 OPTIONS = Options("m", temperature=0.5)
 

@@ -118,7 +118,7 @@ def _check_installation() -> Iterator[CheckResult]:
         if "extra ==" not in requirement:
             yield _package(requirement)
     for kind in _PARTS:
-        yield CheckResult(kind, ", ".join(plugins.known(kind)))
+        yield CheckResult(kind, ", ".join(plugins.list_names(kind)))
 
 
 def _check_isolation() -> Iterator[CheckResult]:

@@ -225,7 +225,7 @@ def _definitions(tools: Toolset, form: str, strict: bool = False) -> Json:
             tool.name: (tool.strict_parameters if strict else None) or tool.parameters
             for tool in tools
         }
-    forms = [*plugins.FORMS, *plugins.known("dialects")]
+    forms = [*plugins.FORMS, *plugins.list_names("dialects")]
     if form not in forms:
         choices = ", ".join(["json", *plugins.FORMS, *options.wires()])
         raise ConfigError(f"there is no format {form!r}; the formats are {choices}")

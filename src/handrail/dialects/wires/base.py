@@ -97,5 +97,5 @@ def check_choice(
 def foreign(what: str, why: str) -> ConfigError:
     """Return the error for a message of another dialect: read anyway, its calls would be passed over in silence."""
     return ConfigError(
-        f"this is no {what} ({why}); the dialects are {', '.join(plugins.known('dialects'))}"
+        f"this is no {what} ({why}); the dialects are {', '.join(plugins.list_names('dialects'))}"
     )
