@@ -334,7 +334,7 @@ _SAYS_OPTIONAL = re.compile(
 )
 
 
-def _texts_differ(subject: Subject, _: Settings) -> Iterator[Noticed]:
+def _requirement_differs(subject: Subject, _: Settings) -> Iterator[Noticed]:
     for each in subject.parameters:
         if each.types == {"object"}:
             continue  # its text describes what is inside
@@ -536,7 +536,7 @@ RULES = (
         good=[define("get_order", "Look an order up.", required=["order_id"], order_id=_ID)],
     ),
     Rule(
-        "required-contradicted", "warning", "text and schema differ on what is required", look=_texts_differ,
+        "required-contradicted", "warning", "text and schema differ on what is required", look=_requirement_differs,
         bad=[
             _refund(order_id=_ID, note="Optional line on the receipt."),
             define("get_order", "Look an order up.", order_id="Required. Number of the order."),

@@ -150,13 +150,16 @@ def verify(
     elif broken is not None:
         say(_describe_break(broken, count))
     else:
-        records = "1 record" if count == 1 else f"{count} records"
-        say(f"{records} verified: none was changed, removed or inserted")
-        for line in _limits(key, expected):
+        for line in (_describe_success(count), *_limits(key, expected)):
             say(line)
-    if last and not as_json:
-        say(f"the last is {last.seq}, {last.hash}")
+        if last:
+            say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
+
+
+def _describe_success(count: int) -> str:
+    records = "1 record" if count == 1 else f"{count} records"
+    return f"{records} verified: none was changed, removed or inserted"
 
 
 def _describe_break(broken: chain.Broken, intact: int) -> str:
