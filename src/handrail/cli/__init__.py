@@ -190,5 +190,6 @@ def _discard_stdout() -> None:
 def main() -> None:
     """The layer between a model's tool call and your production system.
 
-    Every call that a model makes is validated, authorised, performed at most once, limited in time, and answered.
+    Every call that a model makes is validated, authorised, time-limited and recorded; a write with a key starts at most
+    once.
     """
