@@ -162,7 +162,6 @@ class TestEitherKubectl:
         assert "OOMKilled" in told and "471" not in told and "512Mi" in told
         assert "DB_PASSWORD:  ***" in told and "hunter2" not in told
 
-    @pytest.mark.slow
     def test_a_restart_asks_a_person_and_is_followed_to_its_end(self, tools, cluster):
         before = called(tools, "rollout_status", deployment="api-gateway").value
         approver = ScriptedApprover([True])
@@ -215,7 +214,6 @@ class TestEitherKubectl:
         assert (result.ok, "verified" in result.text) == (True, True)
         assert cluster.restarts == ["shop/orders"]
 
-    @pytest.mark.slow
     def test_a_restart_that_the_server_did_not_carry_out_is_not_left_in_doubt(
         self, tools, cluster
     ):
@@ -312,7 +310,6 @@ class TestEitherKubectl:
         assert "0 of 1" in told.says or "timed out" in told.says
 
 
-@pytest.mark.proof
 def test_a_restart_happens_once_whatever_dies(crash, cluster):
     restart = over(cluster)["rollout_restart"]
     asked = {"deployment": "orders", "last_restart": "never", **HERE}
@@ -609,7 +606,6 @@ def test_the_fake_kubectl_does_nothing_that_the_tools_do_not_ask(cluster, words,
     assert (ended.returncode, told in ended.stderr, cluster.asked) == (1, True, [])
 
 
-@pytest.mark.slow
 def test_a_command_that_is_given_up_is_not_waited_for_by_its_streams_which_another_process_holds():
     async def gives_up():
         command = ("sh", "-c", "setsid sleep 60 & exec sleep 60")
