@@ -23,9 +23,6 @@ test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no kill
 docs: .venv/docs.stamp ## Build the site strictly into build/site.
 	@$(BIN)/python -m docs.build
 
-docs: .venv/docs.stamp ## Build the site strictly into build/site.
-	@$(BIN)/python -m docs.build
-
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)
 

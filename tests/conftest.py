@@ -18,8 +18,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-QUICK_EXAMPLES = 10
 # `make test-fast`
+QUICK_EXAMPLES = 10
+QUICK_MARKERS = "not (slow or server or corpus or proof)"
 settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
 
 
@@ -50,8 +51,9 @@ MARKED_BY_PATH = {
     "slow": [
         "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
         "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
-        "toolbox/test_sql.py", "core/test_planning.py", "core/test_materialize.py", "schemas/test_schema_suite.py",
-        "dialects/wires/*", "dialects/prompts/*",
+        "toolbox/test_sql.py", "toolbox/test_kubernetes.py", "models/test_completion.py",
+        "core/test_planning.py", "core/test_materialize.py", "schemas/test_schema_suite.py",
+        "dialects/wires/*", "dialects/prompts/*", "typing/*",
     ],
 }  # fmt: skip
 """What whole files need. A single test is marked where it stands."""
@@ -61,21 +63,34 @@ SERVER_FIXTURES = {"server", "dsn", "postgres", "_server"}
 SERVER_PARAMETERS = {"postgres", "analyst", "clerk"}
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import a file that `make test-fast` deselects as a whole."""
+    if config.getoption("-m") != QUICK_MARKERS:
+        return None
+    return bool(markers_by_path(collection_path)) or None
+
+
 def pytest_collection_modifyitems(config, items):
     """Mark each test by its path, and `server` by what it asks for."""
     for item in items:
         if config.getoption("--hypothesis-profile") == "quick":
             draw_few_examples(item)
-        path = (
-            item.path.relative_to(TESTS).as_posix()
-            if item.path.is_relative_to(TESTS)
-            else ""
-        )
-        for marker, patterns in MARKED_BY_PATH.items():
-            if any(fnmatch(path, pattern) for pattern in patterns):
-                item.add_marker(marker)
+        for marker in markers_by_path(item.path):
+            item.add_marker(marker)
         if needs_server(item):
             item.add_marker("server")
+
+
+def markers_by_path(path: Path) -> list[str]:
+    """Return the markers that a whole file has."""
+    if not path.is_file() or not path.is_relative_to(TESTS):
+        return []
+    name = path.relative_to(TESTS).as_posix()
+    return [
+        marker
+        for marker, patterns in MARKED_BY_PATH.items()
+        if any(fnmatch(name, pattern) for pattern in patterns)
+    ]
 
 
 def draw_few_examples(item) -> None:

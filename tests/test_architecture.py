@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import handrail
@@ -45,6 +46,11 @@ MOST_FILES_IN_A_FOLDER = 24
 LONGEST_BODY = 60
 
 
+@cache
+def parse_module(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def modules() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
@@ -65,7 +71,7 @@ NAMES = {name_of(path) for path in modules()}
 
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
     """Yield every module of ours that a module imports, with the line; those inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_module(path)):
         match node:
             case ast.Import(names=names):
                 wanted = [alias.name for alias in names]
@@ -130,7 +136,7 @@ def test_no_import_is_relative():
     relative = [
         f"{path.relative_to(SRC)}:{node.lineno}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
@@ -177,7 +183,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
 
 def roots_of(path: Path) -> list[str]:
     """Return the first part of every name that a module imports."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(parse_module(path)))
     whole = [
         alias.name
         for node in nodes
@@ -222,7 +228,7 @@ def test_what_decides_is_not_async():
         f"{path.relative_to(SRC)}:{node.lineno}"
         for path in modules()
         if room_of(name_of(path)) in shared and name_of(path) not in exempt
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.AsyncFunctionDef | ast.Await)
     ]
     assert coroutines == []
@@ -241,7 +247,7 @@ def test_no_function_is_longer_than_a_screen():
     long = [
         f"{path.relative_to(SRC)}:{node.lineno} {node.name}: {length}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := body_lines(node)) > LONGEST_BODY
     ]
@@ -258,7 +264,7 @@ def test_every_public_name_has_a_docstring():
     for path in modules():
         if name_of(path) in DOORS:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parse_module(path)
         if not ast.get_docstring(tree):
             silent.append(f"{path.relative_to(SRC)}")
         for node in ast.iter_child_nodes(tree):

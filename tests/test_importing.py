@@ -72,6 +72,7 @@ def test_what_is_imported_late_is_there_and_is_what_type_checkers_see(file):
         import_module(module)
 
 
+@pytest.mark.slow
 def test_importing_stays_within_its_budget():
     """Relative, because machines differ. Measured in November 2026: 1.6 for the import, 2.5 with the first call."""
     spent = import_cpu(
@@ -91,6 +92,7 @@ def loaded_by(program):
     )
 
 
+@pytest.mark.slow
 def test_importing_the_runtime_leaves_to_the_first_tool_what_only_a_tool_needs():
     heavy = {
         "pydantic.main",

@@ -344,6 +344,7 @@ def test_a_late_report_is_recorded_after_its_event_loop_has_ended(gate):
     assert asyncio.run(runtime.call("work", run="r")).value == "went through"
 
 
+@pytest.mark.slow
 def test_a_runtime_that_nobody_closes_leaves_no_warning():
     async def main():
         runtime = hr.Runtime(

@@ -194,6 +194,7 @@ def test_a_stream_of_a_run_that_cannot_begin_raises():
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_closing_ends_the_background_loop_and_what_is_left_on_it(gate, caplog):
     before = len(loops())
     runtime = hr.SyncRuntime([tool_at(gate, how="stubborn"), Documents()])
@@ -214,6 +215,7 @@ def test_a_runtime_can_be_used_again_after_it_was_closed():
                 assert runtime.run("?", model=server.model).text == "21"
 
 
+@pytest.mark.slow
 def test_a_runtime_that_nobody_closes_leaves_no_warning():
     runtime = hr.SyncRuntime(
         [get_weather, hr.FunctionTool(lambda: 1, name="one", effect="read")]
@@ -251,6 +253,7 @@ runtime.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_runtime_that_was_used_before_a_fork_works_on_both_sides_of_it():
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS]

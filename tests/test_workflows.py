@@ -608,6 +608,7 @@ def test_a_step_that_leaves_a_task_group_leaves_the_workflow():
     assert len(desk.pages) == 1
 
 
+@pytest.mark.proof
 def test_a_workflow_that_is_killed_is_gone_on_with_by_another_process(tmp_path):
     """The example, killed by SIGKILL after its model has answered; see `examples/flow/workflow.py`."""
     program = Path(__file__).parents[1] / "examples/flow/workflow.py"

@@ -141,6 +141,7 @@ PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", PIECES)
 def test_redaction_takes_linear_time_whatever_is_repeated(piece):
     def work(chars):

@@ -396,6 +396,7 @@ def test_a_page_of_matches_is_that_of_the_lines_with_the_pattern(text, pattern, 
     assert found["next"] == (offset + 2 if offset + 2 < found["matches"] else None)
 
 
+@pytest.mark.slow
 def test_a_page_of_very_many_matches_takes_the_memory_of_that_page():
     text = "a\n" * 1_000_000
     tracemalloc.start()

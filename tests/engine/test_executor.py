@@ -527,6 +527,7 @@ def test_calls_made_apart_get_their_resource_in_the_order_in_which_they_came(dri
     assert order == list(range(8))
 
 
+@pytest.mark.slow
 def test_a_long_row_of_calls_that_wait_for_each_other_is_carried_to_its_end(drive):
     """Each ends at once and lets the next one go: nothing may grow with their number but the list of results."""
     tools = [
@@ -1609,6 +1610,7 @@ async def in_task(fails: bool) -> str:
     return in_thread(fails)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("tool", [
     hr.FunctionTool(in_thread, name="work", effect="read"),

@@ -125,6 +125,7 @@ else:
 """
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dies", ["ticket", "report"])

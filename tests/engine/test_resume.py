@@ -710,6 +710,7 @@ def test_a_run_whose_name_somebody_wants_to_use_again_is_left_as_it_stands(on, s
     assert store.load_run("r_1").record == before
 
 
+@pytest.mark.slow
 def test_a_job_that_is_delivered_to_two_workers_at_once_is_done_by_one_and_the_other_learns_it(
     tmp_path,
 ):

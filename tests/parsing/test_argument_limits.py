@@ -121,6 +121,7 @@ def test_a_copy_of_json_shares_nothing_that_can_be_changed():
     assert value == {"a": [{"b": [1]}], "c": "x"}
 
 
+@pytest.mark.slow
 def test_following_references_grows_with_the_number_of_calls_and_no_faster():
     def following(size):
         ids = [f"c{number}" for number in range(size)]

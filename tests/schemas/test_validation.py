@@ -107,6 +107,7 @@ def test_text_within_text_and_deep_inside_is_read():
     )
 
 
+@pytest.mark.slow
 def test_many_repairs_are_counted_and_not_listed():
     checked = Checker(tool(a={"type": "array", "items": {"type": "integer"}})).check(
         {"a": ["1"] * 2500}
@@ -739,6 +740,7 @@ def test_unknown_names_inside_stay_allowed_where_there_are_too_many_to_look_for_
     assert Checker(LOGS).check(arguments) == Checked(arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", ["1", "x", 1.0, {}, {"id": "1", "x": 1}])
 def test_the_work_grows_with_the_arguments_and_no_faster(item):
     checker = Checker(
@@ -906,6 +908,7 @@ RANDOM_SCHEMAS = int(os.environ.get("HANDRAIL_RANDOM_SCHEMAS", "300"))
 """How many are drawn; 10,000 take a minute."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coerce", [True, False])
 def test_no_call_is_accepted_that_the_standard_refuses(coerce):
     accepted = 0

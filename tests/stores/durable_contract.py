@@ -197,6 +197,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             )
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seconds", [10 * LONG_S, -10 * LONG_S])
     def test_a_clock_that_is_set_lets_nobody_touch_what_a_living_process_of_this_machine_holds(
         self, store, seconds
@@ -208,6 +209,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             assert now(store.claim(self.OTHER)).state is ClaimState.LOCKED
 
+    @pytest.mark.proof
     @pytest.mark.parametrize("seconds", [0, -10 * LONG_S])
     def test_what_a_dead_process_held_is_free_at_once_whatever_the_clock_says(
         self, store, seconds
@@ -219,6 +221,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.wait(PATIENCE_S)
         assert now(store.claim(self.OTHER)).state is ClaimState.FRESH
 
+    @pytest.mark.proof
     def test_of_all_who_want_what_a_dead_process_held_one_gets_it(self, store):
         things, threads = 100, 4
         with self.hanging("none", *(f"thing:{n}" for n in range(things))) as process:
@@ -531,6 +534,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     # -- several processes --------------------------------------------------------------------------------------------
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("deed", "acts", "refusal"), [
         ("race", 10, "busy"), ("race_of_runs", 10, "busy"), ("race_of_keys", 500, "busy"),
         ("race_of_begins", 500, "busy"), ("race_for_approvals", 500, "unapproved"),
@@ -557,6 +561,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             states = sorted(state for row in rows for state in row)
             assert states == sorted([refusal] * (threads * processes - 1) + ["fresh"])
 
+    @pytest.mark.proof
     @pytest.mark.parametrize(("replay", "lease_s", "answer"), [
         ("none", LONG_S, ClaimState.IN_DOUBT),   # its lease is over with its process
         ("key", LONG_S, ClaimState.AGAIN),
@@ -576,6 +581,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             process.wait(PATIENCE_S)
         assert now(store.claim(replace(A_REFUND, replay=replay))).state is answer
 
+    @pytest.mark.proof
     def test_whoever_goes_on_with_a_dead_process_s_write_learns_for_how_long_its_request_may_be_under_way(
         self, store
     ):
@@ -586,6 +592,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         assert claimed.state is ClaimState.CHECK
         assert LONG_S - PATIENCE_S < claimed.left_s <= LONG_S
 
+    @pytest.mark.slow
     def test_whoever_goes_on_with_it_starts_it_later_so_its_own_lease_lasts_longer_by_that(
         self, store
     ):
@@ -599,6 +606,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         claimed = now(store.claim(replace(A_REFUND, replay="verify")))
         assert 2 * (LONG_S - PATIENCE_S) < claimed.left_s <= 2 * LONG_S
 
+    @pytest.mark.proof
     @pytest.mark.parametrize(
         ("replay", "taken"), [("key", ClaimState.AGAIN), ("verify", ClaimState.CHECK)]
     )
@@ -627,6 +635,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             assert json.loads(process.stdout.readline()) == "fresh"
             yield process
 
+    @pytest.mark.slow
     def test_a_process_that_was_stopped_keeps_its_lease_and_one_that_nobody_has_buried_does_not(
         self, store
     ):
@@ -669,6 +678,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         )
         assert now(store.claim(A_REFUND)).state is ClaimState.IN_DOUBT
 
+    @pytest.mark.proof
     def test_a_write_whose_process_has_died_is_listed_as_in_doubt(self, store):
         with self.hanging("none") as process:
             assert [
@@ -682,6 +692,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             now(store.list_writes(state="claimed")),
         ] == [1, []]
 
+    @pytest.mark.proof
     def test_a_person_need_not_wait_for_a_dead_process_to_say_how_its_write_ended(
         self, store
     ):
@@ -699,6 +710,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
             == "failed"
         )
 
+    @pytest.mark.proof
     def test_the_same_act_under_another_key_does_not_wait_for_a_dead_process(
         self, store
     ):
@@ -712,6 +724,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         repeated = now(store.claim(replace(A_REFUND, key="another")))
         assert (repeated.state, repeated.repeated) == (ClaimState.IN_DOUBT, True)
 
+    @pytest.mark.slow
     def test_an_owner_that_was_frozen_and_replaced_settles_nothing(self, store):
         with self.other("freeze_and_settle") as process:
             process.stdin.write("go\n")
@@ -726,6 +739,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         )
         assert now(store.claim(A_REFUND)).value == "mine"
 
+    @pytest.mark.proof
     def test_whatever_took_effect_before_a_kill_is_never_fresh_again(
         self, store, tmp_path
     ):

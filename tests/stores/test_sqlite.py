@@ -218,6 +218,7 @@ def test_a_second_store_on_the_file_lets_go_of_no_lock_so_nobody_removes_the_log
             assert claimed(another).state is ClaimState.BUSY
 
 
+@pytest.mark.slow
 def test_a_full_disk_takes_no_claim_and_loses_nothing(file):
     """The kernel refuses to let the files grow, as it would on a full disk."""
     with SqliteStore(file) as store:
@@ -333,6 +334,7 @@ with hr.SyncRuntime([refund], store="sqlite:///shop.db") as runtime:
 """
 
 
+@pytest.mark.proof
 def test_a_write_whose_process_was_killed_in_it_is_not_repeated(tmp_path):
     def shop(*words):
         return subprocess.run(

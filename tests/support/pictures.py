@@ -1,6 +1,6 @@
 """The README's picture: what `make demo` shows, as an SVG without anything from outside.
 
-`python -m tests.docs.test_pages --write` makes it anew.
+`python -m tests.docs.test_pages --write` writes it again.
 """
 
 import html
@@ -55,13 +55,22 @@ def drawn(output: str) -> str:
         "Fira Code", FONTS
     )
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
-    return re.sub(r'textLength="([\d.]+)"([^>]*)>([^<]*)<', _as_wide, svg)
+    return _TEXT.sub(_place_text, svg)
 
 
-def _as_wide(found: re.Match[str]) -> str:
-    text = html.unescape(found[3])
-    length = float(found[1]) * cell_len(text) / max(1, len(text))
-    return f'textLength="{length:.1f}"{found[2]}>{found[3]}<'
+_TEXT = re.compile(r'x="([\d.]+)"( y="[\d.]+") textLength="([\d.]+)"([^>]*)>([^<]*)<')
+
+
+def _place_text(element: re.Match[str]) -> str:
+    """Return a text as wide as its cells. Its indentation becomes a place: a font of other widths would stretch it."""
+    x, y, length, rest, escaped = element.groups()
+    text = html.unescape(escaped)
+    cell_width = float(length) / max(1, len(text))
+    words = text.lstrip("\xa0") or text
+    left = float(x) + cell_width * (len(text) - len(words))
+    width = cell_width * cell_len(words)
+    escaped_words = html.escape(words).replace("\xa0", "&#160;")
+    return f'x="{left:.1f}"{y} textLength="{width:.1f}"{rest}>{escaped_words}<'
 
 
 def lines_of(output: str) -> list[str]:

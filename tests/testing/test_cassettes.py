@@ -281,6 +281,7 @@ def test_paying(cassette):
 """
 
 
+@pytest.mark.slow
 def test_the_fixture_records_when_told_and_plays_otherwise(tmp_path):
     (tmp_path / "test_desk.py").write_text(TEST)
 

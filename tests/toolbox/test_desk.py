@@ -300,6 +300,7 @@ def test_whether_a_code_was_redeemed_can_be_asked(address):
     assert desk.verify_redemption(asked, context_of("")) == hr.Found(done)
 
 
+@pytest.mark.proof
 def test_a_ticket_survives_the_death_of_its_process(crash, tmp_path):
     def tickets():
         return len(Desk(f"sqlite:///{tmp_path}/desk.db").rows("tickets"))
@@ -309,6 +310,7 @@ def test_a_ticket_survives_the_death_of_its_process(crash, tmp_path):
     crash(tool, {"user_id": "U1", "subject": "Login fails"}, effects=tickets)
 
 
+@pytest.mark.proof
 def test_a_code_survives_the_death_of_its_process(crash, tmp_path):
     def redemptions():
         return len(Desk(f"sqlite:///{tmp_path}/desk.db").rows("redemptions"))

@@ -309,6 +309,7 @@ def test_the_head_of_an_answer_has_one_deadline_however_it_drips(
             client.get(f"http://127.0.0.1:{port}/")
 
 
+@pytest.mark.slow
 def test_a_packed_bomb_is_cut_while_it_is_unpacked(drive):
     bomb = gzip.compress(b"a" * (64 * 1024 * 1024))  # 64 KB on the wire
     headers = {"content-type": "text/plain", "content-encoding": "gzip"}

@@ -240,6 +240,7 @@ def test_folding_leaves_other_names_apart():
     assert len({fold(name) for name in ("a.md", "b.md", "天气.md", "天氣.md")}) == 4
 
 
+@pytest.mark.slow
 def test_a_link_that_is_swapped_in_while_reading_never_leaks(root):
     """A thread turns a file and a folder into links to the outside and back, as fast as it can."""
     (root / "a").mkdir()
@@ -681,6 +682,7 @@ def test_a_lost_answer_is_looked_up(root, there, arguments, expected):
     assert isinstance(files.was_written({"path": "a.txt", **arguments}, None), expected)
 
 
+@pytest.mark.proof
 def test_a_file_is_written_once_whatever_dies(crash, root):
     """Each replacement keeps the file that it replaces: those are counted."""
     files = Files([root], writing=True, approve=False)

@@ -259,6 +259,7 @@ def test_a_password_is_in_no_message(mailbox, monkeypatch):
     assert mailbox.mails == []
 
 
+@pytest.mark.proof
 def test_one_mail_arrives_whatever_dies_when_the_mailbox_can_be_asked(crash):
     with Mailbox() as mailbox:
         crash(

@@ -514,6 +514,7 @@ MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "said"), [
     ("a: [", "it is no YAML: while parsing a flow node"),
     ("a: !!python/object/apply:os.system [true]", "it is no YAML: could not determine a constructor"),

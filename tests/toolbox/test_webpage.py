@@ -166,6 +166,7 @@ def pouring(*heads):
         serving.join(30)
 
 
+@pytest.mark.slow
 def test_the_body_of_a_redirect_is_not_read(drive):
     there = (
         b"HTTP/1.1 302 Found\r\nlocation: /new\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -285,6 +285,7 @@ def test_an_unknown_dialect_is_told_with_the_known_ones():
         users().definitions("openai-chatter")
 
 
+@pytest.mark.slow
 def test_ten_thousand_tools_are_described_and_found():
     tools = Toolset(FunctionTool(find, name=f"tool_{n}") for n in range(10_000))
     assert len(tools.snapshot()) == 10_000

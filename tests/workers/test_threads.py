@@ -143,6 +143,7 @@ def test_a_thread_does_not_hold_the_end_of_the_program(threads):
     assert run(threads, lambda: threading.current_thread().daemon) == Returned(True)
 
 
+@pytest.mark.slow
 def test_an_idle_thread_keeps_nothing_of_its_last_call_alive(threads):
     class Large:
         def look(self):

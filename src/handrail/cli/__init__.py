@@ -58,7 +58,7 @@ _ERROR = click.style("error:", fg="red", bold=True)
 _OF_TEXT = "\n\t"
 
 
-class Program(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported when they are used, and whose errors are sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
@@ -183,12 +183,13 @@ def _discard_stdout() -> None:
 
 
 @click.group(
-    cls=Program,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="handrail %(version)s")
 def main() -> None:
     """The layer between a model's tool call and your production system.
 
-    Every call that a model makes is validated, authorised, performed at most once, limited in time, and answered.
+    Every call that a model makes is validated, authorised, time-limited and recorded; a write with a key starts at most
+    once.
     """

@@ -115,8 +115,12 @@ class CallAssembler:
             return True
         if name != call.name:
             return bool(call.pieces) or (bool(call.name) and self._is_tool(call.name))
-        if not call.is_whole():
-            return False
+        return call.is_whole() and self._calls_tool_again(call, index, id, has_text)
+
+    def _calls_tool_again(
+        self, call: StreamedCall, index: int | None, id: str, has_text: bool
+    ) -> bool:
+        """Whether a piece that names a whole call's tool again begins another call of that tool."""
         # repeated in every piece, unless one id serves for all calls
         if id and id == call.id:
             return has_text and self._is_elsewhere(call, index)

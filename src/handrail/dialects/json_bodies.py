@@ -41,7 +41,7 @@ def parse_object(body: Json | bytes) -> Mapping[str, Json]:
 
 
 def parse_body(body: Json | bytes) -> Json:
-    """Return a whole answer as a JSON value; see `object_of`.
+    """Return a whole answer as a JSON value; see `parse_object`.
 
     Raises:
         ModelError: It is no JSON (`code="unreadable"`).
@@ -103,6 +103,14 @@ def string(value: Json, what: str) -> str:
     if not isinstance(value, str):
         raise unreadable(f"{what} is {kind(value)}, not text")
     return value
+
+
+def text_or_empty(fields: Mapping[str, Json], key: str) -> str:
+    """Return the text of a field; empty where the field is missing or no text."""
+    value = fields.get(key)
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def kind(value: Json) -> str:

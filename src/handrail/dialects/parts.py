@@ -52,6 +52,11 @@ class Attachment(Struct, frozen=True):
         return self.bytes.decode("utf-8", "replace")
 
     @property
+    def link(self) -> str:
+        """Its URL, or a `data:` URL that holds its bytes."""
+        return self.url or data_url(self.media_type, self.base64)
+
+    @property
     def label(self) -> str:
         """How a sentence names it."""
         return f"{self.media_type or 'a file'}{f' ({self.name or self.url})' if self.name or self.url else ''}"

@@ -94,6 +94,14 @@ def in_call_order(
     return [waiting[call.id].pop() for call in calls]
 
 
+def as_user_message(blocks: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the one user message that holds the blocks, in a list; an empty list without blocks."""
+    content = list(blocks)
+    if content:
+        return [{"role": "user", "content": content}]
+    return []
+
+
 def pieces(text: str, piece_chars: int) -> Iterator[str]:
     """Return the text in pieces of that many characters."""
     return (

@@ -47,12 +47,7 @@ class Provider(ProviderRow, frozen=True):
             or variables.get(self.address_variable)
             or self.address
         )
-        key_variable = self.key_variable
-        if (
-            not variables.get(key_variable, "").strip()
-            and variables.get(self.other_key_variable, "").strip()
-        ):
-            key_variable = self.other_key_variable
+        key_variable = self._find_key_variable(variables)
         # `$(cat key)` brings a newline along
         key = (api_key or variables.get(key_variable, "")).strip()
         self._check_address(address, name, has_key=bool(key))
@@ -93,6 +88,14 @@ class Provider(ProviderRow, frozen=True):
             headers[header] = form.format(key=key)
         return headers
 
+    def _find_key_variable(self, variables: Mapping[str, str]) -> str:
+        """Return the variable that holds the key: the second one where only that is set."""
+        if variables.get(self.key_variable, "").strip():
+            return self.key_variable
+        if variables.get(self.other_key_variable, "").strip():
+            return self.other_key_variable
+        return self.key_variable
+
     def _check_address(self, address: str, name: str, *, has_key: bool) -> None:
         if not address:
             raise ConfigError(
@@ -104,6 +107,9 @@ class Provider(ProviderRow, frozen=True):
                 f"there is no key for {self.name}: set {self.key_variable}, "
                 f"or name a compatible server, such as {self.name}:{name}@http://localhost:8000/v1"
             )
+        self._check_address_form(address)
+
+    def _check_address_form(self, address: str) -> None:
         if not address.startswith(("http://", "https://")):
             raise ConfigError(
                 f"the address {_mask(address)!r} of {self.name} does not begin with http:// or https://"

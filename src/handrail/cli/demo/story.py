@@ -1,8 +1,8 @@
 """What the scripted model of the demo says, with the mistakes that models make.
 
-turn 1  two calls at once; one hangs and is tried again
+turn 1  two calls at once; one hangs and is retried
 turn 2  arguments that are no JSON
-turn 3  a value that the tool does not know, 4 corrected
+turn 3  a value that the tool does not accept, 4 corrected
 turn 5  a restart, which a person must approve
 turn 6  a look at the result, 7 the answer
 """
@@ -56,20 +56,20 @@ class Texts(Struct, frozen=True):
 TEXTS: Mapping[Language, Texts] = {
     "zh": Texts(
         scripted=(
-            "模型是一份脚本，运行在本机一个真实的 HTTP 服务器后面。数据不会离开本机，也不需要密钥。\n"
-            "集群是本进程里的替身。两者之间的一切都是 handrail，与生产环境相同。"
+            "模型由脚本扮演，通过本机上一个真实的 HTTP 服务器应答。数据不会离开本机，也不需要密钥。\n"
+            "集群是在本进程里模拟的。两者之间的一切都由 handrail 负责，与生产环境相同。"
         ),
-        real="模型是 {model}。集群是本进程里的替身，不会真的重启任何服务。",
-        unattended="这里无人可问（没有终端，或使用了 --no-input）：演示程序会自行批准重启。",
+        real="模型是 {model}。集群是在本进程里模拟的，不会真的重启任何服务。",
+        unattended="当前无人可以审批（没有终端，或使用了 --no-input），演示程序会自行批准重启。",
         approver="演示程序（不是真人）",
         captions={
-            1: "一次回答里的两个调用并行执行。其中一个没有响应：到期即被终止；只读调用会重试。",
+            1: "一次回答里的两个调用并行执行。其中一个没有响应，超时即被终止；只读调用会自动重试。",
             2: "模型写出的参数不是合法的 JSON。对只读调用，参数会被修复，并逐项注明做了哪些修复。",
-            3: "工具不认识这个取值。模型会得知允许哪些取值……",
+            3: "参数取值不在允许范围内。模型会得知允许哪些取值……",
             4: "……并自行更正。",
             5: "重启属于破坏性操作，风险高，必须由人批准。",
             6: "无论批准与否，模型都会得知结果，并据此继续。",
-            7: "它看到了处理后的效果，给出回答。",
+            7: "模型看到处理效果后，给出回答。",
         },
         question="api-gateway 很慢，为什么？",
         system=f"你是值班工程师的助手。先查日志和指标，再下结论。{SERVICE} 的 pod 是 {POD}。",
@@ -77,7 +77,7 @@ TEXTS: Mapping[Language, Texts] = {
         reason="连接池泄漏，P99 延迟 2.81 秒",
         answer=(
             "原因：14:02 重载配置后，旧连接池的 256 个连接没有释放，连接池 512/512 耗尽，请求排队，"
-            "P99 延迟升到 2.81 秒；CPU 只有 31%，不是算力问题。\n"
+            "P99 延迟升到 2.81 秒；CPU 使用率只有 31%，并非瓶颈。\n"
             "处理：经批准已重启 api-gateway，P99 延迟降到 0.09 秒。\n"
             "建议：修复重载配置时的连接泄漏，否则会再次发生。"
         ),
@@ -91,12 +91,12 @@ TEXTS: Mapping[Language, Texts] = {
             "P99 延迟升到 2.81 秒。\n"
             "重启没有成功（{why}），服务仍然很慢。建议：修复重载配置时的连接泄漏。"
         ),
-        restarted="在替身集群里，api-gateway 被重启了 {times} 次。",
+        restarted="在模拟集群里，api-gateway 被重启了 {times} 次。",
         saved="这次运行已保存，可以这样查看：",
         to_read="建议阅读的五个文件：",
         files={
-            "handrail/core/execution.py": "一次调用的全过程，其顺序保证了安全",
-            "handrail/effects.py": "这一过程请求哪些操作，又可能得到哪些结果",
+            "handrail/core/execution.py": "一次调用的全过程，安全正是由其中的顺序保证的",
+            "handrail/effects.py": "这一过程会请求哪些操作，可能得到哪些结果",
             "handrail/core/batch.py": "同一次回答里的多个调用如何一起推进",
             "handrail/engine/executor.py": "由谁来执行这一切",
             "handrail/cli/demo/cluster.py": "本演示所用的工具",
@@ -108,16 +108,16 @@ TEXTS: Mapping[Language, Texts] = {
             "The cluster is a stand-in in this process. Everything between the two is handrail, as in production."
         ),
         real="The model is {model}. The cluster is a stand-in in this process; nothing real is restarted.",
-        unattended="Nobody is asked here (no terminal, or --no-input): the demo approves the restart by itself.",
+        unattended="There is nobody to ask (no terminal, or --no-input), so the demo approves the restart by itself.",
         approver="the demo itself, not a person",
         captions={
-            1: "Two calls in one answer run side by side. One hangs: its deadline ends it, and a read is tried again.",
-            2: "The model writes arguments that are not JSON. For a read they are repaired; each repair has a name.",
-            3: "A value that the tool does not know. The model reads what is allowed ...",
+            1: "Two calls in one answer run side by side. One hangs until its deadline; a read is retried.",
+            2: "The arguments are not JSON. For a read they are repaired, and each repair is named.",
+            3: "A value that the tool does not accept. The model learns which ones it does ...",
             4: "... and corrects itself.",
-            5: "A restart is destructive, so its risk is high, so a person must agree.",
-            6: "Whatever was decided, the model reads it, and goes on from there.",
-            7: "It has seen what came of it, and answers.",
+            5: "A restart is destructive: its risk is high, and a person must approve it.",
+            6: "The model learns what was decided, and continues from there.",
+            7: "The model has seen the effect, and answers.",
         },
         question="api-gateway is slow. Why?",
         system=(
@@ -128,28 +128,28 @@ TEXTS: Mapping[Language, Texts] = {
         reason="connection pool leaks, P99 latency 2.81 s",
         answer=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
-            "The pool ran full (512/512), requests queue, P99 latency is 2.81 s. CPU is at 31%: it is not too small.\n"
+            "The pool is full (512/512), so requests queue and P99 latency is 2.81 s. CPU, at 31%, is no bottleneck.\n"
             "Done: api-gateway was restarted with approval; P99 latency is down to 0.09 s.\n"
             "Next: fix the leak in the config reload, or this comes back."
         ),
         denied=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
-            "The pool ran full (512/512), P99 latency is 2.81 s.\n"
+            "The pool is full (512/512), and P99 latency is 2.81 s.\n"
             "The restart was not approved, so I did not restart it, and it is still slow. "
             "Next: fix the leak in the config reload."
         ),
         failed=(
             "Cause: since the config reload at 14:02, 256 connections of the old pool were never closed. "
-            "The pool ran full (512/512), P99 latency is 2.81 s.\n"
+            "The pool is full (512/512), and P99 latency is 2.81 s.\n"
             "The restart did not happen ({why}), and it is still slow. Next: fix the leak in the config reload."
         ),
         restarted="In the stand-in cluster, api-gateway was restarted {times} time{s}.",
         saved="The run is stored; look at it: ",
         to_read="Five files to read:",
         files={
-            "handrail/core/execution.py": "the life of one call, in the order that is its safety",
-            "handrail/effects.py": "what that life asks for, and what may be answered",
-            "handrail/core/batch.py": "the calls of one answer, carried on together",
+            "handrail/core/execution.py": "how one call is carried out, in the order that makes it safe",
+            "handrail/effects.py": "what one call asks for, and the possible answers",
+            "handrail/core/batch.py": "the calls of one answer, advanced together",
             "handrail/engine/executor.py": "who performs all this",
             "handrail/cli/demo/cluster.py": "the tools of this demo",
         },

@@ -122,6 +122,10 @@ class TextBuffer:
             self.text = text
         self.at = 0
 
+    def is_exhausted(self) -> bool:
+        """Whether all of the text is read and no more will come."""
+        return self.ended and self.at == len(self.text)
+
     def mark(self) -> None:
         """Keep what is read from here on, so that it can be had back."""
         self._marked = []

@@ -14,7 +14,7 @@ Rule 3: text with no token in it is in the prompt to the last character as the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 
 from msgspec import Struct
@@ -400,10 +400,8 @@ class _PromptWriter:
         self._dialect = dialect
         self._template = dialect.template
         self._names = names
-        self._own_tools, self._tools = (
-            tools,
-            dialect._describe_tools(tools, names) or (),
-        )
+        self._own_tools = tools
+        self._tools = dialect._describe_tools(tools, names) or ()
 
     def opening(self, messages: Sequence[Message], options: Options) -> list[str]:
         """Return the texts of a whole prompt but for its first token, with what opens the answer."""
@@ -447,23 +445,12 @@ class _PromptWriter:
 
     def _turns(self, entries: Sequence[Entry], head: PromptHead) -> Iterable[str]:
         template = self._template
-        users = [
-            place
-            for place, entry in enumerate(entries)
-            if isinstance(entry, UserMessage)
-        ]
-        first_user = users[0] if users else -1
-        last_user = users[-1] if users else -1  # without any, all answers are recent
-        ids = self._dialect._ids(
-            call
-            for entry in entries
-            if isinstance(entry, AnswerTurn)
-            for call in entry.turn.calls
-        )
+        first_user, last_user = _user_places(entries)
+        ids = self._dialect._ids(_answered_calls(entries))
         in_last = head.in_last
         if last_user == len(entries) - 1:
             in_last += head.in_question
-        if not users:  # what belongs in a question has to go somewhere
+        if last_user < 0:  # what belongs in a question has to go somewhere
             lead = (head.in_first + in_last).rstrip()
             yield head.before_last
             if lead:
@@ -482,12 +469,10 @@ class _PromptWriter:
                     yield self._safe(text).join(template.system or template.user)
                 case AnswerTurn(turn=turn, results=results):
                     goes_on = place > 0 and has_results(entries[place - 1 : place])
-                    yield self._answer(
-                        turn, ids, recent=place > last_user, goes_on=goes_on
-                    )
-                    yield self.results(
-                        turn.calls, results, ids, last=place == len(entries) - 1
-                    )
+                    is_recent = place > last_user
+                    is_last = place == len(entries) - 1
+                    yield self._answer(turn, ids, recent=is_recent, goes_on=goes_on)
+                    yield self.results(turn.calls, results, ids, last=is_last)
 
     def _answer(
         self, turn: Turn, ids: Mapping[str, str], *, recent: bool, goes_on: bool
@@ -503,16 +488,26 @@ class _PromptWriter:
         reasoning = ""
         if recent and template.thinks and self._dialect.syntax.reasoning:
             reasoning = self._safe(turn.reasoning)
-        opens, closes = template.assistant
-        lead = template.lead if text else template.calls_lead
-        if goes_on and template.after_results is not None:
-            opens = template.after_results
-        elif not reasoning:
-            lead = template.thoughtless + lead
+        opens = self._answer_opening(
+            has_text=bool(text), has_reasoning=bool(reasoning), goes_on=goes_on
+        )
+        closes = template.assistant[1]
         if turn.calls and template.ends_calls is not None:
             closes = template.ends_calls
         body = self._answer_body(text, reasoning, self._safe_calls(turn.calls, ids))
-        return opens + lead + body + closes
+        return opens + body + closes
+
+    def _answer_opening(
+        self, *, has_text: bool, has_reasoning: bool, goes_on: bool
+    ) -> str:
+        """Return what the template writes before an answer's reasoning, text and calls."""
+        template = self._template
+        lead = template.lead if has_text else template.calls_lead
+        if goes_on and template.after_results is not None:
+            return template.after_results + lead
+        if has_reasoning:
+            return template.assistant[0] + lead
+        return template.assistant[0] + template.thoughtless + lead
 
     def _answer_body(self, text: str, reasoning: str, calls: Sequence[ToolCall]) -> str:
         if text and calls:
@@ -569,6 +564,22 @@ class _PromptWriter:
             if safe != value:
                 text = as_json(safe)
         return self._safe(text)
+
+
+def _user_places(entries: Sequence[Entry]) -> tuple[int, int]:
+    """Return where the first and the last turn of the user are; -1 without any, so that all answers are recent."""
+    places = [
+        place for place, entry in enumerate(entries) if isinstance(entry, UserMessage)
+    ]
+    if places:
+        return places[0], places[-1]
+    return -1, -1
+
+
+def _answered_calls(entries: Iterable[Entry]) -> Iterator[ToolCall]:
+    for entry in entries:
+        if isinstance(entry, AnswerTurn):
+            yield from entry.turn.calls
 
 
 def _completion_text(body: Json) -> str:

@@ -153,7 +153,7 @@ def _objects(
             return has_call
         if (yield from _Object(call_format, source, sink).read()):
             has_call = True
-        elif not in_list or (source.ended and source.at == len(source.text)):
+        elif not in_list or source.is_exhausted():
             return has_call
         else:
             sink.text(source.unmark())
@@ -184,9 +184,7 @@ class _Object:
         source = self._source
         sink = self._sink
         if (yield from self._members()):
-            if not self._name or (
-                self._format.exact and not self._has_begun and self._held is None
-            ):
+            if not self._is_call():
                 return False
             if not self._has_begun:
                 self._begin()
@@ -199,18 +197,22 @@ class _Object:
             source.back(mark)
             sink.more(passed + rest)
             sink.end(whole=bool(mark))
-        elif (
-            self._name
-            and not self._format.exact
-            and source.ended
-            and source.at == len(source.text)
-        ):
+        elif self._name and not self._format.exact and source.is_exhausted():
             self._begin()
             sink.end(whole=False)
         else:
             return False
         source.mark()
         return True
+
+    def _is_call(self) -> bool:
+        """Whether a whole object is a call: it has a name and, where the form is exact, arguments."""
+        if self._format.exact and not self._has_arguments():
+            return False
+        return bool(self._name)
+
+    def _has_arguments(self) -> bool:
+        return self._has_begun or self._held is not None
 
     def _members(self) -> Step[bool]:
         """Read up to the brace that closes the object. Return whether it was there."""
@@ -240,24 +242,24 @@ class _Object:
             return (yield from self._arguments(first))
         if key in call_format.arguments:
             # a second set would have two readings
-            is_repeated = self._has_begun or self._held is not None
-            if is_repeated:
+            if self._has_arguments():
                 return False
             return (yield from self._arguments(first))
         # the form of the chat APIs: name and arguments one level down
         if key == "function" and first == "{":
             self._source.at += 1
             return (yield from self._members())
-        if (
-            call_format.exact
-            and not self._has_begun
-            and key not in {*call_format.name, *call_format.id, "type"}
-        ):
+        if not (self._has_begun or self._may_precede_arguments(key)):
             return False
         value = yield from self._text()
         if not self._take_value(key, value):
             return False
-        return not (self._source.ended and self._source.at == len(self._source.text))
+        return not self._source.is_exhausted()
+
+    def _may_precede_arguments(self, key: str) -> bool:
+        if not self._format.exact:
+            return True
+        return key in {*self._format.name, *self._format.id, "type"}
 
     def _take_value(self, key: str, value: str) -> bool:
         """Take the name or the id, if the key is of either. Return False for a second name."""

@@ -136,11 +136,15 @@ _REQUEST_AT_FIRST = (
 
 
 def _vllm_small(opening: Opening) -> PromptHead:
+    return _head_with_tools(opening, _REQUEST_AT_FIRST)
+
+
+def _head_with_tools(opening: Opening, request: str) -> PromptHead:
+    """Return a system turn that asks for calls, with the tools, where there are any."""
+    tools = ""
     if opening.tools:
-        request = _REQUEST_AT_FIRST + _list_tools(opening)
-    else:
-        request = ""
-    return PromptHead(_system(opening, request + _system_text(opening)))
+        tools = request + _list_tools(opening)
+    return PromptHead(_system(opening, tools + _system_text(opening)))
 
 
 # ---------------------------------------------------------------------- calls as Python
@@ -153,11 +157,7 @@ _REQUEST_IN_PYTHON = (
 
 
 def _pythonic(opening: Opening) -> PromptHead:
-    if opening.tools:
-        request = _REQUEST_IN_PYTHON + _list_tools(opening)
-    else:
-        request = ""
-    return PromptHead(_system(opening, request + _system_text(opening)))
+    return _head_with_tools(opening, _REQUEST_IN_PYTHON)
 
 
 def _turn4(role: str) -> Wrap:

@@ -291,6 +291,15 @@ def _as_type(tool: Described) -> str:
     return f"{about}type {tool.name} = ({takes}) => any;\n\n"
 
 
+def _union_branches(schema: Mapping[str, Json]) -> Json:
+    """Return the schemas of which a value meets one; None where the schema is no union."""
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    kind = schema.get("type")
+    if branches is None and isinstance(kind, list):
+        return [{**schema, "type": each} for each in kind]
+    return branches
+
+
 def _as_typescript(schema: Json) -> str:
     """Return a schema as a type in TypeScript; what has no type there is `any`."""
     if not isinstance(schema, Mapping):
@@ -298,9 +307,7 @@ def _as_typescript(schema: Json) -> str:
     if options := schema.get("enum"):
         return " | ".join(map(as_json, options))
     kind = schema.get("type")
-    branches = schema.get("anyOf", schema.get("oneOf"))
-    if branches is None and isinstance(kind, list):
-        branches = [{**schema, "type": each} for each in kind]
+    branches = _union_branches(schema)
     if branches is not None:
         return " | ".join(map(_as_typescript, branches))
     if kind == "array":

@@ -295,7 +295,7 @@ class TextReader:
             yield from formats[0].read(source, self._fenced or self, start)
         left = source.unmark()
         raw = source.stop_recording()
-        if start and source.ended and source.at == len(source.text):
+        if start and source.is_exhausted():
             self._cut = left.strip(_SPACE) not in ("", start.strip(_SPACE))
         self._finish_section(raw, left)
 

@@ -121,12 +121,22 @@ def _in_call_order(entry: Entry, template: Template) -> list[Entry]:
     )
     if not template.single or len(calls) == 1:
         return [AnswerTurn(entry.turn, results)]
-    answers: list[Entry] = []
-    for place, call in enumerate(calls):
-        is_last = place == len(calls) - 1
-        turn = replace(entry.turn, calls=[call]) if place == 0 else Turn(calls=[call])
-        own = [result for result in results if result.call_id == call.id]
-        if is_last:
-            own += (result for result in results if result.call_id not in places)
-        answers.append(AnswerTurn(turn, own))
-    return answers
+    return _one_answer_per_call(entry.turn, results)
+
+
+def _one_answer_per_call(turn: Turn, results: Sequence[ToolResult]) -> list[Entry]:
+    """Return an answer for each call, with its results; the text is in the first, other calls' results in the last."""
+    first, *others = turn.calls
+    turns = [replace(turn, calls=[first]), *(Turn(calls=[call]) for call in others)]
+    answers = [
+        AnswerTurn(
+            each,
+            [result for result in results if result.call_id == each.calls[0].id],
+        )
+        for each in turns
+    ]
+    ids = {call.id for call in turn.calls}
+    answers[-1].results.extend(
+        result for result in results if result.call_id not in ids
+    )
+    return [*answers]

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
@@ -37,34 +36,42 @@ from handrail.dialects.wires.anthropic_blocks import (
     Block,
     ContentBlock,
     MessageEnd,
+    as_blocks,
     build_turn,
     in_deltas,
+    is_own_form,
+    parse_message,
 )
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.anthropic_server import (
+    encode_end,
+    encode_event,
+    encode_head,
+    encode_usage,
+    parse_request,
+)
+from handrail.dialects.wires.base import BaseWire, check_choice
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_object,
-    event,
+    as_user_message,
     fit_to_send,
     in_call_order,
     name_map,
     result_text,
 )
-from handrail.errors import Code, ConfigError, Failure, Json
+from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
     Delta,
-    Finish,
     Message,
     Options,
     Output,
     SystemMessage,
     ToolMessage,
     Turn,
-    Usage,
     UserMessage,
 )
 from handrail.ports import Described
@@ -81,16 +88,8 @@ DEFAULT_MAX_TOKENS = 16_384
 answer of this length still comes within the ten minutes that the API grants it (21,333 tokens by the official SDK's
 reckoning). A lower one would cut calls that write a file."""
 
-_FINISH_WORDS: Mapping[Finish, str | None] = {
-    "stop": "end_turn",
-    "calls": "tool_use",
-    "length": "max_tokens",
-    "refused": "refusal",
-    "error": None,
-}
 
 _CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
-_CHOICES_BACK: Mapping[str, str] = {word: choice for choice, word in _CHOICES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +145,7 @@ class Anthropic(BaseWire):
             **options.extra,
         }
         if options.output is not None:
-            # Effort is in the same field, and is the user's own.
-            own = options.extra.get("output_config") or {}
-            if not isinstance(own, Mapping):
-                raise ConfigError(
-                    "the option `output_config` is no object, so the answer's form has no place in it"
-                )
-            body["output_config"] = {**own, "format": _format(options.output)}
+            body["output_config"] = _output_config(options.output, options.extra)
         return body
 
     def _tool_fields(
@@ -182,10 +175,7 @@ class Anthropic(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
-        if blocks:
-            return [{"role": "user", "content": blocks}]
-        return []
+        return as_user_message(map(_encode_result, in_call_order(calls, results)))
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -226,15 +216,7 @@ class Anthropic(BaseWire):
             message.get("stop_reason") or provider_errors.error_in(message)
         ):
             return self.decode(message, tools)
-        if why := _foreign(message):
-            raise foreign("message of Anthropic's", why)
-        blocks = [
-            ContentBlock.whole(block) for block in _as_blocks(message.get("content"))
-        ]
-        finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
-        return received.whole_turn(
-            build_turn(blocks, MessageEnd(finish), _name_map(tools))
-        )
+        return parse_message(message, _name_map(tools))
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> AnthropicStream:
         """Return a reader for one streamed answer."""
@@ -261,41 +243,7 @@ class Anthropic(BaseWire):
             ConfigError: The request cannot be read.
             ModelError: As above: what both sides write is read by the same functions.
         """
-        rest = dict(body)
-        contents = json_bodies.items(rest.pop("messages", []), "`messages`")
-        messages = [
-            *_parse_message({"role": "system", "content": rest.pop("system", None)})
-        ]
-        for content in contents:
-            messages += _parse_message(json_bodies.mapping(content, "a message"))
-        own_tools: list[Described] = []
-        provider_tools: list[Mapping[str, Json]] = []
-        for entry in json_bodies.items(rest.pop("tools", None) or [], "`tools`"):
-            tool = json_bodies.mapping(entry, "a tool")
-            if _is_ours(tool):
-                own_tools.append(_parse_tool(tool))
-            else:
-                provider_tools.append(tool)
-        choice = json_bodies.mapping(
-            rest.pop("tool_choice", None) or {"type": "auto"}, "`tool_choice`"
-        )
-        alone = choice.get("disable_parallel_tool_use")
-        output = _take_output(rest.pop("output_config", None), rest)
-        options = Options(
-            model=str(rest.pop("model", "")),
-            tool_choice=str(
-                choice.get("name") or _CHOICES_BACK.get(str(choice.get("type")), "auto")
-            ),
-            parallel=None if alone is None else not alone,
-            strict=any(tool.strict_parameters is not None for tool in own_tools),
-            max_tokens=rest.pop("max_tokens", None),
-            temperature=rest.pop("temperature", None),
-            stream=bool(rest.pop("stream", False)),
-            output=output,
-            provider_tools=tuple(provider_tools),
-            extra=rest,
-        )
-        return messages, own_tools, options
+        return parse_request(body, _name_map(None))
 
     def encode_turn(
         self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
@@ -305,10 +253,10 @@ class Anthropic(BaseWire):
             block for block, _ in _encode_turn(turn, _name_map(tools), unsigned=True)
         ]
         return {
-            **_head(envelope),
+            **encode_head(envelope),
             "content": content,
-            **_end(turn),
-            "usage": _encode_usage(turn.usage),
+            **encode_end(turn),
+            "usage": encode_usage(turn.usage),
         }
 
     def encode_stream(
@@ -326,26 +274,26 @@ class Anthropic(BaseWire):
 
         A turn that finished with `error` just breaks off, as a lost connection does.
         """
-        usage = _encode_usage(turn.usage)
+        usage = encode_usage(turn.usage)
         head = {
-            **_head(envelope),
+            **encode_head(envelope),
             "content": [],
-            **dict.fromkeys(_end(turn)),
+            **dict.fromkeys(encode_end(turn)),
             "usage": {**usage, "output_tokens": 0},
         }
-        yield _event("message_start", message=head)
+        yield encode_event("message_start", message=head)
         for index, (block, arguments) in enumerate(
             _encode_turn(turn, _name_map(tools), unsigned=True)
         ):
             start, deltas = in_deltas(block, arguments, piece_chars)
-            yield _event("content_block_start", index=index, content_block=start)
+            yield encode_event("content_block_start", index=index, content_block=start)
             for delta in deltas:
-                yield _event("content_block_delta", index=index, delta=delta)
-            yield _event("content_block_stop", index=index)
+                yield encode_event("content_block_delta", index=index, delta=delta)
+            yield encode_event("content_block_stop", index=index)
         if turn.finish == "error":
             return
-        yield _event("message_delta", delta=_end(turn), usage=usage)
-        yield _event("message_stop")
+        yield encode_event("message_delta", delta=encode_end(turn), usage=usage)
+        yield encode_event("message_stop")
 
 
 DIALECT = Anthropic()
@@ -386,12 +334,9 @@ class AnthropicStream(EventStream):
         )
         self._note(message, message.get("usage"))
         # Gateways send this event twice. Calls of a running program come in it, whole.
-        for block in (
-            json_bodies.items(message.get("content") or [], "`content`")
-            if not self._blocks
-            else ()
-        ):
-            self._close(self._begin(block, deltas), deltas)
+        if not self._blocks:
+            for block in json_bodies.items(message.get("content") or [], "`content`"):
+                self._close(self._begin(block, deltas), deltas)
 
     def _begin(self, content: Json, deltas: list[Delta]) -> ContentBlock:
         block = ContentBlock.start(content)
@@ -529,6 +474,16 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
     return {**fields, "disable_parallel_tool_use": not options.parallel}
 
 
+def _output_config(output: Output, extra: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the answer's form, beside the effort, which is in the same field and is the user's own."""
+    own = extra.get("output_config") or {}
+    if not isinstance(own, Mapping):
+        raise ConfigError(
+            "the option `output_config` is no object, so the answer's form has no place in it"
+        )
+    return {**own, "format": _format(output)}
+
+
 def _format(output: Output) -> dict[str, Json]:
     lossless = portability.for_anthropic_strict(dict(output.schema))
     # A schema beyond its subset is sent as it is, for the provider to refuse: it may have learnt more by now.
@@ -561,7 +516,7 @@ def _conversation(
         if len(contents) == 1:
             content = contents[0]
         else:
-            content = [block for each in contents for block in _as_blocks(each)]
+            content = [block for each in contents for block in as_blocks(each)]
         conversation.append({"role": role, "content": content})
     return "\n\n".join(filter(None, system)), conversation
 
@@ -614,18 +569,6 @@ def _encode(
                     if not _is_refused(block)
                 ]
             return text
-
-
-def _as_blocks(content: Json) -> list[Block]:
-    """Return the blocks of a message's content, which may be mere text."""
-    if content is None or isinstance(content, str):
-        if content and content.strip():
-            return [{"type": "text", "text": content}]
-        return []
-    blocks = json_bodies.items(content, "`content`")
-    return [
-        dict(json_bodies.mapping(block, "a block of a message")) for block in blocks
-    ]
 
 
 def _is_refused(block: Block, cut: bool = False) -> bool:
@@ -700,34 +643,35 @@ def _encode_part(part: Mapping[str, Json] | Media) -> Block:
 
 def _encode_attachment(thing: Attachment) -> Block | None:
     """Return the block that shows a thing to the model, or None for what it cannot be shown."""
-    is_image = thing.media_type.startswith("image/")
-    source: dict[str, Json]
-    if thing.file_id:
-        source = {"type": "file", "file_id": thing.file_id}
-    elif thing.url and (is_image or thing.media_type == "application/pdf"):
-        source = {"type": "url", "url": thing.url}
-    elif thing.base64 and (is_image or thing.media_type == "application/pdf"):
-        source = {
-            "type": "base64",
-            "media_type": thing.media_type,
-            "data": thing.base64,
-        }
-    elif thing.base64 and thing.is_text:
-        source = {"type": "text", "media_type": "text/plain", "data": thing.text}
-    else:
+    source = _attachment_source(thing)
+    if source is None:
         return None
-    if is_image:
+    if thing.media_type.startswith("image/"):
         return {"type": "image", "source": source}
-    return {
-        "type": "document",
-        "source": source,
-        **({"title": thing.name} if thing.name else {}),
-    }
+    block: Block = {"type": "document", "source": source}
+    if thing.name:
+        block["title"] = thing.name
+    return block
+
+
+def _attachment_source(thing: Attachment) -> dict[str, Json] | None:
+    """Return where the API finds a thing's content; None for a form that it does not take."""
+    media_type = thing.media_type
+    is_seen = media_type.startswith("image/") or media_type == "application/pdf"
+    if thing.file_id:
+        return {"type": "file", "file_id": thing.file_id}
+    if thing.url and is_seen:
+        return {"type": "url", "url": thing.url}
+    if thing.base64 and is_seen:
+        return {"type": "base64", "media_type": media_type, "data": thing.base64}
+    if thing.base64 and thing.is_text:
+        return {"type": "text", "media_type": "text/plain", "data": thing.text}
+    return None
 
 
 def _encode_result(result: ToolResult) -> Block:
     text = result_text(result)
-    content: Json = result.value if _is_own_form(result) else text
+    content: Json = result.value if is_own_form(result) else text
     if result.media:
         seen = [(media, parse_attachment(media)) for media in result.media]
         blocks = [
@@ -745,229 +689,3 @@ def _encode_result(result: ToolResult) -> Block:
         "content": content,
         "is_error": not result.ok,
     }
-
-
-def _is_own_form(result: ToolResult) -> bool:
-    """Whether a result is nothing but blocks, one of which only Anthropic knows: sources to cite, tools found."""
-    if result.text or not isinstance(result.value, list):
-        return False
-    kinds = [
-        block.get("type") if isinstance(block, Mapping) else None
-        for block in result.value
-    ]
-    return all(isinstance(kind, str) for kind in kinds) and not _OWN_RESULTS.isdisjoint(
-        kinds
-    )
-
-
-_OWN_RESULTS = frozenset({"search_result", "tool_reference"})
-
-
-# -- reading an answer -------------------------------------------------------------------------------------------------
-
-_BLOCKS_OF_OTHERS = (
-    "toolUse",
-    "functionCall",
-    "function_call",
-    "tool_call",
-    "image_url",
-    "output_text",
-    "input_text",
-)
-
-
-def _foreign(message: Json) -> str:
-    """Return what shows that this is no assistant message of Anthropic's; empty when it is one."""
-    if not isinstance(message, json_bodies.OBJECT):
-        return f"it is {json_bodies.kind(message)}"
-    for key in ("tool_calls", "function_call", "choices", "output", "candidates"):
-        if message.get(key):
-            return f"it has `{key}`"
-    if message.get("role", "assistant") != "assistant":
-        return f"its role is {message.get('role')!r}"
-    content = message.get("content")
-    if isinstance(content, str):
-        return ""
-    if not isinstance(content, list):
-        return f"its content is {json_bodies.kind(content)}"
-    unknown = _blocks_of_others(content)
-    return f"it has content blocks of type {', '.join(unknown)}" if unknown else ""
-
-
-def _blocks_of_others(content: Sequence[Json]) -> list[str]:
-    """Return the types of the blocks that only other providers have, each once."""
-    # Bedrock's and Gemini's blocks have no type; their first key says what they are.
-    types = [
-        str(block.get("type") or next(iter(block), ""))
-        for block in content
-        if isinstance(block, Mapping)
-    ]
-    return list(
-        dict.fromkeys(each for each in types if each in _BLOCKS_OF_OTHERS or not each)
-    )
-
-
-# -- the provider's side -----------------------------------------------------------------------------------------------
-
-
-def _is_ours(tool: Mapping[str, Json]) -> bool:
-    return tool.get("type") in (None, "custom")
-
-
-def _parse_tool(tool: Mapping[str, Json]) -> Described:
-    parameters = tool.get("input_schema")
-    if not tool.get("name") or not isinstance(parameters, dict):
-        raise ConfigError("the request has a tool without a name or an `input_schema`")
-    if tool.get("strict"):
-        strict = parameters
-    else:
-        strict = None
-    return Described(
-        str(tool["name"]), str(tool.get("description") or ""), parameters, strict
-    )
-
-
-def _take_output(config: Json, rest: dict[str, Json]) -> Output | None:
-    """Return the form that the answer must have; what else the field says is left to the others."""
-    if not isinstance(config, Mapping):
-        return None
-    form = config.get("format")
-    if others := {key: value for key, value in config.items() if key != "format"}:
-        rest["output_config"] = others
-    if isinstance(form, Mapping) and isinstance(form.get("schema"), Mapping):
-        return Output(form["schema"])
-    return None
-
-
-def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
-    """Yield what one message of a request says, results of calls first."""
-    role = message.get("role")
-    blocks = _as_blocks(message.get("content"))
-    match role:
-        case "system":
-            if text := "\n\n".join(str(block.get("text") or "") for block in blocks):
-                yield SystemMessage(text)
-        case "assistant":
-            yield AssistantMessage(
-                DIALECT.decode_message({"role": role, "content": blocks})
-            )
-        case "user":
-            yield from _parse_user_blocks(blocks)
-        case _:
-            raise ConfigError(
-                f"a message has the role {role!r}; it is user or assistant"
-            )
-
-
-def _parse_user_blocks(blocks: Sequence[Block]) -> Iterator[Message]:
-    contents: list[Block] = []
-    for block in blocks:
-        if block.get("type") == "tool_result":
-            yield ToolMessage(_result(block))
-        else:
-            contents.append(block)
-    if contents or not blocks:
-        parts: tuple[Mapping[str, Json] | Media, ...] = ()
-        if [*map(set, contents)] != [{"type", "text"}]:
-            parts = tuple(map(_part, contents))
-        yield UserMessage(_join_text(contents), parts)
-
-
-def _join_text(blocks: Iterable[Block]) -> str:
-    return "".join(
-        str(block.get("text") or "") for block in blocks if block.get("type") == "text"
-    )
-
-
-def _part(block: Block) -> Block:
-    """Return a block as the chat form spells it, where it does."""
-    media = _media(block)
-    if media is None:
-        return block
-    if media.media_type.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": media.link}}
-    if media.url:
-        return block
-    return {"type": "file", "file": {"filename": media.name, "file_data": media.link}}
-
-
-def _media(block: Block) -> Media | None:
-    """Return what a block shows; None where it shows nothing, or what only the provider holds."""
-    source = block.get("source")
-    if block.get("type") not in ("image", "document") or not isinstance(
-        source, Mapping
-    ):
-        return None
-    if block["type"] == "image":
-        kind = "image/*"
-    else:
-        kind = "application/pdf"
-    name = str(block.get("title") or "")
-    match source.get("type"):
-        case "url":
-            return Media(kind, url=str(source.get("url")), name=name)
-        case "text":
-            return Media("text/plain", str(source.get("data")).encode(), name=name)
-        case "base64":
-            thing = Attachment(
-                str(source.get("media_type") or kind), str(source.get("data"))
-            )
-            return Media(thing.media_type, thing.bytes, name=name)
-        case _:
-            return None
-
-
-def _result(block: Block) -> ToolResult:
-    content = _as_blocks(block.get("content"))
-    text = _join_text(content)
-    if block.get("is_error"):
-        failure = Failure(Code.TOOL_ERROR, text)
-    else:
-        failure = None
-    media = tuple(filter(None, map(_media, content)))
-    id = str(block.get("tool_use_id") or "")
-    if failure:
-        value = None
-    else:
-        value = block.get("content")
-    own = ToolResult(id, value=value)
-    if _is_own_form(own):
-        return own
-    return ToolResult(id, value=value, failure=failure, text=text, media=media)
-
-
-def _head(envelope: Envelope) -> dict[str, Json]:
-    return {
-        "id": envelope.id,
-        "type": "message",
-        "role": "assistant",
-        "model": envelope.model,
-    }
-
-
-def _end(turn: Turn) -> dict[str, Json]:
-    if turn.refusal:
-        details = {"type": "refusal", "category": None, "explanation": turn.refusal}
-    else:
-        details = None
-    return {
-        "stop_reason": _FINISH_WORDS[turn.finish],
-        "stop_sequence": None,
-        "stop_details": details,
-    }
-
-
-def _encode_usage(usage: Usage) -> dict[str, Json]:
-    return {
-        "input_tokens": usage.input_tokens
-        - usage.cached_tokens
-        - usage.cache_written_tokens,
-        "cache_creation_input_tokens": usage.cache_written_tokens,
-        "cache_read_input_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
-    }
-
-
-def _event(type: str, **fields: Any) -> str:
-    return event({"type": type, **fields}, type)

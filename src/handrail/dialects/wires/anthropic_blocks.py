@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from handrail.calls import ToolCall
+from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import json_bodies, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap
+from handrail.dialects.wires.base import foreign
 from handrail.dialects.writing import as_object, pieces
 from handrail.errors import Json
 from handrail.messages import Finish, ReasoningDelta, TextDelta, Turn, Usage
@@ -251,3 +252,87 @@ _FILLED: Mapping[str, Mapping[str, Json]] = {
     "tool_use": {"input": {}},
 }
 """What a block lacks when it begins in a stream. Blocks of other types come whole."""
+
+
+def as_blocks(content: Json) -> list[Block]:
+    """Return the blocks of a message's content, which may be mere text."""
+    if content is None or isinstance(content, str):
+        if content and content.strip():
+            return [{"type": "text", "text": content}]
+        return []
+    blocks = json_bodies.items(content, "`content`")
+    return [
+        dict(json_bodies.mapping(block, "a block of a message")) for block in blocks
+    ]
+
+
+def is_own_form(result: ToolResult) -> bool:
+    """Whether a result is nothing but blocks, one of which only Anthropic knows: sources to cite, tools found."""
+    if result.text or not isinstance(result.value, list):
+        return False
+    kinds = [
+        block.get("type") if isinstance(block, Mapping) else None
+        for block in result.value
+    ]
+    return all(isinstance(kind, str) for kind in kinds) and not _OWN_RESULTS.isdisjoint(
+        kinds
+    )
+
+
+_OWN_RESULTS = frozenset({"search_result", "tool_reference"})
+
+
+def parse_message(message: Mapping[str, Json], names: NameMap) -> Turn:
+    """Return the turn from one assistant message, which does not say how the model ended.
+
+    Raises:
+        ConfigError: It is no message of this dialect.
+        ModelError: A block cannot be read.
+    """
+    if why := _explain_foreign(message):
+        raise foreign("message of Anthropic's", why)
+    blocks = [ContentBlock.whole(block) for block in as_blocks(message.get("content"))]
+    finish: Finish = "calls" if any(block.is_call for block in blocks) else "stop"
+    return received.whole_turn(build_turn(blocks, MessageEnd(finish), names))
+
+
+_BLOCKS_OF_OTHERS = (
+    "toolUse",
+    "functionCall",
+    "function_call",
+    "tool_call",
+    "image_url",
+    "output_text",
+    "input_text",
+)
+
+
+def _explain_foreign(message: Json) -> str:
+    """Return what shows that this is no assistant message of Anthropic's; empty when it is one."""
+    if not isinstance(message, json_bodies.OBJECT):
+        return f"it is {json_bodies.kind(message)}"
+    for key in ("tool_calls", "function_call", "choices", "output", "candidates"):
+        if message.get(key):
+            return f"it has `{key}`"
+    if message.get("role", "assistant") != "assistant":
+        return f"its role is {message.get('role')!r}"
+    content = message.get("content")
+    if isinstance(content, str):
+        return ""
+    if not isinstance(content, list):
+        return f"its content is {json_bodies.kind(content)}"
+    unknown = _blocks_of_others(content)
+    return f"it has content blocks of type {', '.join(unknown)}" if unknown else ""
+
+
+def _blocks_of_others(content: Sequence[Json]) -> list[str]:
+    """Return the types of the blocks that only other providers have, each once."""
+    # Bedrock's and Gemini's blocks have no type; their first key says what they are.
+    types = [
+        str(block.get("type") or next(iter(block), ""))
+        for block in content
+        if isinstance(block, Mapping)
+    ]
+    return list(
+        dict.fromkeys(each for each in types if each in _BLOCKS_OF_OTHERS or not each)
+    )

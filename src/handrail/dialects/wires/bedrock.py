@@ -16,7 +16,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 from handrail.calls import Media, ToolCall, ToolResult
@@ -28,23 +27,33 @@ from handrail.dialects import (
     provider_errors,
     received,
 )
-from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.bedrock_blocks import (
+    Block,
+    StreamedBlock,
+    are_blocks,
+    as_blocks,
+    build_turn,
+    encode_deltas,
+    is_call,
+    join_text,
+    parse_blocks,
+)
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_object,
+    as_user_message,
     event,
     fit_to_send,
     in_call_order,
     name_map,
-    pieces,
     result_text,
 )
-from handrail.errors import Code, ConfigError, Failure, Json, ModelError
+from handrail.errors import Code, ConfigError, Failure, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
@@ -63,23 +72,12 @@ from handrail.messages import (
 )
 from handrail.ports import Described
 
-Block: TypeAlias = "dict[str, Json]"
-
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What Bedrock accepts as a tool's name."""
 
 _IDS = NameMap(NameRule("a-zA-Z0-9_.:-", most_chars=64))
 """What it accepts as a call's id."""
 
-_FINISHES: Mapping[str, Finish] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "guardrail_intervened": "refused",
-    "content_filtered": "refused",
-}
 _FINISH_WORDS: Mapping[Finish, str | None] = {
     "stop": "end_turn",
     "calls": "tool_use",
@@ -87,8 +85,6 @@ _FINISH_WORDS: Mapping[Finish, str | None] = {
     "refused": "content_filtered",
     "error": None,
 }
-_WORTH_ANOTHER_TRY = {"malformed_model_output", "malformed_tool_use"}
-"""The model wrote what Bedrock could not read, and the answer holds none of it: mostly the next attempt succeeds."""
 
 _EXCEPTIONS: Mapping[str, int] = {
     "validationException": 400,
@@ -215,10 +211,7 @@ class Bedrock(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        blocks = [_encode_result(result) for result in in_call_order(calls, results)]
-        if blocks:
-            return [{"role": "user", "content": blocks}]
-        return []
+        return as_user_message(map(_encode_result, in_call_order(calls, results)))
 
     # -- what we are answered ------------------------------------------------------------------------------------------
 
@@ -243,8 +236,8 @@ class Bedrock(BaseWire):
         content = json_bodies.mapping(output.get("message"), "`output.message`").get(
             "content"
         )
-        turn = _turn(
-            _parse_blocks(content),
+        turn = build_turn(
+            parse_blocks(content),
             answer.get("stopReason"),
             answer.get("usage"),
             _name_map(tools),
@@ -273,7 +266,9 @@ class Bedrock(BaseWire):
         else:
             word = "end_turn"
         return received.whole_turn(
-            _turn(_parse_blocks(message.get("content")), word, None, _name_map(tools))
+            build_turn(
+                parse_blocks(message.get("content")), word, None, _name_map(tools)
+            )
         )
 
     def stream(self, tools: Iterable[ToolLike] | None = None) -> ConverseStream:
@@ -377,7 +372,7 @@ class Bedrock(BaseWire):
                     if key != "input"
                 }
                 yield event({"contentBlockStart": {**at, "start": {"toolUse": start}}})
-            for delta in _deltas(block, arguments, piece_chars):
+            for delta in encode_deltas(block, arguments, piece_chars):
                 yield event({"contentBlockDelta": {**at, "delta": delta}})
             yield event({"contentBlockStop": at})
         if turn.finish != "error":
@@ -401,9 +396,9 @@ class ConverseStream(EventStream):
     def __init__(self, dialect: Bedrock, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
         self._names = _name_map(tools)
-        self._blocks: list[_StreamedBlock] = []
+        self._blocks: list[StreamedBlock] = []
         # by the index that the provider gave
-        self._open: dict[int, _StreamedBlock] = {}
+        self._open: dict[int, StreamedBlock] = {}
         self._calls = 0
         self._stop: Json = None
         self._usage: Json = None
@@ -433,29 +428,14 @@ class ConverseStream(EventStream):
     def _take_block(
         self, kind: str, payload: Mapping[str, Json], deltas: list[Delta]
     ) -> None:
-        index = payload.get("contentBlockIndex", 0)
-        if not isinstance(index, int):
-            raise json_bodies.unreadable(
-                f"the index of a block is {json_bodies.kind(index)}, not a number"
-            )
-        start = received.sendable_fields(
-            json_bodies.mapping(payload.get("start") or {}, "the start of a block")
-        )
-        block = self._open.get(index)
-        if start and block is not None and block.fields == start:
-            return  # proxies repeat events, and one call must not become two
-        if block is None and kind == "contentBlockStop":
+        block = self._find_block(kind, payload)
+        if block is None:
             return
-        if block is None or kind == "contentBlockStart":
-            block = self._begin_block(index, start)
         pieces = block.grow(
             json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
         )
-        if (
-            kind == "contentBlockStop"
-            and block.is_call
-            and not block.pieces.get("input")
-        ):
+        is_over = kind == "contentBlockStop"
+        if is_over and block.is_call and not block.pieces.get("input"):
             # a call without arguments
             pieces = block.grow({"toolUse": {"input": "{}"}})
         for field, text in pieces:
@@ -468,8 +448,29 @@ class ConverseStream(EventStream):
             elif field in _DELTAS:
                 deltas.append(_DELTAS[field](text))
 
-    def _begin_block(self, index: int, start: Mapping[str, Json]) -> _StreamedBlock:
-        block = _StreamedBlock()
+    def _find_block(
+        self, kind: str, payload: Mapping[str, Json]
+    ) -> StreamedBlock | None:
+        """Return the block that an event is about, perhaps a new one; None for an event that says nothing new."""
+        index = payload.get("contentBlockIndex", 0)
+        if not isinstance(index, int):
+            raise json_bodies.unreadable(
+                f"the index of a block is {json_bodies.kind(index)}, not a number"
+            )
+        start = received.sendable_fields(
+            json_bodies.mapping(payload.get("start") or {}, "the start of a block")
+        )
+        block = self._open.get(index)
+        if start and block is not None and block.fields == start:
+            return None  # proxies repeat events, and one call must not become two
+        if block is None and kind == "contentBlockStop":
+            return None
+        if block is None or kind == "contentBlockStart":
+            return self._begin_block(index, start)
+        return block
+
+    def _begin_block(self, index: int, start: Mapping[str, Json]) -> StreamedBlock:
+        block = StreamedBlock()
         block.begin(start, self._calls)
         self._open[index] = block
         self._blocks.append(block)
@@ -480,84 +481,13 @@ class ConverseStream(EventStream):
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         blocks = [(block.whole(), block.arguments) for block in self._blocks]
-        return _turn(blocks, self._stop, self._usage, self._names)
+        return build_turn(blocks, self._stop, self._usage, self._names)
 
 
 _DELTAS: Mapping[str, type[TextDelta] | type[ReasoningDelta]] = {
     "text": TextDelta,
     "thought": ReasoningDelta,
 }
-
-
-class _StreamedBlock:
-    """A block on its way."""
-
-    __slots__ = ("fields", "is_call", "name", "pieces", "position")
-
-    def __init__(self) -> None:
-        self.fields: Block = {}
-        self.pieces: dict[str, list[str]] = {}
-        self.is_call = False
-        self.name = ""
-        self.position = 0
-
-    def begin(self, start: Mapping[str, Json], position: int) -> None:
-        """Take what the first event of the block says."""
-        self.fields |= start
-        if isinstance(call := start.get("toolUse"), Mapping) and not _is_server_side(
-            start
-        ):
-            self.is_call = True
-            self.position = position
-            self.name = json_bodies.string(call.get("name") or "", "a tool's name")
-
-    def grow(self, delta: Mapping[str, Json]) -> list[tuple[str, str]]:
-        """Add what an event brings, and return it as (field, text)."""
-        thought = delta.get("reasoningContent")
-        call = delta.get("toolUse")
-        thought = json_bodies.mapping(thought or {}, "`reasoningContent`")
-        values = {
-            "text": delta.get("text"),
-            "thought": thought.get("text"),
-            "signature": thought.get("signature"),
-            "redactedContent": thought.get("redactedContent"),
-            "input": json_bodies.mapping(call or {}, "`toolUse`").get("input"),
-        }
-        pieces = [
-            (field, json_bodies.string(value, f"`{field}` of a delta"))
-            for field, value in values.items()
-            if value
-        ]
-        for field, text in pieces:
-            self.pieces.setdefault(field, []).append(text)
-        return pieces
-
-    @property
-    def arguments(self) -> str:
-        """The text of a call's arguments so far."""
-        return received.join_halves("".join(self.pieces.get("input", ())))
-
-    def whole(self) -> Block:
-        """Return the block as a whole answer would hold it."""
-        texts = {
-            field: "".join(texts_of_field)
-            for field, texts_of_field in self.pieces.items()
-        }
-        if "redactedContent" in texts:
-            self.fields["reasoningContent"] = {
-                "redactedContent": texts["redactedContent"]
-            }
-        elif "thought" in texts or "signature" in texts:
-            if "signature" in texts:
-                signature = {"signature": texts["signature"]}
-            else:
-                signature = {}
-            self.fields["reasoningContent"] = {
-                "reasoningText": {"text": texts.get("thought", ""), **signature}
-            }
-        elif "text" in texts:
-            self.fields["text"] = texts["text"]
-        return self.fields
 
 
 # -- writing a request -------------------------------------------------------------------------------------------------
@@ -659,7 +589,7 @@ def _encode_turn(
     sent = _own_blocks(turn)
     if sent is not None:
         for block in sent:
-            if _is_call(block):
+            if is_call(block):
                 yield _encode_call(next(calls), names, block)
             else:
                 yield dict(block), ""
@@ -676,46 +606,9 @@ def _encode_turn(
 def _own_blocks(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
     """Return the blocks of a turn that came in this form, unless its calls are others by now."""
     content = (turn.raw or {}).get("content")
-    if _is_own(content) and sum(map(_is_call, content or ())) == len(turn.calls):
+    if are_blocks(content) and sum(map(is_call, content or ())) == len(turn.calls):
         return content
     return None
-
-
-def _is_own(content: Json) -> bool:
-    """Whether a message's content is blocks of this form; most others say their type."""
-    if not isinstance(content, list):
-        return False
-    return all(
-        isinstance(block, Mapping)
-        and "type" not in block
-        and not block.keys().isdisjoint(_BLOCKS)
-        for block in content
-    )
-
-
-_BLOCKS = frozenset(
-    (
-        "text",
-        "toolUse",
-        "toolResult",
-        "reasoningContent",
-        "citationsContent",
-        "image",
-        "document",
-    )
-)
-
-
-def _is_call(block: Mapping[str, Json]) -> bool:
-    return "toolUse" in block and not _is_server_side(block)
-
-
-def _is_server_side(block: Mapping[str, Json]) -> bool:
-    """Whether the block is about a tool that Bedrock ran: its call, or its result."""
-    call = block.get("toolUse")
-    return "toolResult" in block or (
-        isinstance(call, Mapping) and call.get("type") == "server_tool_use"
-    )
 
 
 def _encode_call(
@@ -782,7 +675,7 @@ def _encode_attachment(thing: Attachment) -> Block | None:
 def _has_calls(messages: Iterable[Mapping[str, Json]]) -> bool:
     contents = (message.get("content") for message in messages)
     return any(
-        _is_call(block)
+        is_call(block)
         for content in contents
         if isinstance(content, list)
         for block in content
@@ -792,105 +685,19 @@ def _has_calls(messages: Iterable[Mapping[str, Json]]) -> bool:
 # -- reading an answer -------------------------------------------------------------------------------------------------
 
 
-def _blocks(content: Json) -> list[Block]:
-    return [
-        dict(json_bodies.mapping(block, "a block"))
-        for block in json_bodies.items(content or [], "`content`")
-    ]
-
-
-def _parse_blocks(content: Json) -> list[tuple[Block, str]]:
-    """Return the blocks of a whole answer, each with the text of its arguments."""
-    return [
-        (block, _arguments(block) if _is_call(block) else "")
-        for block in _blocks(content)
-    ]
-
-
-def _arguments(block: Block) -> str:
-    value = json_bodies.mapping(block["toolUse"], "a `toolUse`").get("input")
-    if value is None:
-        return "{}"
-    return json_bodies.json_text(value, "the input of a call")
-
-
-def _turn(
-    answered: Sequence[tuple[Block, str]], stop: Json, usage: Json, names: NameMap
-) -> Turn:
-    if isinstance(stop, str) and stop in _WORTH_ANOTHER_TRY:
-        raise ModelError(
-            f"the model wrote what its provider cannot read ({stop})",
-            code=stop,
-            retryable=True,
-        )
-    calls_on_wire: list[ToolCall] = []
-    content: list[Block] = []
-    for block, arguments in answered:
-        if _is_call(block):
-            tool_use = json_bodies.mapping(block["toolUse"], "a `toolUse`")
-            id, name = (
-                json_bodies.string(tool_use.get(key) or "", f"`{key}`")
-                for key in ("toolUseId", "name")
-            )
-            calls_on_wire.append(ToolCall(id, name, arguments))
-            block = {**block, "toolUse": {**tool_use, "input": as_object(arguments)}}
-        content.append(received.sendable_fields(block))
-    calls = with_ids(calls_on_wire)
-    return Turn(
-        _join_text(content),
-        "".join(map(_thought, content)),
-        tuple(
-            ToolCall(call.id, names.from_wire(call.name), call.arguments)
-            for call in calls
-        ),
-        _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
-        _usage(usage),
-        raw={"role": "assistant", "content": content},
-        server_side=tuple(filter(_is_server_side, content)),
-    )
-
-
-def _join_text(blocks: Iterable[Block]) -> str:
-    return "".join(
-        json_bodies.string(block.get("text") or "", "the text of a block")
-        for block in blocks
-    )
-
-
-def _thought(block: Block) -> str:
-    reasoning = json_bodies.mapping(
-        block.get("reasoningContent") or {}, "`reasoningContent`"
-    ).get("reasoningText")
-    text = json_bodies.mapping(reasoning or {}, "`reasoningText`").get("text")
-    return json_bodies.string(text or "", "the text of reasoning")
-
-
-def _usage(usage: Json) -> Usage:
-    """Return the usage with all that the model read as its input; Bedrock counts apart what came from its cache."""
-    cached, written = (
-        json_bodies.count(usage, f"cache{act}InputTokens") for act in ("Read", "Write")
-    )
-    read = json_bodies.count(usage, "inputTokens") + cached + written
-    return Usage(
-        read,
-        json_bodies.count(usage, "outputTokens"),
-        cached,
-        cache_written_tokens=written,
-    )
-
-
 def _foreign(message: Json) -> str:
     """Return what shows that this is no assistant message of Bedrock's; empty when it is one."""
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
     if message.get("role") != "assistant":
         return f"its role is {message.get('role')!r}"
-    if _is_own(message.get("content")):
+    if are_blocks(message.get("content")):
         return ""
     return "its content is no list of Bedrock's blocks"
 
 
-_PRELUDE_BYTES, _SUM_BYTES = 12, 4
+_PRELUDE_BYTES = 12
+_SUM_BYTES = 4
 
 
 def _is_framed(body: bytes) -> bool:
@@ -959,7 +766,7 @@ def _parse_tool(spec: Json) -> Described:
 def _take_messages(fields: dict[str, Json]) -> list[Message]:
     """Take the conversation out of a request's fields."""
     messages: list[Message] = []
-    system = _join_text(_blocks(fields.pop("system", None)))
+    system = join_text(as_blocks(fields.pop("system", None)))
     if system:
         messages.append(SystemMessage(system))
     for message in json_bodies.items(fields.pop("messages", []), "`messages`"):
@@ -990,7 +797,7 @@ def _take_output(fields: dict[str, Json]) -> Output | None:
 
 def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
     """Yield what one message of a request says, results of calls first."""
-    blocks = _blocks(message.get("content"))
+    blocks = as_blocks(message.get("content"))
     if message.get("role") == "assistant":
         yield AssistantMessage(
             DIALECT.decode_message({"role": "assistant", "content": blocks})
@@ -1006,7 +813,7 @@ def _parse_message(message: Mapping[str, Json]) -> Iterator[Message]:
         parts: tuple[Mapping[str, Json] | Media, ...] = ()
         if any(set(block) != {"text"} for block in contents):
             parts = tuple(map(_part, contents))
-        yield UserMessage(_join_text(contents), parts)
+        yield UserMessage(join_text(contents), parts)
 
 
 def _part(block: Block) -> Mapping[str, Json] | Media:
@@ -1036,11 +843,11 @@ def _media(block: Mapping[str, Json]) -> Media | None:
 
 def _result(fields: Json) -> ToolResult:
     fields = json_bodies.mapping(fields, "`toolResult`")
-    blocks = _blocks(fields.get("content"))
+    blocks = as_blocks(fields.get("content"))
     texts = [
         json.dumps(block["json"], ensure_ascii=False)
         if "json" in block
-        else _join_text([block])
+        else join_text([block])
         for block in blocks
     ]
     text = "".join(texts)
@@ -1068,16 +875,3 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
         "outputTokens": usage.output_tokens,
         "totalTokens": usage.input_tokens + usage.output_tokens,
     }
-
-
-def _deltas(block: Block, arguments: str, piece_chars: int) -> Iterator[Block]:
-    """Yield the deltas that fill a block."""
-    thought = block.get("reasoningContent", {}).get("reasoningText", {})
-    for piece in pieces(thought.get("text", ""), piece_chars):
-        yield {"reasoningContent": {"text": piece}}
-    if signature := thought.get("signature"):
-        yield {"reasoningContent": {"signature": signature}}
-    for piece in pieces(block.get("text", ""), piece_chars):
-        yield {"text": piece}
-    for piece in pieces(arguments, piece_chars):
-        yield {"toolUse": {"input": piece}}

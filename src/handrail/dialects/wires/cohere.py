@@ -348,11 +348,7 @@ class CohereStream(EventStream):
         """Read one event; see `EventStream.take`."""
         payload = json_bodies.parse_object(event.data)
         kind = payload.get("type") or event.type
-        if (
-            kind == "error"
-            or payload.get("error")
-            or (not kind and payload.get("message"))
-        ):
+        if _is_error(kind, payload):
             raise provider_errors.classify(None, {}, payload)
         delta = json_bodies.mapping(payload.get("delta") or {}, "a delta of the stream")
         message = json_bodies.mapping(
@@ -369,10 +365,9 @@ class CohereStream(EventStream):
             case "tool-plan-delta":
                 self._take_plan(message.get("tool_plan"), deltas)
             case "tool-call-start" | "tool-call-delta" | "tool-call-end":
-                self._take_call(kind, index, message.get("tool_calls") or {}, deltas)
+                self._take_call(kind, index, message.get("tool_calls"), deltas)
             case "citation-start":
-                if received.is_sendable(message.get("citations")):
-                    self._citations.append(message.get("citations"))
+                self._take_citation(message.get("citations"))
             case "message-end":
                 self._end = delta
 
@@ -396,25 +391,20 @@ class CohereStream(EventStream):
             self._thoughts.append(thought)
             deltas.append(ReasoningDelta(thought))
 
+    def _take_citation(self, citation: Json) -> None:
+        if received.is_sendable(citation):
+            self._citations.append(citation)
+
     def _take_call(
         self, kind: str, index: Json, value: Json, deltas: list[Delta]
     ) -> None:
-        fields = json_bodies.mapping(value, "a call of the stream")
+        fields = json_bodies.mapping(value or {}, "a call of the stream")
         function = json_bodies.mapping(
             fields.get("function") or {}, "the function of a call"
         )
-        call = self._open.get(index)
-        if call is None and kind == "tool-call-end":
+        call = self._find_call(kind, index, fields.get("id"), function.get("name"))
+        if call is None:
             return
-        if call is None or kind == "tool-call-start":
-            id = json_bodies.string(fields.get("id") or "", "a call's id")
-            if call is not None and id and id == call.id:
-                return  # gateways repeat events, and one call must not become two
-            call = self._begin_call(
-                index,
-                id,
-                json_bodies.string(function.get("name") or "", "a tool's name"),
-            )
         text = call.grow(
             json_bodies.string(
                 function.get("arguments") or "", "the arguments of a call"
@@ -426,6 +416,22 @@ class CohereStream(EventStream):
             deltas.append(
                 ArgumentsDelta(call.position, self._names.from_wire(call.name), text)
             )
+
+    def _find_call(
+        self, kind: str, index: Json, id: Json, name: Json
+    ) -> _StreamedCall | None:
+        """Return the call that an event is about, perhaps a new one; None for an event that says nothing new."""
+        call = self._open.get(index)
+        if call is None and kind == "tool-call-end":
+            return None
+        if call is not None and kind != "tool-call-start":
+            return call
+        id = json_bodies.string(id or "", "a call's id")
+        if call is not None and id and id == call.id:
+            return None  # gateways repeat events, and one call must not become two
+        return self._begin_call(
+            index, id, json_bodies.string(name or "", "a tool's name")
+        )
 
     def _begin_call(self, index: Json, id: str, name: str) -> _StreamedCall:
         call = _StreamedCall(len(self._calls), id, name)
@@ -463,6 +469,12 @@ class CohereStream(EventStream):
         )
         # in the order in which it was thought
         return replace(turn, reasoning="".join(self._thoughts))
+
+
+def _is_error(kind: Json, payload: Mapping[str, Json]) -> bool:
+    if kind == "error" or payload.get("error"):
+        return True
+    return not kind and bool(payload.get("message"))
 
 
 _NONE = "null"

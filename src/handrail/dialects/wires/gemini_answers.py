@@ -59,6 +59,12 @@ _WORTH_ANOTHER_TRY = {
 """The model wrote what Gemini's own parser refused, and the answer holds none of it: mostly the next one is good."""
 
 _RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+
+
+def _is_run_by_gemini(part: Part) -> bool:
+    return not part.keys().isdisjoint(_RUN_BY_GEMINI)
+
+
 _SEARCH_METADATA = ("groundingMetadata", "urlContextMetadata")
 
 
@@ -84,29 +90,32 @@ class AnswerAssembler:
         candidates = chunk.get("candidates")
         if chunk.get("error") or (not candidates and provider_errors.error_in(chunk)):
             raise provider_errors.classify(None, {}, chunk)
-        usage = chunk.get("usageMetadata")
-        if isinstance(usage, Mapping):  # totals so far; not every chunk has all of them
-            self._usage |= {
-                key: value for key, value in usage.items() if value is not None
-            }
+        self._take_usage(chunk.get("usageMetadata"))
         feedback = chunk.get("promptFeedback")
         if isinstance(feedback, Mapping):
             self._take_feedback(feedback)
-        self._id = self._id or _text(chunk, "responseId")
+        self._id = self._id or json_bodies.text_or_empty(chunk, "responseId")
         for candidate in json_bodies.items(candidates or [], "`candidates`"):
             fields = json_bodies.mapping(candidate, "a candidate")
             if fields.get("index") in (0, None):
                 self._candidates_came = True
                 self._take_candidate(fields, deltas)
 
+    def _take_usage(self, usage: Json) -> None:
+        """Merge the counts, which are totals so far; not every chunk has all of them."""
+        if isinstance(usage, Mapping):
+            self._usage |= {
+                key: value for key, value in usage.items() if value is not None
+            }
+
     def _take_feedback(self, feedback: Mapping[str, Json]) -> None:
         """Note why the prompt was blocked, if it was."""
         if feedback.get("blockReason"):
             self._candidates_came = True
             self._finish = "SAFETY"
-            self._why = _text(feedback, "blockReasonMessage") or _text(
-                feedback, "blockReason"
-            )
+            self._why = json_bodies.text_or_empty(
+                feedback, "blockReasonMessage"
+            ) or json_bodies.text_or_empty(feedback, "blockReason")
 
     def turn(self) -> Turn:
         """Return the turn of all chunks; `finish` is `error` where they did not say how it ended.
@@ -122,15 +131,13 @@ class AnswerAssembler:
         )
         self._raise_if_malformed(has_calls=bool(calls))
         finish = FINISHES.get(self._finish, "error")
+        if finish == "stop" and calls:
+            finish = "calls"
         refusal = ""
         if finish == "refused":
             refusal = self._why or self._finish
-        elif finish == "stop" and calls:
-            finish = "calls"
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        run_by_gemini = [
-            part for part in parts if not part.keys().isdisjoint(_RUN_BY_GEMINI)
-        ]
+        run_by_gemini = filter(_is_run_by_gemini, parts)
         return Turn(
             text=self._join_texts(are_thoughts=False),
             reasoning=self._join_texts(are_thoughts=True),
@@ -175,8 +182,10 @@ class AnswerAssembler:
             {key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)}
         )
         self._beside += ({key: value} for key, value in metadata.items())
-        self._finish = _text(candidate, "finishReason") or self._finish
-        self._why = _text(candidate, "finishMessage") or self._why
+        self._finish = (
+            json_bodies.text_or_empty(candidate, "finishReason") or self._finish
+        )
+        self._why = json_bodies.text_or_empty(candidate, "finishMessage") or self._why
 
     def _take_part(self, part: Mapping[str, Json], deltas: list[Delta]) -> None:
         if part.get("functionCall") is not None:
@@ -403,13 +412,6 @@ def parse_chunks(body: Json | bytes) -> Iterable[Mapping[str, Json]]:
         json_bodies.mapping(each, "the body")
         for each in (value if isinstance(value, list) else [value])
     ]
-
-
-def _text(fields: Mapping[str, Json], key: str) -> str:
-    value = fields.get(key)
-    if isinstance(value, str):
-        return value
-    return ""
 
 
 def _usage(usage: Mapping[str, Json]) -> Usage:

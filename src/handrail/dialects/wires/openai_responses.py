@@ -33,7 +33,6 @@ from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import (
     SOUNDS,
     Attachment,
-    data_url,
     describe_hidden,
     parse_attachment,
 )
@@ -44,6 +43,18 @@ from handrail.dialects.wires.responses_items import (
     OutputAssembler,
     OutputItem,
     TextPosition,
+    parse_answer,
+    parse_finish,
+    parse_usage,
+    raise_if_failed,
+)
+from handrail.dialects.wires.responses_server import (
+    FIRST_EVENTS,
+    STATELESS,
+    encode_ending,
+    encode_item_events,
+    encode_output,
+    parse_request,
 )
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
@@ -53,21 +64,17 @@ from handrail.dialects.writing import (
     fit_to_send,
     in_call_order,
     name_map,
-    pieces,
     result_text,
 )
-from handrail.errors import ConfigError, Json, ModelError
+from handrail.errors import ConfigError, Json
 from handrail.messages import (
     AssistantMessage,
     Delta,
-    Finish,
     Message,
     Options,
-    Output,
     SystemMessage,
     ToolMessage,
     Turn,
-    Usage,
     UserMessage,
     conversation_of,
 )
@@ -77,26 +84,6 @@ from handrail.schemas.portability import NotPortable, for_openai_strict
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
 
-_STATELESS: Mapping[str, Json] = {
-    "store": False,
-    "include": ["reasoning.encrypted_content"],
-}
-"""Said in every request: keep nothing, and give us the reasoning in a form that can come back."""
-
-_FINISHES: Mapping[str, Finish] = {
-    "completed": "stop",
-    "max_output_tokens": "length",
-    "content_filter": "refused",
-}
-"""By the reason why an answer is incomplete, or else by its status."""
-
-_ENDINGS: Mapping[Finish, tuple[str, str]] = {
-    "stop": ("completed", ""),
-    "calls": ("completed", ""),
-    "length": ("incomplete", "max_output_tokens"),
-    "refused": ("incomplete", "content_filter"),
-    "error": ("incomplete", ""),
-}
 
 _LAST_EVENTS: Mapping[str, str] = {
     "response.completed": "completed",
@@ -193,7 +180,7 @@ class OpenAIResponses(BaseWire):
         is_stored = bool(options.extra.get("store"))
         body: dict[str, Json] = {
             "input": _items(history, names, is_stored),
-            **_STATELESS,
+            **STATELESS,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
         return body | self._tool_fields(tools, names, options) | _with_form(options)
@@ -247,9 +234,9 @@ class OpenAIResponses(BaseWire):
             ModelError: The body is an error (classified), or unreadable (`code="unreadable"`).
         """
         answer = json_bodies.parse_object(body)
-        _raise_if_failed(answer)
+        raise_if_failed(answer)
         json_bodies.items(answer.get("output"), "`output`")
-        return received.whole_turn(_turn(answer, tools))
+        return received.whole_turn(parse_answer(answer, _name_map(tools).from_wire))
 
     def decode_message(
         self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
@@ -299,47 +286,15 @@ class OpenAIResponses(BaseWire):
         Raises:
             ConfigError: The request cannot be read.
         """
-        rest = {
-            name: value
-            for name, value in body.items()
-            if value is not None and _STATELESS.get(name) != value
-        }
-        instructions = rest.pop("instructions", None)
-        messages = _messages(rest.pop("input", []))
-        entries = [
-            _require_object(tool, "a tool")
-            for tool in _require_list(rest.pop("tools", []), "`tools`")
-        ]
-        tools = [
-            _parse_tool(tool) for tool in entries if tool.get("type") == "function"
-        ]
-        options = Options(
-            model=str(rest.pop("model", "")),
-            tool_choice=_parse_choice(rest.pop("tool_choice", None)),
-            parallel=rest.pop("parallel_tool_calls", None),
-            strict=any(tool.strict_parameters is not None for tool in tools),
-            max_tokens=rest.pop("max_output_tokens", None),
-            temperature=rest.pop("temperature", None),
-            stream=bool(rest.pop("stream", False)),
-            output=_take_output(rest),
-            provider_tools=tuple(
-                tool for tool in entries if tool.get("type") != "function"
-            ),
-            extra=rest,
-        )
-        return (
-            [SystemMessage(str(instructions)), *messages] if instructions else messages,
-            tools,
-            options,
-        )
+        return parse_request(body)
 
     def encode_turn(
         self, turn: Turn, envelope: Envelope, tools: Iterable[ToolLike] | None = None
     ) -> dict[str, Json]:
         """Return the body that OpenAI would send for a turn."""
         tools = as_collection(tools)
-        output = list(_output(turn, _name_map(tools), envelope.id))
-        return {**self._head(envelope, tools), **_ending(turn), "output": output}
+        output = list(encode_output(turn, _name_map(tools), envelope.id))
+        return {**self._head(envelope, tools), **encode_ending(turn), "output": output}
 
     def _head(self, envelope: Envelope, tools: Collection[ToolLike]) -> dict[str, Json]:
         return {
@@ -378,14 +333,14 @@ class OpenAIResponses(BaseWire):
         """
         tools = as_collection(tools)
         head = self._head(envelope, tools)
-        output = list(_output(turn, _name_map(tools), envelope.id))
+        output = list(encode_output(turn, _name_map(tools), envelope.id))
         events: list[dict[str, Json]] = [
-            {"type": f"response.{word}", "response": head} for word in _FIRST_EVENTS
+            {"type": f"response.{word}", "response": head} for word in FIRST_EVENTS
         ]
         for index, item in enumerate(output):
-            events += _item_events(item, index, piece_chars)
+            events += encode_item_events(item, index, piece_chars)
         if turn.finish != "error":
-            whole = {**head, **_ending(turn), "output": output} | (
+            whole = {**head, **encode_ending(turn), "output": output} | (
                 {} if envelope.usage else {"usage": None}
             )
             events.append({"type": f"response.{whole['status']}", "response": whole})
@@ -456,14 +411,16 @@ class ResponsesStream(EventStream):
             "status": status,
             **(response if isinstance(response, json_bodies.OBJECT) else {}),
         }
-        _raise_if_failed(end)
+        raise_if_failed(end)
         self._answer.close(end.get("output"), deltas)
         self._end = end
 
     def whole(self) -> Turn:
         """Return the turn of all events; see `EventStream.whole`."""
         return self._answer.turn(
-            _finish(self._end), _usage(self._end.get("usage")), id=self._end.get("id")
+            parse_finish(self._end),
+            parse_usage(self._end.get("usage")),
+            id=self._end.get("id"),
         )
 
 
@@ -554,14 +511,21 @@ def _encode_assistant(
     for item in output:
         if item["type"] in CALLS:
             items += [_encode_call(call, names, item) for call in islice(calls, 1)]
-        elif item["type"] == "message" and not (is_stored and item.get("id")):
-            items += _plain_message(item)
-        elif item["type"] != "reasoning" or is_stored or _is_readable(item):
-            items.append(item)
+        else:
+            items += _encode_sent_item(item, is_stored)
     items += [_encode_call(call, names) for call in calls]
     if is_stored:
         return items
     return [_without_id(item) for item in items]
+
+
+def _encode_sent_item(item: dict[str, Json], is_stored: bool) -> list[dict[str, Json]]:
+    """Return an item of an answer, no call, as it goes back: as it came, as text, or not at all."""
+    if item["type"] == "message" and not (is_stored and item.get("id")):
+        return _plain_message(item)
+    if item["type"] == "reasoning" and not (is_stored or _is_readable(item)):
+        return []
+    return [item]
 
 
 def _is_readable(reasoning: Mapping[str, Json]) -> bool:
@@ -655,7 +619,7 @@ def _encode_part(part: Mapping[str, Json] | Media) -> dict[str, Json]:
 def _encode_attachment(
     thing: Attachment, part: Mapping[str, Json] | Media
 ) -> dict[str, Json]:
-    link = _link(thing)
+    link = thing.link
     kind, _, form = thing.media_type.partition("/")
     if kind == "image":
         return {"type": "input_image", "image_url": link, "detail": _image_detail(part)}
@@ -677,327 +641,3 @@ def _image_detail(part: Mapping[str, Json] | Media) -> Json:
     if isinstance(image, Mapping) and image.get("detail"):
         return image["detail"]
     return "auto"
-
-
-# -- reading an answer -------------------------------------------------------------------------------------------------
-
-
-def _raise_if_failed(answer: Mapping[str, Json]) -> None:
-    if answer.get("error") or answer.get("status") == "failed":
-        raise provider_errors.classify(
-            None, {}, {"error": answer.get("error") or "the provider does not say why"}
-        )
-    if "output" not in answer and provider_errors.error_in(answer):
-        raise provider_errors.classify(None, {}, answer)
-
-
-def _turn(answer: Mapping[str, Json], tools: Iterable[ToolLike] | None) -> Turn:
-    items = OutputAssembler(_name_map(tools).from_wire)
-    items.close(answer.get("output"), [])
-    return items.turn(_finish(answer), _usage(answer.get("usage")), id=answer.get("id"))
-
-
-def _finish(answer: Mapping[str, Json]) -> Finish:
-    details = answer.get("incomplete_details")
-    if isinstance(details, json_bodies.OBJECT):
-        reason = details.get("reason")
-    else:
-        reason = None
-    if answer.get("status") == "incomplete":
-        word = reason
-    else:
-        word = answer.get("status")
-    if isinstance(word, str):
-        return _FINISHES.get(word, "error")
-    return "error"
-
-
-def _usage(usage: Json) -> Usage:
-    if not isinstance(usage, Mapping):
-        return Usage()
-    return Usage(
-        json_bodies.count(usage, "input_tokens"),
-        json_bodies.count(usage, "output_tokens"),
-        json_bodies.count(usage.get("input_tokens_details"), "cached_tokens"),
-        json_bodies.count(usage.get("output_tokens_details"), "reasoning_tokens"),
-        json_bodies.count(usage.get("input_tokens_details"), "cache_write_tokens"),
-    )
-
-
-# -- the provider's side -----------------------------------------------------------------------------------------------
-
-
-def _require_object(value: Json, what: str) -> Mapping[str, Json]:
-    if not isinstance(value, json_bodies.OBJECT):
-        raise ConfigError(
-            f"{what} is {json_bodies.kind(value)} in the request, not an object"
-        )
-    return value
-
-
-def _require_list(value: Json, what: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise ConfigError(
-            f"{what} is {json_bodies.kind(value)} in the request, not a list"
-        )
-    return value
-
-
-def _messages(value: Json) -> list[Message]:
-    if isinstance(value, str):
-        return [UserMessage(value)]
-    messages: list[Message] = []
-    model_items: list[Mapping[str, Json]] = []
-    for item in _require_list(value, "`input`"):
-        entry = _require_object(item, "an item of `input`")
-        message = _message(entry)
-        if message is None:
-            model_items.append(entry)
-            continue
-        if model_items:
-            messages.append(_parse_turn(model_items))
-            model_items = []
-        messages.append(message)
-    if model_items:
-        messages.append(_parse_turn(model_items))
-    return messages
-
-
-def _message(item: Mapping[str, Json]) -> Message | None:
-    """Return a message of a person or a tool; None for items of the model, and for items that are no messages."""
-    if str(item.get("type")) in _OUTPUTS:
-        text, parts = _content(item.get("output"))
-        media = [
-            Media(seen.media_type, url=_link(seen))
-            for part in parts
-            if (seen := parse_attachment(part))
-        ]
-        return ToolMessage(
-            ToolResult(str(item.get("call_id", "")), value=text, text=text, media=media)
-        )
-    if item.get("type") == "item_reference":
-        raise ConfigError(
-            "the request has an `item_reference`: what it names is stored by the provider, and not here"
-        )
-    if item.get("type") not in (None, "message"):
-        # a call, or an item of the provider's such as `additional_tools`, which is sent back unchanged
-        return None
-    match item.get("role"):
-        case "system" | "developer":
-            return SystemMessage(_content(item.get("content"))[0])
-        case "user":
-            text, parts = _content(item.get("content"))
-            return UserMessage(text, tuple(parts))
-    return None
-
-
-_OUTPUTS = {"function_call_output", "custom_tool_call_output"}
-
-
-def _content(content: Json) -> tuple[str, list[dict[str, Json]]]:
-    """Return the text of a content, and its parts in the chat form where it has any."""
-    if content is None or isinstance(content, str):
-        return content or "", []
-    parts = [
-        _require_object(part, "a part of a message")
-        for part in _require_list(content, "the content of a message")
-    ]
-    texts = [
-        str(part.get("text", ""))
-        for part in parts
-        if part.get("type") in ("input_text", "output_text", "text")
-    ]
-    return "".join(texts), [_chat_part(part) for part in parts]
-
-
-def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
-    match part:
-        case {"type": "input_text"}:
-            return {**part, "type": "text"}
-        case {"type": "input_image", "image_url": str(url)}:
-            if part.get("detail"):
-                detail = {"detail": part["detail"]}
-            else:
-                detail = {}
-            return {"type": "image_url", "image_url": {"url": url, **detail}}
-        case {"type": "input_file", "file_url": str(url)}:
-            return {"type": "file", "file": {"file_data": url}}
-        case {"type": "input_file"}:
-            return {
-                "type": "file",
-                "file": {key: value for key, value in part.items() if key != "type"},
-            }
-    return dict(part)
-
-
-def _link(seen: Attachment) -> str:
-    return seen.url or data_url(seen.media_type, seen.base64)
-
-
-def _parse_turn(items: Sequence[Mapping[str, Json]]) -> AssistantMessage:
-    """Return the turn that a request spells as items; an assistant's message may be plain text there."""
-    output = [{"type": "message", **item} for item in items]
-    try:
-        return AssistantMessage(_turn({"status": "completed", "output": output}, None))
-    except ModelError as error:
-        raise ConfigError(
-            f"the model's items in the request cannot be read: {error}"
-        ) from error
-
-
-def _parse_tool(tool: Mapping[str, Json]) -> Described:
-    if not tool.get("name"):
-        raise ConfigError("the request has a function without a name")
-    parameters = dict(
-        _require_object(
-            tool.get("parameters") or {"type": "object", "properties": {}},
-            "`parameters`",
-        )
-    )
-    if tool.get("strict"):
-        strict = parameters
-    else:
-        strict = None
-    return Described(
-        str(tool["name"]), str(tool.get("description") or ""), parameters, strict
-    )
-
-
-def _parse_choice(choice: Json) -> str:
-    if isinstance(choice, Mapping):
-        return str(choice.get("name", "auto"))
-    return str(choice or "auto")
-
-
-def _take_output(rest: dict[str, Json]) -> Output | None:
-    """Take the form of the answer out of what a request says of its text."""
-    match rest.get("text"):
-        case {
-            "format": {
-                "type": "json_schema",
-                "name": str(name),
-                "schema": dict(schema),
-            },
-            **others,
-        }:
-            rest.pop("text")
-            if others:
-                rest["text"] = others
-            return Output(schema, name)
-    return None
-
-
-def _output(turn: Turn, names: NameMap, id: str) -> Iterator[dict[str, Json]]:
-    if turn.reasoning:
-        thoughts = [{"type": "summary_text", "text": turn.reasoning}]
-        yield {"id": f"rs_{id}", "type": "reasoning", "summary": thoughts}
-    content: list[dict[str, Json]] = []
-    if turn.text:
-        content.append({"type": "output_text", "text": turn.text, "annotations": []})
-    if turn.refusal:
-        content.append({"type": "refusal", "refusal": turn.refusal})
-    if content:
-        head = {
-            "id": f"msg_{id}",
-            "type": "message",
-            "status": "completed",
-            "role": "assistant",
-        }
-        yield {**head, "content": content}
-    for number, call in enumerate(turn.calls):
-        yield {
-            "id": f"fc_{id}_{number}",
-            "type": "function_call",
-            "status": "completed",
-            "call_id": call.id,
-            "name": names.to_wire(call.name),
-            "arguments": call.arguments,
-        }
-
-
-def _ending(turn: Turn) -> dict[str, Json]:
-    status, reason = _ENDINGS[
-        "stop" if turn.refusal and turn.finish == "refused" else turn.finish
-    ]
-    spent = turn.usage
-    usage = {
-        "input_tokens": spent.input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": spent.cached_tokens,
-            "cache_write_tokens": spent.cache_written_tokens,
-        },
-        "output_tokens": spent.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
-        "total_tokens": spent.input_tokens + spent.output_tokens,
-    }
-    return {
-        "status": status,
-        "incomplete_details": {"reason": reason} if reason else None,
-        "usage": usage,
-    }
-
-
-_FIRST_EVENTS = ("created", "in_progress")
-
-
-def _item_events(
-    item: dict[str, Json], index: int, piece_chars: int
-) -> Iterator[dict[str, Json]]:
-    """Yield the events of an item: announced empty, its texts in pieces and whole, then the item itself."""
-    if item["type"] == "function_call":
-        history = "arguments"
-    elif item["type"] == "reasoning":
-        history = "summary"
-    else:
-        history = "content"
-    if "status" in item:
-        progress = {"status": "in_progress"}
-    else:
-        progress = {}
-    blank = "" if history == "arguments" else []
-    yield {
-        "type": "response.output_item.added",
-        "output_index": index,
-        "item": {**item, **progress, history: blank},
-    }
-    place = {"item_id": item["id"], "output_index": index}
-    if history == "arguments":
-        yield from _text_events(
-            "function_call_arguments", "arguments", item[history], place, piece_chars
-        )
-    else:
-        for number, part in enumerate(item[history]):
-            yield from _part_events(
-                part, {**place, f"{history}_index": number}, piece_chars
-            )
-    yield {"type": "response.output_item.done", "output_index": index, "item": item}
-
-
-_PART_EVENTS: Mapping[str, tuple[str, str, str]] = {
-    "output_text": ("content_part", "output_text", "text"),
-    "refusal": ("content_part", "refusal", "refusal"),
-    "summary_text": ("reasoning_summary_part", "reasoning_summary_text", "text"),
-}
-
-
-def _part_events(
-    part: dict[str, Json], place: dict[str, Json], piece_chars: int
-) -> Iterator[dict[str, Json]]:
-    frame, name, key = _PART_EVENTS[part["type"]]
-    yield {"type": f"response.{frame}.added", **place, "part": {**part, key: ""}}
-    yield from _text_events(
-        name,
-        key,
-        part[key],
-        place | ({"logprobs": []} if key == "text" else {}),
-        piece_chars,
-    )
-    yield {"type": f"response.{frame}.done", **place, "part": part}
-
-
-def _text_events(
-    name: str, key: str, text: str, place: dict[str, Json], piece_chars: int
-) -> Iterator[dict[str, Json]]:
-    for piece in pieces(text, piece_chars):
-        yield {"type": f"response.{name}.delta", **place, "delta": piece}
-    yield {"type": f"response.{name}.done", **place, key: text}

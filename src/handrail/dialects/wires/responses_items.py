@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from handrail.calls import ToolCall
-from handrail.dialects import json_bodies, received
+from handrail.dialects import json_bodies, provider_errors, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.errors import Json
 from handrail.messages import (
@@ -36,7 +36,8 @@ CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "i
 
 _FREE = "custom_tool_call"
 """The call of a tool that takes free text. For us it has one argument, `input`: a tool is called with an object."""
-_FREE_OPENS, _FREE_CLOSES = '{"input": "', '"}'
+_FREE_OPENS = '{"input": "'
+_FREE_CLOSES = '"}'
 
 _SAID_BY_MODEL = {"message", "reasoning", *CALLS}
 """Every other item was run by the provider, or asks for something that only it defines."""
@@ -174,12 +175,15 @@ class OutputAssembler:
         """Take an item that begins. Its texts wait until they are sent again, piece by piece or whole."""
         fields = json_bodies.mapping(entry, "an item of the answer")
         type = _type(fields)
-        call_id = _text(fields, "call_id")
-        item = self._by_id.get(_text(fields, "id"))
+        call_id = json_bodies.text_or_empty(fields, "call_id")
+        item = self._by_id.get(json_bodies.text_or_empty(fields, "id"))
         if (
             item is None
             or item.type != type
-            or (item.is_whole and _text(item.fields, "call_id") != call_id)
+            or (
+                item.is_whole
+                and json_bodies.text_or_empty(item.fields, "call_id") != call_id
+            )
         ):
             self._update(self._begin(type), fields, index)
         elif not item.is_whole:
@@ -218,23 +222,24 @@ class OutputAssembler:
 
     def find_item(self, type: str, id: Json, index: Json) -> OutputItem:
         """Return the item that an event speaks of: by its id, else by its index, else the last one."""
-        number = _number(index)
-        item = None
-        if isinstance(id, str):
-            item = self._by_id.get(id)
-        # some gateways give an item another id in every event
-        if item is None and number is not None:
-            item = self._by_index.get(number)
-            if item and item.is_whole:
-                item = None
-        if item is None and number is None and self.items:
-            item = self.items[-1]
+        item = self._look_up(id, _number(index))
         if item is not None and item.type == type:
             return item
         started = self._begin(type)
         fields = {"id": id} if isinstance(id, str) and id else {}
         self._update(started, fields, index)
         return started
+
+    def _look_up(self, id: Json, number: int | None) -> OutputItem | None:
+        if isinstance(id, str) and (item := self._by_id.get(id)):
+            return item
+        if number is None:
+            return self.items[-1] if self.items else None
+        # some gateways give an item another id in every event
+        item = self._by_index.get(number)
+        if item is None or item.is_whole:
+            return None
+        return item
 
     def say(
         self, item: OutputItem, position: TextPosition, text: str, deltas: list[Delta]
@@ -315,7 +320,7 @@ class OutputAssembler:
     def _waits_for(self) -> str:
         """Return what the items wait for; empty if the provider has answered them itself."""
         answered = {
-            _text(item.fields, "call_id")
+            json_bodies.text_or_empty(item.fields, "call_id")
             for item in self.items
             if item.type.endswith("_output")
         }
@@ -323,7 +328,7 @@ class OutputAssembler:
             _WAITING[item.type].format_map(defaultdict(str, item.fields))
             for item in self.items
             if item.type in _WAITING
-            and _text(item.fields, "call_id") not in answered - {""}
+            and json_bodies.text_or_empty(item.fields, "call_id") not in answered - {""}
             and (
                 item.type != "tool_search_call"
                 or item.fields.get("execution") == "client"
@@ -332,11 +337,13 @@ class OutputAssembler:
         return "; and for ".join(wanted)
 
     def _call(self, item: OutputItem) -> ToolCall:
-        id = _text(item.fields, "call_id") or _text(item.fields, "id")
+        id = json_bodies.text_or_empty(
+            item.fields, "call_id"
+        ) or json_bodies.text_or_empty(item.fields, "id")
         return ToolCall(id, self._name(item), item.arguments())
 
     def _name(self, item: OutputItem) -> str:
-        return self._own_name(_text(item.fields, "name"))
+        return self._own_name(json_bodies.text_or_empty(item.fields, "name"))
 
     def _begin(self, type: str) -> OutputItem:
         item = OutputItem(type)
@@ -350,9 +357,9 @@ class OutputAssembler:
         self, item: OutputItem, fields: Mapping[str, Json], index: Json
     ) -> None:
         item.fields.update(fields)
-        if id := _text(fields, "id"):
+        if id := json_bodies.text_or_empty(fields, "id"):
             self._by_id[id] = item
-        if call_id := _text(fields, "call_id"):
+        if call_id := json_bodies.text_or_empty(fields, "call_id"):
             self._by_call_id[call_id] = item
         if (number := _number(index)) is not None:
             self._by_index[number] = item
@@ -391,12 +398,12 @@ class OutputAssembler:
     ) -> OutputItem | None:
         """Return the item that is now sent whole. Only its own id can name it a second time."""
         type = _type(fields)
-        item = self._by_id.get(_text(fields, "id"))
+        item = self._by_id.get(json_bodies.text_or_empty(fields, "id"))
         if item is not None and item.type == type:
             return item
         others = (
             self._by_index.get(-1 if index is None else index),
-            self._by_call_id.get(_text(fields, "call_id")),
+            self._by_call_id.get(json_bodies.text_or_empty(fields, "call_id")),
         )
         return next(
             (
@@ -415,9 +422,9 @@ class OutputAssembler:
         left = dict.fromkeys(self.items)
         matches: list[OutputItem | None] = []
         for fields in listed:
-            item = self._by_id.get(_text(fields, "id")) or self._by_call_id.get(
-                _text(fields, "call_id")
-            )
+            item = self._by_id.get(
+                json_bodies.text_or_empty(fields, "id")
+            ) or self._by_call_id.get(json_bodies.text_or_empty(fields, "call_id"))
             if item not in left or item.type != _type(fields):
                 matches.append(None)
                 continue
@@ -480,14 +487,67 @@ def _type(fields: Mapping[str, Json]) -> str:
     return json_bodies.string(fields.get("type"), "the type of an item")
 
 
-def _text(fields: Mapping[str, Json], key: str) -> str:
-    value = fields.get(key)
-    if isinstance(value, str):
-        return value
-    return ""
-
-
 def _number(index: Json) -> int | None:
     if isinstance(index, int):
         return index
     return None
+
+
+def parse_answer(answer: Mapping[str, Json], own_name: Callable[[str], str]) -> Turn:
+    """Return the turn of a whole answer.
+
+    Args:
+        own_name: Returns what we call the tool of a wire name.
+    """
+    items = OutputAssembler(own_name)
+    items.close(answer.get("output"), [])
+    return items.turn(
+        parse_finish(answer), parse_usage(answer.get("usage")), id=answer.get("id")
+    )
+
+
+def raise_if_failed(answer: Mapping[str, Json]) -> None:
+    """Raise the error that an answer is, if it is one."""
+    if answer.get("error") or answer.get("status") == "failed":
+        raise provider_errors.classify(
+            None, {}, {"error": answer.get("error") or "the provider does not say why"}
+        )
+    if "output" not in answer and provider_errors.error_in(answer):
+        raise provider_errors.classify(None, {}, answer)
+
+
+_FINISHES: Mapping[str, Finish] = {
+    "completed": "stop",
+    "max_output_tokens": "length",
+    "content_filter": "refused",
+}
+"""By the reason why an answer is incomplete, or else by its status."""
+
+
+def parse_finish(answer: Mapping[str, Json]) -> Finish:
+    """Return how an answer ended; `error` where it does not say."""
+    details = answer.get("incomplete_details")
+    if isinstance(details, json_bodies.OBJECT):
+        reason = details.get("reason")
+    else:
+        reason = None
+    if answer.get("status") == "incomplete":
+        word = reason
+    else:
+        word = answer.get("status")
+    if isinstance(word, str):
+        return _FINISHES.get(word, "error")
+    return "error"
+
+
+def parse_usage(usage: Json) -> Usage:
+    """Return the usage of an answer."""
+    if not isinstance(usage, Mapping):
+        return Usage()
+    return Usage(
+        json_bodies.count(usage, "input_tokens"),
+        json_bodies.count(usage, "output_tokens"),
+        json_bodies.count(usage.get("input_tokens_details"), "cached_tokens"),
+        json_bodies.count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        json_bodies.count(usage.get("input_tokens_details"), "cache_write_tokens"),
+    )

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from handrail.errors import Code, NoEffect
 from handrail.schemas.openapi import follow_reference
-from handrail.toolbox.openapi.requests import Request, quote_value
+from handrail.toolbox.openapi.requests import RequestBuilder, quote_value
 
 Secret: TypeAlias = "str | Callable[[], str]"
 """A credential, or a function that gives the present one; `user:password` for basic authentication."""
@@ -42,7 +42,7 @@ def security_schemes(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, A
     return {name: each for name, each in resolved.items() if isinstance(each, Mapping)}
 
 
-def authorize(request: Request, scheme: Mapping[str, Any], secret: str) -> None:
+def authorize(request: RequestBuilder, scheme: Mapping[str, Any], secret: str) -> None:
     """Add a credential as its scheme says; OAuth 2 and OpenID Connect send a bearer token."""
     name = str(scheme.get("name", ""))
     where = scheme.get("in")

@@ -25,7 +25,7 @@ _Part: TypeAlias = tuple[str, tuple[str | None, bytes, str | None]]
 
 
 @dataclass
-class Request:
+class RequestBuilder:
     """A request on its way: what of it is written so far."""
 
     path: str
@@ -38,7 +38,7 @@ class Request:
 
 def write_request(
     operation: Operation, given: Mapping[str, Json], query_keys: set[str]
-) -> Request:
+) -> RequestBuilder:
     """Return the request that an operation is with these arguments.
 
     Args:
@@ -47,7 +47,7 @@ def write_request(
     Raises:
         NoEffect: An argument cannot stand in its place.
     """
-    request = Request(operation.path)
+    request = RequestBuilder(operation.path)
     fields: dict[str, Json] = {}
     parts: list[_Part] = []
     request.headers.append(("Accept", "application/json, */*;q=0.5"))
@@ -75,7 +75,7 @@ def write_request(
 
 
 def _write_argument(
-    request: Request,
+    request: RequestBuilder,
     operation: Operation,
     argument: str,
     value: Json,
@@ -104,7 +104,7 @@ def _write_argument(
 
 
 def _write_body(
-    request: Request,
+    request: RequestBuilder,
     operation: Operation,
     fields: Mapping[str, Json],
     parts: list[_Part],
@@ -150,7 +150,7 @@ def _part(argument: str, place: Place, value: Json) -> _Part:
     return place.name, (None, text.encode(), kind or None)
 
 
-def _take_parts(request: Request, parts: list[_Part]) -> None:
+def _take_parts(request: RequestBuilder, parts: list[_Part]) -> None:
     """Write a multipart body. A write that is sent again is the same to the byte: its boundary is made of its parts."""
     boundary = sha256(repr(parts).encode()).hexdigest()[:32]
     content_type = f"multipart/form-data; boundary={boundary}"
