@@ -1,0 +1,193 @@
+"""Functions of a tool's author that decide about a call: outside of the event loop, within a time, and only once."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import handrail as hr
+from handrail.core import admission
+from handrail.engine import executor
+from handrail.errors import Code
+from handrail.events import AttemptFailed, CallAdmitted
+from handrail.testing import ScriptedModel
+
+
+@pytest.fixture(params=["asyncio", "blocking"])
+def call(request):
+    """A function that makes one call in either runtime: tools, name, arguments, settings of the runtime."""
+
+    def in_loop(tools, name, arguments, **settings):
+        async def make():
+            async with hr.Runtime(tools, **settings) as runtime:
+                return await runtime.call(name, arguments)
+
+        return asyncio.run(make())
+
+    def blocking(tools, name, arguments, **settings):
+        with hr.SyncRuntime(tools, **settings) as runtime:
+            return runtime.call(name, arguments)
+
+    return in_loop if request.param == "asyncio" else blocking
+
+
+def make_tool(setting, function, *, blocking=True):
+    sent = []
+
+    @hr.tool(effect="write", blocking=blocking, **{setting: function})
+    async def send(to: str) -> str:
+        """Send a message."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    return send, sent
+
+
+ANSWERS = {"check": None, "approve": False, "key": "message:a"}
+
+
+@pytest.mark.parametrize("setting", ANSWERS)
+def test_a_function_that_decides_runs_outside_of_the_loops_thread(call, setting):
+    threads = []
+
+    def decide(to):
+        threads.append(threading.current_thread())
+        return ANSWERS[setting]
+
+    send, sent = make_tool(setting, decide)
+    assert call([send], "send", {"to": "a"}).ok
+    assert sent == ["a"]
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
+@pytest.mark.parametrize("setting", ANSWERS)
+def test_a_function_that_is_declared_quick_runs_in_place(call, setting):
+    threads = []
+
+    def decide(to):
+        threads.append(threading.current_thread())
+        return ANSWERS[setting]
+
+    send, _ = make_tool(setting, decide, blocking=False)
+    assert call([send], "send", {"to": "a"}).ok
+    assert threads == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("setting", ANSWERS)
+def test_a_function_that_hangs_refuses_its_call_and_nothing_runs(
+    call, setting, monkeypatch
+):
+    monkeypatch.setattr(executor, "LONGEST_ADMISSION_S", 0.1)
+    released = threading.Event()
+
+    def decide(to):
+        released.wait(20)
+        return ANSWERS[setting]
+
+    send, sent = make_tool(setting, decide)
+    result = call([send], "send", {"to": "a"})
+    released.set()
+    assert (result.failure.code, result.failure.retryable) == (Code.TIMEOUT, True)
+    assert "was not decided in time" in result.failure.message
+    time.sleep(0.05)
+    assert sent == []
+
+
+def test_a_function_that_hangs_holds_up_neither_the_loop_nor_other_calls():
+    released = threading.Event()
+
+    def decide(to):
+        released.wait(20)
+
+    send, sent = make_tool("check", decide)
+
+    @hr.tool(effect="read")
+    async def look() -> int:
+        """Look."""
+        return 1
+
+    async def main():
+        async with hr.Runtime([send, look]) as runtime:
+            waiting = asyncio.ensure_future(runtime.call("send", {"to": "a"}))
+            await asyncio.sleep(0.05)
+            looked = await asyncio.wait_for(runtime.call("look", {}), 5)
+            undecided = not waiting.done() and sent == []
+            released.set()
+            return looked, undecided, await waiting
+
+    looked, undecided, result = asyncio.run(main())
+    assert (looked.value, undecided, result.ok, sent) == (1, True, True, ["a"])
+
+
+def test_a_call_is_cancelled_while_it_is_decided_about_and_does_not_run():
+    deciding, released = threading.Event(), threading.Event()
+
+    def decide(to):
+        deciding.set()
+        released.wait(20)
+
+    send, sent = make_tool("check", decide)
+    model = ScriptedModel(
+        [hr.Turn(calls=[hr.ToolCall("c1", "send", '{"to": "a"}')])]
+    )
+
+    async def main():
+        async with hr.Runtime([send]) as runtime:
+            running = asyncio.ensure_future(
+                runtime.run("Send.", model=model, run_id="mine")
+            )
+            await asyncio.to_thread(deciding.wait, 5)
+            runtime.cancel("mine")
+            run = await asyncio.wait_for(running, 5)
+            released.set()
+            return run
+
+    run = asyncio.run(main())
+    assert (run.status, sent) == ("cancelled", [])
+    assert run.messages[-1].result.failure.code == Code.CANCELLED
+
+
+def test_what_a_function_raises_is_told_to_observers_in_the_runtimes_own_thread(call):
+    events = []
+
+    def decide(to):
+        raise ZeroDivisionError(to)
+
+    def observe(event):
+        events.append((type(event), threading.current_thread()))
+
+    send, sent = make_tool("key", decide)
+    result = call([send], "send", {"to": "a"}, observers=[observe])
+    assert (result.failure.code, sent) == (Code.INTERNAL_ERROR, [])
+    assert {thread for _, thread in events} == {threading.main_thread()}
+    kinds = [kind for kind, _ in events]
+    assert AttemptFailed in kinds
+    assert CallAdmitted not in kinds
+
+
+def test_edited_arguments_are_decided_about_in_a_thread_too(call):
+    seen = []
+
+    def decide(to):
+        seen.append((to, threading.current_thread() is threading.main_thread()))
+
+    send, sent = make_tool("check", decide)
+    edited = hr.Approval(True, by="anna", arguments={"to": "b"})
+    policy = hr.Policy(rules=[hr.Rule("send", then="ask")])
+    result = call(
+        [send], "send", {"to": "a"}, policy=policy, approver=lambda asked: edited
+    )
+    assert result.ok
+    assert sent == ["b"]
+    assert seen == [("a", False), ("b", False)]
+
+
+def test_the_time_to_decide_is_never_longer_than_what_is_left_of_the_run(call):
+    released = threading.Event()
+    send, sent = make_tool("check", lambda to: released.wait(20))
+    began = time.monotonic()
+    result = call([send], "send", {"to": "a"}, budget=hr.Budget(time_s=0.2))
+    released.set()
+    assert time.monotonic() - began < admission.LONGEST_ADMISSION_S
+    assert (result.failure.code, sent) == (Code.TIMEOUT, [])
