@@ -128,9 +128,7 @@ def test_a_call_is_cancelled_while_it_is_decided_about_and_does_not_run():
         released.wait(20)
 
     send, sent = make_tool("check", decide)
-    model = ScriptedModel(
-        [hr.Turn(calls=[hr.ToolCall("c1", "send", '{"to": "a"}')])]
-    )
+    model = ScriptedModel([hr.Turn(calls=[hr.ToolCall("c1", "send", '{"to": "a"}')])])
 
     async def main():
         async with hr.Runtime([send]) as runtime:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -41,7 +42,7 @@ class LoopDetector(Struct):
     """The last calls of a run, as far back as a circle can reach."""
 
     steps: deque[Step] = field(
-        default_factory=lambda: deque(maxlen=LONGEST_CIRCLE * STOPPED_AT)
+        default_factory=partial(deque, (), LONGEST_CIRCLE * STOPPED_AT)
     )
 
     def record_if_new(self, step: Step) -> bool:

@@ -93,24 +93,24 @@ class Approvals:
         )
 
     async def decide(
-        self, session: ActiveRun, asked: AskHuman
+        self, active: ActiveRun, asked: AskHuman
     ) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. A silent store decides nothing."""
         store = self._store
         asked = replace(asked, principal=self._principal)
-        if not isinstance(store, ApprovalStore) or not session.settings.keeps:
+        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
-            return await self._decide_without_store(session, asked)
+            return await self._decide_without_store(active, asked)
         try:
-            return await self._decide_stored(store, session, asked)
+            return await self._decide_stored(store, active, asked)
         except StoreUnavailable as error:
             return error
 
     async def _decide_without_store(
-        self, session: ActiveRun, asked: AskHuman
+        self, active: ActiveRun, asked: AskHuman
     ) -> Approval | None:
         """Ask whoever is here, one after the other where several must agree."""
-        question = _question(session, asked, asked.place)
+        question = _question(active, asked, asked.place)
         while True:
             answer = await self._services.ask_human(
                 self._approver, replace(asked, agreed=question.agreed)
@@ -132,13 +132,13 @@ class Approvals:
             question = decided
 
     async def _decide_stored(
-        self, store: ApprovalStore, session: ActiveRun, asked: AskHuman
+        self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> Approval | None:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
-            request = await self._load_or_store(store, session, asked)
+            request = await self._load_or_store(store, active, asked)
             if request.state == "open":
-                request = await self._request_decision(store, request, session, asked)
+                request = await self._request_decision(store, request, active, asked)
             if request.state in ("denied", "expired"):
                 self._returned.add(request.id)
             match request.state:
@@ -160,7 +160,7 @@ class Approvals:
         return asked.writes and self._in_claims
 
     async def _load_or_store(
-        self, store: ApprovalStore, session: ActiveRun, asked: AskHuman
+        self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> ApprovalRequest:
         """Store the request, or return the one that stands for it.
 
@@ -171,9 +171,9 @@ class Approvals:
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
         within_s = self._policy.approval_s
-        in_place = session.recording is not None
+        in_place = active.recording is not None
         earlier = []
-        for each in await wait_for(store.list_approvals(state="", run_id=session.id)):
+        for each in await wait_for(store.list_approvals(state="", run_id=active.id)):
             is_same = (
                 each.place == asked.place if in_place else each.reason == asked.reason
             )
@@ -189,7 +189,7 @@ class Approvals:
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
         return await wait_for(
-            store.ask(_question(session, asked, place), within_s=within_s)
+            store.ask(_question(active, asked, place), within_s=within_s)
         )
 
     def _still_decides(
@@ -213,14 +213,14 @@ class Approvals:
         self,
         store: ApprovalStore,
         question: ApprovalRequest,
-        session: ActiveRun,
+        active: ActiveRun,
         asked: AskHuman,
     ) -> ApprovalRequest:
         """Answer an open question by a standing approval, or by whoever is here; return it as it stands then."""
         if question.required_approvals == 1 and isinstance(
             store, StandingApprovalStore
         ):
-            standing = await _find_standing_approval(store, session, asked)
+            standing = await _find_standing_approval(store, active, asked)
             if standing is not None:
                 by = f"{standing.by} ({standing.id})"
                 return (
@@ -289,11 +289,11 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
     )
 
 
-def _question(session: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
-    name = digest({"run": session.id, "place": place, "digest": asked.digest})[:16]
+def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:
+    name = digest({"run": active.id, "place": place, "digest": asked.digest})[:16]
     return ApprovalRequest(
         id=f"a_{name}",
-        run_id=session.id,
+        run_id=active.id,
         call_id=asked.call.id,
         tool=asked.call.name,
         digest=asked.digest,
@@ -409,13 +409,13 @@ def decision_entry(
 
 
 async def _find_standing_approval(
-    store: StandingApprovalStore, session: ActiveRun, asked: AskHuman
+    store: StandingApprovalStore, active: ActiveRun, asked: AskHuman
 ) -> StandingApproval | None:
     """Return a standing approval that answers this question."""
     for grant in await wait_for(store.list_standing_approvals(tool=asked.call.name)):
         if (grant.pin, grant.reason) == (asked.pin, asked.reason) and grant.run_id in (
             "",
-            session.id,
+            active.id,
         ):
             return grant
     return None

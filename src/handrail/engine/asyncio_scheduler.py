@@ -40,7 +40,7 @@ class AsyncioScheduler:
 
     async def wait_for(self, executor: BatchExecutor) -> None:
         """Return when every call has its result; if the task is cancelled, the calls are cancelled first."""
-        active = executor.session
+        active = executor.active
         stop = partial(self.call_soon_threadsafe, executor.cancel)
         active.add_stop(stop)
         if active.cancelled:  # before the stop was there to be called

@@ -38,8 +38,8 @@ CANCEL_GRACE_S = 0.5
 class AttemptListener(Protocol):
     """What waits for the end of an attempt."""
 
-    def answer(self, lane: CallState, answer: Outcome) -> None:
-        """Take how the tool of a lane ended."""
+    def answer(self, state: CallState, answer: Outcome) -> None:
+        """Take how the tool of a call ended."""
         ...
 
     def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -50,12 +50,12 @@ class AttemptListener(Protocol):
 class Attempt(AsyncWork, eq=False, kw_only=True):
     """One start of a tool that is under way.
 
-    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its lane
+    `ending` says that it was asked to end, by its deadline or because the run was cancelled; `given_up` that its call
     was answered without it.
     """
 
     watcher: AttemptListener
-    lane: CallState
+    state: CallState
     tool: BaseTool
     number: int
     until: float
@@ -74,14 +74,14 @@ class Attempts(Struct, eq=False):
         run_id: For the log.
         now: Monotonic seconds.
         troubled: The tools whose breaker has something to note.
-        under_way: The newest attempt of each lane that has one.
+        under_way: The newest attempt of each call that has one.
         secrets: What the log must not hold; None where nothing is known.
         together: Those that began with the same time and share an alarm.
     """
 
     run_id: str
     services: SharedResources
-    ground: Scheduler
+    scheduler: Scheduler
     now: Callable[[], float]
     troubled: Mapping[str, object]
     secrets: KnownSecrets | None
@@ -92,7 +92,7 @@ class Attempts(Struct, eq=False):
     def make(
         self,
         watcher: AttemptListener,
-        lane: CallState,
+        state: CallState,
         effect: Invoke[Admitted],
         start: partial[Any],
         flag: Flag | None,
@@ -104,40 +104,42 @@ class Attempts(Struct, eq=False):
         outcome: Outcome | None = None
         if starts_here:
             outcome = (
-                self.ground.start_eagerly(start) if tool.is_async else run_tool(start)
+                self.scheduler.start_eagerly(start)
+                if tool.is_async
+                else run_tool(start)
             )
             # there was nothing that could be ended or hear of it
             if outcome is not None and not is_awaitable(outcome):
-                self._end(watcher, lane, tool, outcome, until)
+                self._end(watcher, state, tool, outcome, until)
                 del outcome  # the traceback of an error in it holds this frame
                 return
         attempt = Attempt(
             start,
             self._report,
             watcher=watcher,
-            lane=lane,
+            state=state,
             tool=tool,
             number=effect.attempt,
             until=until,
             flag=flag,
         )
-        self.under_way[lane] = attempt
+        self.under_way[state] = attempt
         if outcome is not None:
             self._report(attempt, outcome)
         elif starts_here:
-            self.ground.continue_in_task(attempt)
+            self.scheduler.continue_in_task(attempt)
         elif tool.isolation != "none":
             attempt.apart = self.services.call_isolated(
                 tool, start.keywords, effect.timeout_s
             )
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
-            scheduler.start(self.ground, attempt)
+            scheduler.start(self.scheduler, attempt)
         elif tool.blocking:
             self._in_thread(attempt, start)
         else:
             self._report(attempt, run_tool(start))
-        if self.under_way.get(lane) is attempt:  # it has not ended meanwhile
+        if self.under_way.get(state) is attempt:  # it has not ended meanwhile
             self._set_alarm(attempt, effect.timeout_s)
 
     def cancel(self, hard: bool) -> None:
@@ -170,13 +172,13 @@ class Attempts(Struct, eq=False):
     def _in_thread(self, attempt: Attempt, call: Callable[[], Any]) -> None:
         """Make the call in a thread, which reports when it has ended."""
         attempt.job = self.services.threads.submit(
-            call, partial(self.ground.call_soon_threadsafe, self._report, attempt)
+            call, partial(self.scheduler.call_soon_threadsafe, self._report, attempt)
         )
 
     def _await_result(self, attempt: Attempt, awaitable: Awaitable[Any]) -> None:
         """Go on with what a plain function returned: a coroutine, which is still to be awaited."""
         attempt.begin = partial(_identity, awaitable)
-        scheduler.start(self.ground, attempt)
+        scheduler.start(self.scheduler, attempt)
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how a tool ended, and pass it on."""
@@ -190,17 +192,17 @@ class Attempts(Struct, eq=False):
         if is_awaitable(outcome):
             self._await_result(attempt, outcome.value)
             return
-        del self.under_way[attempt.lane]
+        del self.under_way[attempt.state]
         until: float | None = attempt.until
         if attempt.ending:
             outcome = _interpret_interrupted(outcome, attempt)
             until = None
-        self._end(attempt.watcher, attempt.lane, attempt.tool, outcome, until)
+        self._end(attempt.watcher, attempt.state, attempt.tool, outcome, until)
 
     def _end(
         self,
         watcher: AttemptListener,
-        lane: CallState,
+        state: CallState,
         tool: BaseTool,
         outcome: Outcome,
         until: float | None,
@@ -216,7 +218,7 @@ class Attempts(Struct, eq=False):
                 outcome.late = True
             if tool.name in self.troubled:
                 self._note_reach(tool, outcome)
-            watcher.answer(lane, outcome)
+            watcher.answer(state, outcome)
             return
         if until is not None and type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
@@ -224,7 +226,7 @@ class Attempts(Struct, eq=False):
             self._note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
             self._log_error(tool, outcome)
-        watcher.answer(lane, outcome)
+        watcher.answer(state, outcome)
 
     def _log_error(self, tool: BaseTool, outcome: Raised) -> None:
         """Log the text of an error, under the reference that the model reads; of one that may pass it reads none."""
@@ -268,12 +270,12 @@ class Attempts(Struct, eq=False):
             return
         together = [attempt]
         self.together[seconds] = together
-        self.alarms.append(self.ground.call_later(seconds, self._ring, together))
+        self.alarms.append(self.scheduler.call_later(seconds, self._ring, together))
 
     def _ring(self, attempts: Sequence[Attempt]) -> None:
         """End those of these attempts that are still under way: their time is over."""
         for attempt in attempts:
-            if not attempt.ending and self.under_way.get(attempt.lane) is attempt:
+            if not attempt.ending and self.under_way.get(attempt.state) is attempt:
                 self._expire(attempt)
 
     def _expire(self, attempt: Attempt) -> None:
@@ -283,11 +285,11 @@ class Attempts(Struct, eq=False):
             attempt.flag.set()
         if attempt.job is None:
             attempt.cancel()
-            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.scheduler.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif attempt.apart is not None:
             # it reports that by itself; if it does not, it is given up as any other
             attempt.apart.kill()
-            self.ground.call_later(CANCEL_GRACE_S, self._give_up, attempt)
+            self.scheduler.call_later(CANCEL_GRACE_S, self._give_up, attempt)
         elif self.services.threads.withdraw(attempt.job):
             self._give_up(attempt, End.NOT_STARTED)
         else:
@@ -295,15 +297,15 @@ class Attempts(Struct, eq=False):
 
     def _give_up(self, attempt: Attempt, end: End = End.RUNNING_ON) -> None:
         """Answer without the tool; a report that comes after all is told to observers."""
-        if self.under_way.get(attempt.lane) is not attempt:
+        if self.under_way.get(attempt.state) is not attempt:
             return  # it ended in time
         if end is End.RUNNING_ON:
             self._lose(attempt)
         else:
-            del self.under_way[attempt.lane]
+            del self.under_way[attempt.state]
         self._end(
             attempt.watcher,
-            attempt.lane,
+            attempt.state,
             attempt.tool,
             Unfinished(end, attempt.by_cancel),
             None,
@@ -312,7 +314,7 @@ class Attempts(Struct, eq=False):
     def _lose(self, attempt: Attempt) -> None:
         """Go on without an attempt that is under way."""
         attempt.given_up = True
-        del self.under_way[attempt.lane]
+        del self.under_way[attempt.state]
         self.services.given_up.add(attempt)
 
 

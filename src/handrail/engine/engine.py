@@ -279,11 +279,7 @@ class Engine:
         flow_state = self._make_flow(flow) if flow else None
         listening = (*self.observers, *observers)
         if is_audited and self._audits is not None:
-            redactor = self._redactor if known is self._known else Redactor(known)
-            listening = (
-                *listening,
-                AuditObserver(self._audits, run_id, redactor, self._principal),
-            )
+            listening = (*listening, self._make_audit_observer(run_id, known))
         deadline = Deadline()
         if budget.time_s is not None:
             deadline = Deadline(started + budget.time_s)
@@ -316,6 +312,11 @@ class Engine:
             selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
         )
+
+    def _make_audit_observer(self, run_id: str, known: KnownSecrets) -> AuditObserver:
+        assert self._audits is not None
+        redactor = self._redactor if known is self._known else Redactor(known)
+        return AuditObserver(self._audits, run_id, redactor, self._principal)
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -753,7 +754,7 @@ class Engine:
 
     def context(
         self,
-        session: ActiveRun,
+        active: ActiveRun,
         call: Admitted,
         lease: Lease | None,
         attempt: int,
@@ -763,8 +764,8 @@ class Engine:
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         return Context(
-            deps=session.deps,
-            run_id=session.id,
+            deps=active.deps,
+            run_id=active.id,
             call_id=call.call.id,
             tool=call.tool.name,
             attempt=attempt,
@@ -773,7 +774,7 @@ class Engine:
             idempotency_key=call.key,
             fence=lease.claimed.fence if lease else 0,
             read_kept=lambda handle: result_now(
-                self.store.load_result(session.id, handle)
+                self.store.load_result(active.id, handle)
             ),
             report=report,
         )

@@ -76,7 +76,7 @@ STORE_S = 60.0
 
 
 class PendingEffect(Struct, eq=False):
-    """What a lane waits for. An answer counts while the lane waits for that very thing, else it comes too late."""
+    """What a call waits for. An answer counts while the call waits for that very thing, else it comes too late."""
 
     effect: Effect[Admitted]
     stop: Handle | None = None
@@ -90,24 +90,23 @@ class PendingEffect(Struct, eq=False):
 class BatchExecutor:
     """Carries out one batch: begins what it asks for and answers as things end.
 
-    Everything happens in the scheduler's thread; effects that take no time are answered on the spot. A lane is one call
-    of the batch.
+    Everything happens in the scheduler's thread; effects that take no time are answered on the spot.
     """
 
     def __init__(
         self,
-        host: Engine,
-        ground: Scheduler,
-        session: ActiveRun,
+        engine: Engine,
+        scheduler: Scheduler,
+        active: ActiveRun,
         batch: Batch,
         *,
         runtime: Any,
     ) -> None:
-        self.host = host
+        self.engine = engine
         self.runtime = runtime
         """The `Runtime` or `SyncRuntime` that drives the batch, for tools that start runs."""
-        self.ground = ground
-        self.session = session
+        self.scheduler = scheduler
+        self.active = active
         self.batch = batch
         self.error: Exception | None = None
         self.reserving: set[CallState] = set()
@@ -126,14 +125,14 @@ class BatchExecutor:
         """Called once every call has its result; set by whoever has to wait for it."""
         self.is_running = False
         self.cancelled = False
-        self.troubled = host.services.limits.troubled
+        self.troubled = engine.services.limits.troubled
         self.attempts = Attempts(
-            run_id=session.id,
-            services=host.services,
-            ground=ground,
-            now=host.now,
+            run_id=active.id,
+            services=engine.services,
+            scheduler=scheduler,
+            now=engine.now,
             troubled=self.troubled,
-            secrets=session.settings.secrets,
+            secrets=active.settings.secrets,
         )
         self.people_asked = 0
         self.waited_until = 0.0
@@ -151,11 +150,11 @@ class BatchExecutor:
         try:
             todo = self.batch.todo
             while todo and self.error is None:
-                lane, effect = todo.popleft()
+                state, effect = todo.popleft()
                 if type(effect) is Invoke and not self.cancelled:
-                    self.invoke(lane, effect)
+                    self.invoke(state, effect)
                 else:
-                    self.perform(lane, effect)
+                    self.perform(state, effect)
             self.attempts.stop_sharing_alarms()
         except Exception as error:
             self.fail(error)
@@ -163,10 +162,10 @@ class BatchExecutor:
             self.is_running = False
         if self.over:
             self.leave()
-        elif self.leases and self.beat is None and self.host.leases is not None:
+        elif self.leases and self.beat is None and self.engine.leases is not None:
             # Only now: a write that ends without a wait needs no renewal.
-            self.beat = self.ground.call_later(
-                BEAT_S, self.renew_leases, self.host.leases
+            self.beat = self.scheduler.call_later(
+                BEAT_S, self.renew_leases, self.engine.leases
             )
 
     def leave(self) -> None:
@@ -180,81 +179,81 @@ class BatchExecutor:
         if self.when_over is not None:
             self.when_over()
 
-    def perform(self, lane: CallState, effect: Effect[Admitted]) -> None:
-        """Do what a lane asks for, and answer it now or later."""
+    def perform(self, state: CallState, effect: Effect[Admitted]) -> None:
+        """Do what a call asks for, and answer it now or later."""
         if self.cancelled and not isinstance(effect, Settle | Keep):
-            self.cut_short(lane, effect)
+            self.cut_short(state, effect)
             return
         match effect:
             case Claim():
                 # Counted from the question, not from the answer: a process may be frozen between the two.
-                self.asked_at[lane] = monotonic()
-                self.ask_store(lane, effect, self.host.unrecorded.claim, effect)
+                self.asked_at[state] = monotonic()
+                self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
             case Settle():
-                self.ask_store(lane, effect, self.host.store.settle, effect)
+                self.ask_store(state, effect, self.engine.store.settle, effect)
             case LookUp(claim=claim):
-                assert self.host.looks_up is not None  # else no call asks for it
+                assert self.engine.looks_up is not None  # else no call asks for it
                 self.ask_store(
-                    lane,
+                    state,
                     effect,
-                    self.host.unrecorded.look_up,
-                    self.host.looks_up,
+                    self.engine.unrecorded.look_up,
+                    self.engine.looks_up,
                     claim,
                 )
             case Keep(text=text):
                 self.ask_store(
-                    lane, effect, self.host.store.save_result, self.session.id, text
+                    state, effect, self.engine.store.save_result, self.active.id, text
                 )
             case Reserve():
-                self.reserve(lane, effect)
+                self.reserve(state, effect)
             case Wait(seconds=seconds):
-                pending = self.wait(lane, effect)
-                pending.stop = self.ground.call_later(
-                    seconds, self.answer_pending, lane, pending, None
+                pending = self.wait(state, effect)
+                pending.stop = self.scheduler.call_later(
+                    seconds, self.answer_pending, state, pending, None
                 )
             case AskHuman():
-                self.ask_human(lane, effect)
+                self.ask_human(state, effect)
             case Admit():
-                self.admit(lane, effect)
+                self.admit(state, effect)
             case Verify():
-                self.verify(lane, effect)
+                self.verify(state, effect)
 
-    def answer(self, lane: CallState, answer: Any) -> None:
-        """Give a lane its answer and go on with whatever follows from it."""
+    def answer(self, state: CallState, answer: Any) -> None:
+        """Give a call its answer and go on with whatever follows from it."""
         if self.progress:
             # observers see a tool's last step before its end, even if both arrive at once
             self.tell_progress()
         try:
-            self.batch.answer(lane, answer)
+            self.batch.answer(state, answer)
         except Exception as error:
             self.fail(error)
         if self.reserving or not self.is_running:
-            self.resume_lane(lane)
+            self.resume_call(state)
 
-    def throw(self, lane: CallState, error: Exception) -> None:
-        """Answer a lane with an exception that its execution expects."""
+    def throw(self, state: CallState, error: Exception) -> None:
+        """Answer a call with an exception that its execution expects."""
         try:
-            self.batch.throw(lane, error)
+            self.batch.throw(state, error)
         except Exception as fault:
             self.fail(fault)
-        self.resume_lane(lane)
+        self.resume_call(state)
 
-    def resume_lane(self, lane: CallState) -> None:
+    def resume_call(self, state: CallState) -> None:
         """Let go of what a call held if it is over, and perform what is to be done next."""
-        if lane in self.reserving and self.batch.results[lane.index] is not None:
-            self.release_resources(lane)
+        if state in self.reserving and self.batch.results[state.index] is not None:
+            self.release_resources(state)
         if not self.is_running:  # else the loop that performs goes on with it
             self.run_until_blocked()
 
-    def release_resources(self, lane: CallState) -> None:
+    def release_resources(self, state: CallState) -> None:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
-        assert lane.admitted is not None
-        given_up = list(self.host.services.given_up)
-        runs_on = lane.admitted.tool.writes and any(
-            attempt.lane is lane for attempt in given_up
+        assert state.admitted is not None
+        given_up = list(self.engine.services.given_up)
+        runs_on = state.admitted.tool.writes and any(
+            attempt.state is state for attempt in given_up
         )
         if not runs_on:
-            self.host.services.release(lane)
+            self.engine.services.release(state)
 
     def fail(self, error: Exception) -> None:
         """End the batch by a fault of ours or of a plug-in: better a raised error than a run that never ends."""
@@ -263,122 +262,122 @@ class BatchExecutor:
             pending.cancel()
         self.waits.clear()
         self.attempts.abandon()
-        for lane in self.reserving:
-            self.release_resources(lane)
+        for state in self.reserving:
+            self.release_resources(state)
 
     # ------------------------------------------------------------------ waiting
 
-    def wait(self, lane: CallState, effect: Effect[Admitted]) -> PendingEffect:
-        """Note that a lane waits for the answer to an effect."""
+    def wait(self, state: CallState, effect: Effect[Admitted]) -> PendingEffect:
+        """Note that a call waits for the answer to an effect."""
         pending = PendingEffect(effect)
-        self.waits[lane] = pending
+        self.waits[state] = pending
         return pending
 
-    def still_waiting(self, lane: CallState, pending: PendingEffect) -> bool:
-        """Whether the lane waits for this, and has not been answered or cancelled meanwhile."""
-        return self.waits.get(lane) is pending
+    def still_waiting(self, state: CallState, pending: PendingEffect) -> bool:
+        """Whether the call waits for this, and has not been answered or cancelled meanwhile."""
+        return self.waits.get(state) is pending
 
-    def stop_waiting(self, lane: CallState, pending: PendingEffect) -> bool:
-        """Note that the lane waits for this no longer; return False where it did not."""
-        if self.waits.get(lane) is not pending:
+    def stop_waiting(self, state: CallState, pending: PendingEffect) -> bool:
+        """Note that the call waits for this no longer; return False where it did not."""
+        if self.waits.get(state) is not pending:
             return False
-        del self.waits[lane]
+        del self.waits[state]
         return True
 
     def answer_pending(
-        self, lane: CallState, pending: PendingEffect, answer: Any
+        self, state: CallState, pending: PendingEffect, answer: Any
     ) -> None:
-        """Answer a lane unless it waits no longer."""
+        """Answer a call unless it waits no longer."""
         # the timer that has rung holds this; no circle outlives the call
         pending.stop = None
-        if self.stop_waiting(lane, pending):
-            self.answer(lane, answer)
+        if self.stop_waiting(state, pending):
+            self.answer(state, answer)
 
     def run_async(
         self,
-        lane: CallState,
+        state: CallState,
         effect: Effect[Admitted],
         work: Callable[[], Awaitable[Any]],
         then: Callable[[Any], Any],
     ) -> None:
-        """Run a coroutine for a lane, and call `then` with its value unless the lane is cancelled meanwhile."""
-        pending = self.wait(lane, effect)
-        task = AsyncWork(work, partial(self.end_async, lane, pending, then))
+        """Run a coroutine for a call, and call `then` with its value unless the call is cancelled meanwhile."""
+        pending = self.wait(state, effect)
+        task = AsyncWork(work, partial(self.end_async, state, pending, then))
         pending.stop = task
-        scheduler.start(self.ground, task)
+        scheduler.start(self.scheduler, task)
 
     def end_async(
         self,
-        lane: CallState,
+        state: CallState,
         pending: PendingEffect,
         then: Callable[[Any], Any],
         _: AsyncWork,
         outcome: Outcome,
     ) -> None:
-        """Take how the coroutine of a lane ended."""
+        """Take how the coroutine of a call ended."""
         pending.stop = None  # the work holds `pending`
-        if not self.stop_waiting(lane, pending):
+        if not self.stop_waiting(state, pending):
             return
         match outcome:
             case Returned(value=value):
                 then(value)
             case Raised(error=error):
                 self.fail(error)
-                self.resume_lane(lane)
+                self.resume_call(state)
             case Unfinished():  # by somebody else: an event loop that shuts down
-                self.cut_short(lane, pending.effect)
+                self.cut_short(state, pending.effect)
 
     # ------------------------------------------------------------------ admission
 
-    def admit(self, lane: CallState, effect: Admit) -> None:
+    def admit(self, state: CallState, effect: Admit) -> None:
         """Decide in a thread whether a call may run; it may not where that takes too long.
 
         A function that hangs keeps its thread, and what it says in the end is not heard.
         """
-        pending = self.wait(lane, effect)
+        pending = self.wait(state, effect)
         events: list[Event] = []
         decisions: list[Admitted | Failure] = []
-        settings = self.session.settings
+        settings = self.active.settings
         work = partial(
             _decide, effect, settings.policy, events=events, decisions=decisions
         )
-        end = partial(self.take_decision, lane, pending, events, decisions)
-        job = self.host.services.threads.submit(
-            work, partial(self.ground.call_soon_threadsafe, end)
+        end = partial(self.take_decision, state, pending, events, decisions)
+        job = self.engine.services.threads.submit(
+            work, partial(self.scheduler.call_soon_threadsafe, end)
         )
-        limit_s = min(LONGEST_ADMISSION_S, settings.deadline.at - self.host.now())
-        pending.stop = self.ground.call_later(
-            max(limit_s, 0.0), self.refuse_undecided, lane, pending, job
+        limit_s = min(LONGEST_ADMISSION_S, settings.deadline.at - self.engine.now())
+        pending.stop = self.scheduler.call_later(
+            max(limit_s, 0.0), self.refuse_undecided, state, pending, job
         )
 
     def take_decision(
         self,
-        lane: CallState,
+        state: CallState,
         pending: PendingEffect,
         events: list[Event],
         decisions: list[Admitted | Failure],
         outcome: Returned | Raised,
     ) -> None:
         """Take whether a call may run."""
-        if not self.stop_waiting(lane, pending):
+        if not self.stop_waiting(state, pending):
             return
         pending.cancel()
         for event in events:
-            self.session.tell(event)
+            self.active.tell(event)
         if isinstance(outcome, Raised):
             self.fail(outcome.error)
-            self.resume_lane(lane)
+            self.resume_call(state)
         else:
-            self.answer(lane, decisions[0])
+            self.answer(state, decisions[0])
 
     def refuse_undecided(
-        self, lane: CallState, pending: PendingEffect, job: ThreadTask
+        self, state: CallState, pending: PendingEffect, job: ThreadTask
     ) -> None:
         """Refuse a call about which its tool's own functions have not decided in time."""
-        if not self.stop_waiting(lane, pending):
+        if not self.stop_waiting(state, pending):
             return
-        self.host.services.threads.withdraw(job)
-        name = lane.call.name
+        self.engine.services.threads.withdraw(job)
+        name = state.call.name
         logs.log.warning(
             f"{name} was not admitted: its `check`, `approve` and `key` took longer than {LONGEST_ADMISSION_S:g} s"
         )
@@ -388,115 +387,115 @@ class BatchExecutor:
             "Go on without it, or try again later.",
             retryable=True,
         )
-        self.answer(lane, failure)
+        self.answer(state, failure)
 
     # ------------------------------------------------------------------ people
 
-    def ask_human(self, lane: CallState, effect: AskHuman) -> None:
+    def ask_human(self, state: CallState, effect: AskHuman) -> None:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
-        if lane in self.reserving:
-            self.release_resources(lane)
-        self.session.tell(
+        if state in self.reserving:
+            self.release_resources(state)
+        self.active.tell(
             ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason)
         )
-        asked_at = self.host.now()
+        asked_at = self.engine.now()
         if not self.people_asked:
             self.waited_until = asked_at
         self.people_asked += 1
-        work = partial(self.host.approvals.decide, self.session, effect)
+        work = partial(self.engine.approvals.decide, self.active, effect)
         self.run_async(
-            lane, effect, work, partial(self.take_approval, lane, effect, asked_at)
+            state, effect, work, partial(self.take_approval, state, effect, asked_at)
         )
 
     def take_approval(
         self,
-        lane: CallState,
+        state: CallState,
         effect: AskHuman,
         asked_at: float,
         approval: Approval | StoreUnavailable | None,
     ) -> None:
         """Take what people have answered about a call; None where nobody has."""
-        lane.since += self.host.now() - asked_at
+        state.since += self.engine.now() - asked_at
         self.people_asked -= 1
         self.extend_deadline()
         if isinstance(approval, StoreUnavailable):
-            self.throw(lane, approval)
+            self.throw(state, approval)
             return
-        self.session.tell(ApprovalGiven(effect.call, approval))
-        self.answer(lane, approval)
+        self.active.tell(ApprovalGiven(effect.call, approval))
+        self.answer(state, approval)
 
     def extend_deadline(self) -> None:
         """Put off the run's end by what people took since it was last put off; two asked at once take it once."""
-        waited_s = self.host.now() - self.waited_until
+        waited_s = self.engine.now() - self.waited_until
         self.waited_until += waited_s
-        self.session.postpone_deadline(waited_s)
+        self.active.postpone_deadline(waited_s)
 
     # ------------------------------------------------------------------ resources and rates
 
-    def reserve(self, lane: CallState, effect: Reserve[Admitted]) -> None:
+    def reserve(self, state: CallState, effect: Reserve[Admitted]) -> None:
         """Stand in line for resources, at most until the run's time is over."""
-        pending = self.wait(lane, effect)
+        pending = self.wait(state, effect)
         call = effect.call
         if not call.resources:
-            self.keep_rate(lane, pending, call)
+            self.keep_rate(state, pending, call)
             return
-        self.reserving.add(lane)
+        self.reserving.add(state)
         turn = partial(
-            self.ground.call_soon_threadsafe, self.take_turn, lane, pending, call
+            self.scheduler.call_soon_threadsafe, self.take_turn, state, pending, call
         )
-        if self.host.services.reserve(lane, call.resources, turn):
-            self.keep_rate(lane, pending, call)
+        if self.engine.services.reserve(state, call.resources, turn):
+            self.keep_rate(state, pending, call)
         else:
-            self.wait_for_turn(lane, pending)
+            self.wait_for_turn(state, pending)
 
-    def wait_for_turn(self, lane: CallState, pending: PendingEffect) -> None:
+    def wait_for_turn(self, state: CallState, pending: PendingEffect) -> None:
         """Wait for the run's end, which moves while people are asked."""
         if self.people_asked:
             self.extend_deadline()
-        left_s = self.session.settings.deadline.at - self.host.now()
+        left_s = self.active.settings.deadline.at - self.engine.now()
         if left_s <= 0:
-            self.answer_pending(lane, pending, False)
+            self.answer_pending(state, pending, False)
         elif left_s != float("inf"):
-            pending.stop = self.ground.call_later(
-                left_s, self.wait_for_turn, lane, pending
+            pending.stop = self.scheduler.call_later(
+                left_s, self.wait_for_turn, state, pending
             )
 
     def take_turn(
-        self, lane: CallState, pending: PendingEffect, call: Admitted
+        self, state: CallState, pending: PendingEffect, call: Admitted
     ) -> None:
         """The resources are this call's."""
         pending.cancel()
-        if self.still_waiting(lane, pending):
-            self.keep_rate(lane, pending, call)
+        if self.still_waiting(state, pending):
+            self.keep_rate(state, pending, call)
 
     def keep_rate(
-        self, lane: CallState, pending: PendingEffect, call: Admitted
+        self, state: CallState, pending: PendingEffect, call: Admitted
     ) -> None:
         """Let the call go when its tool's rate does, or say why it does not in time."""
         tool = call.tool
         if tool.rate_limit is None:
-            self.answer_pending(lane, pending, True)
+            self.answer_pending(state, pending, True)
             return
-        now = self.host.now()
+        now = self.engine.now()
         key = tool.resolve_rate_key(call.arguments)
-        most_s = min(tool.timeout_s, self.session.settings.deadline.at - now)
-        wait_s = self.host.services.limits.wait_s(
+        most_s = min(tool.timeout_s, self.active.settings.deadline.at - now)
+        wait_s = self.engine.services.limits.wait_s(
             tool.name, key, tool.rate_limit, now, most_s
         )
         if isinstance(wait_s, Failure):
-            self.answer_pending(lane, pending, wait_s)
+            self.answer_pending(state, pending, wait_s)
         elif wait_s > 0:
-            pending.stop = self.ground.call_later(
-                wait_s, self.answer_pending, lane, pending, True
+            pending.stop = self.scheduler.call_later(
+                wait_s, self.answer_pending, state, pending, True
             )
         else:
-            self.answer_pending(lane, pending, True)
+            self.answer_pending(state, pending, True)
 
     # ------------------------------------------------------------------ the store
 
     def ask_store(
         self,
-        lane: CallState,
+        state: CallState,
         effect: Effect[Admitted],
         ask: Callable[..., Any],
         *args: Any,
@@ -506,57 +505,59 @@ class BatchExecutor:
             answer = ask(*args)
         except Exception as error:
             # a driver's own errors too: whatever it raises, the store did not answer
-            self.throw_unavailable(lane, effect, store_unavailable(error))
+            self.throw_unavailable(state, effect, store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
-            self.take_store_answer(lane, effect, answer)
+            self.take_store_answer(state, effect, answer)
             return
-        pending = self.wait(lane, effect)
+        pending = self.wait(state, effect)
         answer.add_done_callback(
-            lambda done: self.ground.call_soon_threadsafe(
-                self.read_store_answer, lane, pending, done
+            lambda done: self.scheduler.call_soon_threadsafe(
+                self.read_store_answer, state, pending, done
             )
         )
         if not answer.done():
-            self.unanswered.append((monotonic() + STORE_S, lane, pending))
+            self.unanswered.append((monotonic() + STORE_S, state, pending))
             # one timer for all that is asked: most are answered at once
             if len(self.unanswered) == 1:
-                self.timers.append(self.ground.call_later(STORE_S, self.check_silence))
+                self.timers.append(
+                    self.scheduler.call_later(STORE_S, self.check_silence)
+                )
 
     def read_store_answer(
-        self, lane: CallState, pending: PendingEffect, done: ThreadFuture[Any]
+        self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
     ) -> None:
         """Take what the store has answered in its own thread."""
-        if not self.stop_waiting(lane, pending):
+        if not self.stop_waiting(state, pending):
             return
         pending.cancel()
         try:
             answer = done.result()
         except Exception as error:
-            self.throw_unavailable(lane, pending.effect, store_unavailable(error))
+            self.throw_unavailable(state, pending.effect, store_unavailable(error))
         else:
-            self.take_store_answer(lane, pending.effect, answer)
+            self.take_store_answer(state, pending.effect, answer)
 
     def take_store_answer(
-        self, lane: CallState, effect: Effect[Admitted], answer: Any
+        self, state: CallState, effect: Effect[Admitted], answer: Any
     ) -> None:
-        """Remember a claim, report a settlement that met no row, and answer the lane."""
+        """Remember a claim, report a settlement that met no row, and answer the call."""
         if isinstance(effect, Settle) and answer is False:
-            late_results.tell_refused(self.session, lane, effect)
+            late_results.tell_refused(self.active, state, effect)
         elif isinstance(effect, Claim):
-            self.leases[lane] = Lease(
-                effect, answer, self.asked_at[lane], lane.call.name
+            self.leases[state] = Lease(
+                effect, answer, self.asked_at[state], state.call.name
             )
-        self.answer(lane, answer)
+        self.answer(state, answer)
 
     def throw_unavailable(
-        self, lane: CallState, effect: Effect[Admitted], error: StoreUnavailable
+        self, state: CallState, effect: Effect[Admitted], error: StoreUnavailable
     ) -> None:
         """Throw that the store has not answered; keep the end of a write until it does."""
         if isinstance(effect, Settle):
-            refused = partial(late_results.tell_refused, self.session, lane, effect)
-            self.host.unrecorded.settle(effect, self.leases[lane].claim, refused)
-        self.throw(lane, error)
+            refused = partial(late_results.tell_refused, self.active, state, effect)
+            self.engine.unrecorded.settle(effect, self.leases[state].claim, refused)
+        self.throw(state, error)
 
     def check_silence(self) -> None:
         """Throw where the store has been silent for too long, and look again when the next answer is due.
@@ -564,27 +565,29 @@ class BatchExecutor:
         A claim that the store takes after all is left in doubt once its lease expires.
         """
         while self.unanswered:
-            until, lane, pending = self.unanswered[0]
+            until, state, pending = self.unanswered[0]
             left_s = until - monotonic()
-            if left_s > 0 and self.still_waiting(lane, pending):
-                self.timers.append(self.ground.call_later(left_s, self.check_silence))
+            if left_s > 0 and self.still_waiting(state, pending):
+                self.timers.append(
+                    self.scheduler.call_later(left_s, self.check_silence)
+                )
                 break
             self.unanswered.popleft()
-            if self.stop_waiting(lane, pending):
+            if self.stop_waiting(state, pending):
                 error = StoreUnavailable(f"it did not answer within {STORE_S:g} s")
-                self.throw_unavailable(lane, pending.effect, error)
+                self.throw_unavailable(state, pending.effect, error)
 
     def renew_leases(self, store: LeaseStore) -> None:
         """Renew the leases of writes that are still under way."""
-        self.beat = self.ground.call_later(BEAT_S, self.renew_leases, store)
-        for lane, lease in self.leases.items():
-            if self.batch.results[lane.index] is None:
+        self.beat = self.scheduler.call_later(BEAT_S, self.renew_leases, store)
+        for state, lease in self.leases.items():
+            if self.batch.results[state.index] is None:
                 lease.renew(store)
 
     # ------------------------------------------------------------------ tools
 
     def invoke(
-        self, lane: CallState, effect: Invoke[Admitted], *, is_recorded: bool = False
+        self, state: CallState, effect: Invoke[Admitted], *, is_recorded: bool = False
     ) -> None:
         """Start the tool, in a task or a thread, with a timer at its side.
 
@@ -593,22 +596,22 @@ class BatchExecutor:
         """
         call = effect.call
         tool = call.tool
-        if effect.timeout_s <= 0 or (tool.writes and self.leases[lane].over):
-            self.answer(lane, Unfinished(End.NOT_STARTED))
+        if effect.timeout_s <= 0 or (tool.writes and self.leases[state].over):
+            self.answer(state, Unfinished(End.NOT_STARTED))
             return
         if tool.writes and call.verdict.risk == "high" and not is_recorded:
-            trail = self.session.trail
+            trail = self.active.trail
             if trail is not None:
-                self.record_first(lane, effect, trail)
+                self.record_first(state, effect, trail)
                 return
-        if tool.opens and not self.host.services.is_open(tool):
-            work = partial(self.host.services.open, tool)
+        if tool.opens and not self.engine.services.is_open(tool):
+            work = partial(self.engine.services.open, tool)
             self.run_async(
-                lane, effect, work, partial(self.invoke_opened, lane, effect)
+                state, effect, work, partial(self.invoke_opened, state, effect)
             )
             return
         if tool.name in self.troubled:
-            held = self.host.services.limits.rests(tool.name, self.host.now())
+            held = self.engine.services.limits.rests(tool.name, self.engine.now())
             if held is not None:
                 error = HeldBack(
                     held.code,
@@ -616,44 +619,48 @@ class BatchExecutor:
                     suggestion=held.suggestion,
                     retryable=held.retryable,
                 )
-                self.answer(lane, Raised(error))
+                self.answer(state, Raised(error))
                 return
-        self.start(lane, effect)
+        self.start(state, effect)
 
-    def start(self, lane: CallState, effect: Invoke[Admitted]) -> None:
+    def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
         tool = effect.call.tool
-        if self.session.observers:
-            self.session.tell(AttemptStarted(lane.call, effect.attempt))
+        if self.active.observers:
+            self.active.tell(AttemptStarted(state.call, effect.attempt))
         flag = None
         context = None
         if tool.injected_parameters:
             flag = Flag()
             context = self.context(
-                lane, effect.call, effect.attempt, timeout_s=effect.timeout_s, flag=flag
+                state,
+                effect.call,
+                effect.attempt,
+                timeout_s=effect.timeout_s,
+                flag=flag,
             )
         if tool.writes:
-            self.latest[lane] = effect.attempt
-        start = tool.bind_call(effect.call.bound, context, self.session.injected)
-        if self.session.recording is not None and tool.isolation == "none":
-            start = self.nested(lane, effect.timeout_s).around(
+            self.latest[state] = effect.attempt
+        start = tool.bind_call(effect.call.bound, context, self.active.injected)
+        if self.active.recording is not None and tool.isolation == "none":
+            start = self.nested(state, effect.timeout_s).around(
                 start, is_async=tool.is_async
             )
-        self.attempts.make(self, lane, effect, start, flag)
+        self.attempts.make(self, state, effect, start, flag)
 
-    def nested(self, lane: CallState, timeout_s: float) -> Nested:
+    def nested(self, state: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
         return Nested(
             self.runtime,
-            self.session,
-            self.batch.locate(lane),
+            self.active,
+            self.batch.locate(state),
             monotonic() + timeout_s,
-            self.ground.loop,
+            self.scheduler.loop,
         )
 
     def context(
         self,
-        lane: CallState,
+        state: CallState,
         call: Admitted,
         attempt: int,
         *,
@@ -662,60 +669,60 @@ class BatchExecutor:
     ) -> Context[Any]:
         """Return what the tool may know about this attempt."""
         report = None
-        if self.session.observers or lane in self.leases:
-            report = partial(self.take_progress, lane, flag)
-        lease = self.leases.get(lane)
-        context = self.host.context(
-            self.session, call, lease, attempt, timeout_s, flag, report
+        if self.active.observers or state in self.leases:
+            report = partial(self.take_progress, state, flag)
+        lease = self.leases.get(state)
+        context = self.engine.context(
+            self.active, call, lease, attempt, timeout_s, flag, report
         )
-        context.nested = self.nested(lane, timeout_s)
+        context.nested = self.nested(state, timeout_s)
         return context
 
-    def verify(self, lane: CallState, effect: Verify[Admitted]) -> None:
+    def verify(self, state: CallState, effect: Verify[Admitted]) -> None:
         """Ask the tool whether its write has happened."""
         call = effect.call
         context = self.context(
-            lane, call, 0, timeout_s=call.tool.timeout_s, flag=Flag()
+            state, call, 0, timeout_s=call.tool.timeout_s, flag=Flag()
         )
-        work = partial(self.host.services.verify, call.tool, call.arguments, context)
-        self.run_async(lane, effect, work, partial(self.answer, lane))
+        work = partial(self.engine.services.verify, call.tool, call.arguments, context)
+        self.run_async(state, effect, work, partial(self.answer, state))
 
     def take_progress(
-        self, lane: CallState, flag: Flag, done: float, total: float | None, note: str
+        self, state: CallState, flag: Flag, done: float, total: float | None, note: str
     ) -> None:
         """Take a tool's progress, in its own thread; its lease is renewed even while it blocks the scheduler's."""
-        lease = self.leases.get(lane)
+        lease = self.leases.get(state)
         if (
             lease is not None
-            and lane in self.attempts.under_way
-            and self.host.leases is not None
+            and state in self.attempts.under_way
+            and self.engine.leases is not None
         ):
-            lease.renew(self.host.leases)
-        if self.session.observers and not flag.is_set():
-            self.progress.append((lane, Progressed(lane.call, done, total, note)))
-            self.ground.call_soon_threadsafe(self.tell_progress)
+            lease.renew(self.engine.leases)
+        if self.active.observers and not flag.is_set():
+            self.progress.append((state, Progressed(state.call, done, total, note)))
+            self.scheduler.call_soon_threadsafe(self.tell_progress)
 
     def tell_progress(self) -> None:
         """Tell observers the progress of tools, except of calls that have their result."""
         # once the scheduler is left, this thread and a tool's may empty the queue at once
         with suppress(IndexError):
             while True:
-                lane, event = self.progress.popleft()
-                if self.batch.results[lane.index] is None:
-                    self.session.tell(event)
+                state, event = self.progress.popleft()
+                if self.batch.results[state.index] is None:
+                    self.active.tell(event)
 
     def invoke_opened(
-        self, lane: CallState, effect: Invoke[Admitted], error: Raised | None
+        self, state: CallState, effect: Invoke[Admitted], error: Raised | None
     ) -> None:
         """Start a tool that was opened for its first call; an error there fails the call, certainly without effect."""
         if error is not None:
-            self.answer(lane, open_failure(effect.call.tool, error))
+            self.answer(state, open_failure(effect.call.tool, error))
             return
-        self.invoke(lane, effect, is_recorded=True)
+        self.invoke(state, effect, is_recorded=True)
         self.run_until_blocked()
 
     def record_first(
-        self, lane: CallState, effect: Invoke[Admitted], trail: AuditObserver
+        self, state: CallState, effect: Invoke[Admitted], trail: AuditObserver
     ) -> None:
         """Start a write of high risk once the audit log has recorded its admission, or not at all.
 
@@ -723,43 +730,45 @@ class BatchExecutor:
         earlier one, and there is no wait here.
         """
         work = partial(wait_until_audited, trail, effect.timeout_s)
-        self.run_async(lane, effect, work, partial(self.invoke_recorded, lane, effect))
+        self.run_async(
+            state, effect, work, partial(self.invoke_recorded, state, effect)
+        )
 
     def invoke_recorded(
-        self, lane: CallState, effect: Invoke[Admitted], error: Exception | None
+        self, state: CallState, effect: Invoke[Admitted], error: Exception | None
     ) -> None:
         """Start a write whose admission the audit log has recorded, or refuse it where that failed."""
         if error is not None:
-            self.answer(lane, record_failure(effect.call.tool, error))
+            self.answer(state, record_failure(effect.call.tool, error))
             return
-        self.invoke(lane, effect, is_recorded=True)
+        self.invoke(state, effect, is_recorded=True)
         self.run_until_blocked()
 
     def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Settle the claim of a tool that was given up and has ended after all, with the truth, and tell it."""
-        lane = attempt.lane
+        state = attempt.state
         # a plain function that returned a coroutine: what is in it will not happen
         if is_awaitable(outcome):
             if inspect.iscoroutine(outcome.value):
                 outcome.value.close()
             outcome = Unfinished(End.STOPPED, attempt.by_cancel)
-        newest = self.latest.get(lane) == attempt.number
-        host = self.host
-        lease = self.leases.get(lane)
+        newest = self.latest.get(state) == attempt.number
+        engine = self.engine
+        lease = self.leases.get(state)
         late_results.settle(
-            host.store,
-            host.unrecorded,
-            self.session,
-            lane,
+            engine.store,
+            engine.unrecorded,
+            self.active,
+            state,
             lease=lease,
             outcome=outcome,
             newest=newest,
         )
-        if lane in self.reserving and (
-            self.error is not None or self.batch.results[lane.index] is not None
+        if state in self.reserving and (
+            self.error is not None or self.batch.results[state.index] is not None
         ):
-            self.release_resources(lane)
-        late_results.tell(self.session, lane, outcome)
+            self.release_resources(state)
+        late_results.tell(self.active, state, outcome)
 
     # ------------------------------------------------------------------ cancelling
 
@@ -770,24 +779,24 @@ class BatchExecutor:
         """
         self.cancelled = True
         self.batch.cancel_unstarted()
-        for lane, pending in list(self.waits.items()):
+        for state, pending in list(self.waits.items()):
             if isinstance(pending.effect, LookUp | Claim | Settle | Keep):
                 continue
-            if self.stop_waiting(lane, pending):
+            if self.stop_waiting(state, pending):
                 pending.cancel()
-                self.cut_short(lane, pending.effect)
+                self.cut_short(state, pending.effect)
         self.attempts.cancel(hard)
         self.run_until_blocked()
 
-    def cut_short(self, lane: CallState, effect: Effect[Admitted]) -> None:
+    def cut_short(self, state: CallState, effect: Effect[Admitted]) -> None:
         """Answer an effect that is not performed, or not to its end, because the run was cancelled."""
         match effect:
             case Invoke():
-                self.answer(lane, Unfinished(End.NOT_STARTED, cancelled=True))
+                self.answer(state, Unfinished(End.NOT_STARTED, cancelled=True))
             case Verify():
-                self.answer(lane, Unknown())
+                self.answer(state, Unknown())
             case _:
-                self.throw(lane, CallCancelled())
+                self.throw(state, CallCancelled())
 
 
 def _decide(

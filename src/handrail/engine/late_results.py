@@ -27,8 +27,8 @@ from handrail.ports import Store
 def settle(
     store: Store,
     unrecorded: Unrecorded,
-    session: ActiveRun,
-    lane: CallState,
+    active: ActiveRun,
+    state: CallState,
     *,
     lease: Lease | None,
     outcome: Outcome,
@@ -43,45 +43,45 @@ def settle(
     """
     if lease is None:
         return
-    settlement = _settlement(lane, lease, outcome, session.settings.secrets)
+    settlement = _settlement(state, lease, outcome, active.settings.secrets)
     if settlement is None or not (newest or settlement.state == "done"):
         return
-    refused = partial(tell_refused, session, lane, settlement)
+    refused = partial(tell_refused, active, state, settlement)
     keep = partial(unrecorded.settle, settlement, lease.claim, refused)
     try:
         answer = store.settle(settlement)
     except Exception as error:
         # a driver's own errors too: whatever it raises, the store did not answer
-        _log(session, lane, error)
+        _log(active, state, error)
         keep()
         return
     if isinstance(answer, Future):
         answer.add_done_callback(
-            partial(_take_store_answer, session, lane, keep, refused)
+            partial(_take_store_answer, active, state, keep, refused)
         )
     elif answer is False:
         refused()
 
 
-def tell(session: ActiveRun, lane: CallState, outcome: Outcome) -> None:
+def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
     """Tell observers how a tool ended whose call was answered without it."""
-    if not session.observers:
+    if not active.observers:
         return
     match outcome:
         case Returned(value=value):
-            session.tell(FinishedLate(lane.call, plain(value)))
+            active.tell(FinishedLate(state.call, plain(value)))
         case Raised():
-            session.tell(FinishedLate(lane.call, error=outcome.words))
+            active.tell(FinishedLate(state.call, error=outcome.words))
         case _:
-            session.tell(FinishedLate(lane.call, error="it was stopped at last"))
+            active.tell(FinishedLate(state.call, error="it was stopped at last"))
 
 
-def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
+def tell_refused(active: ActiveRun, state: CallState, settle: Settle) -> None:
     """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
-    if session.observers:
-        session.tell(
+    if active.observers:
+        active.tell(
             LateResult(
-                lane.call,
+                state.call,
                 settle.scope,
                 settle.key,
                 settle.fence,
@@ -92,7 +92,7 @@ def tell_refused(session: ActiveRun, lane: CallState, settle: Settle) -> None:
 
 
 def _settlement(
-    lane: CallState, lease: Lease, outcome: Outcome, secrets: KnownSecrets | None
+    state: CallState, lease: Lease, outcome: Outcome, secrets: KnownSecrets | None
 ) -> Settle | None:
     """Return what to record; None when the report tells nothing new."""
     claim = lease.claim
@@ -106,7 +106,7 @@ def _settlement(
             return settlement(state="done", value=plain(value))
         case Raised(error=TooLarge() as error):
             return settlement(
-                state="done", value=done_but_too_large(lane.call.name, error).as_json()
+                state="done", value=done_but_too_large(state.call.name, error).as_json()
             )
         case Raised(error=NoEffect()):
             return settlement(state="failed")
@@ -115,22 +115,22 @@ def _settlement(
 
 
 def _take_store_answer(
-    session: ActiveRun,
-    lane: CallState,
+    active: ActiveRun,
+    state: CallState,
     keep: Callable[[], None],
     refused: Callable[[], None],
     done: Future[bool],
 ) -> None:
     """Take what the store has answered, in its own thread."""
     if (error := done.exception()) is not None:
-        _log(session, lane, error)
+        _log(active, state, error)
         keep()
     elif done.result() is False:
         refused()
 
 
-def _log(session: ActiveRun, lane: CallState, error: BaseException) -> None:
+def _log(active: ActiveRun, state: CallState, error: BaseException) -> None:
     logs.log_exception(
-        f"the late end of {lane.call.name!r} in run {session.id} could not be recorded",
+        f"the late end of {state.call.name!r} in run {active.id} could not be recorded",
         error,
     )
