@@ -189,3 +189,32 @@ def test_the_time_to_decide_is_never_longer_than_what_is_left_of_the_run(call):
     released.set()
     assert time.monotonic() - began < admission.LONGEST_ADMISSION_S
     assert (result.failure.code, sent) == (Code.TIMEOUT, [])
+
+
+def test_a_fork_and_an_undo_ask_such_functions_outside_of_the_loops_thread(tmp_path):
+    threads = []
+
+    def name_message(to):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return f"message:{to}"
+
+    @hr.tool(effect="write", key=name_message, compensate=lambda to, result: None)
+    async def send(to: str) -> str:
+        """Send a message."""
+        return f"sent to {to}"
+
+    model = ScriptedModel(
+        [hr.Turn(calls=[hr.ToolCall("c1", "send", '{"to": "a"}')]), "Sent."]
+    )
+
+    async def main():
+        async with hr.Runtime([send], store=f"sqlite:///{tmp_path}/h.db") as runtime:
+            run = await runtime.run("Send.", model=model, run_id="mine")
+            offered = await runtime.undoable("mine")
+            forked = await runtime.fork("mine", at_turn=1, model=model)
+            return run.text, [each.tool for each in offered], forked.status
+
+    assert asyncio.run(main()) == ("Sent.", ["send"], "done")
+    assert threads[0] is False
+    assert len(threads) >= 3
+    assert not any(threads)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
+from handrail.workers.threads import ThreadPool
 
 _MOST_WRITES = 10_000
 """Of one run. What was written before these is not offered."""
@@ -56,12 +58,18 @@ class Undoable(Struct, frozen=True):
 
 
 def undoable(
-    store: object, stored: StoredRun, tools: Toolset, scope: str
+    store: object,
+    stored: StoredRun,
+    tools: Toolset,
+    *,
+    scope: str,
+    threads: ThreadPool,
 ) -> Generator[StoreAnswer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
         scope: The prefix of the scopes of its writes.
+        threads: Where its calls are admitted again, which calls functions of its tools' authors.
 
     Raises:
         ConfigError: The store has no ledger that can be read.
@@ -73,9 +81,12 @@ def undoable(
         )
     done = yield store.list_writes(state="done", run_id=run_id, most=_MOST_WRITES)
     edits = yield from load_edits(store, run_id)
-    return _match_writes(
-        stored, Toolset(with_steps(tools)), _Writes(done, scope), edits
+    writes = _Writes(done, scope)
+    all_tools = Toolset(with_steps(tools))
+    matches: list[Undoable] = yield threads.call(
+        partial(_match_writes, stored, all_tools, writes, edits)
     )
+    return matches
 
 
 def release_key(
@@ -205,14 +216,15 @@ def make_undo_tool(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
     async def take_back_later() -> Any:
         return await compensate(**arguments, result=undo.value)
 
+    key = f"undo/{run_id}/{undo.step}/{undo.write.fence}"
     return FunctionTool(
         take_back_later if inspect.iscoroutinefunction(compensate) else take_back,
         name=f"undo_{tool.name}",
         description=f"Take back {tool.name}, step {undo.step} of run {run_id}.",
         parameters=_NOTHING,
         effect="write",
-        # another for each time that the act was performed
-        key=lambda: f"undo/{run_id}/{undo.step}/{undo.write.fence}",
+        # another for each time that the act was performed; a template, in which braces are doubled
+        key=key.replace("{", "{{").replace("}", "}}"),
         timeout_s=tool.timeout_s,
         # two writes of one tool are two things to take back, however alike they are
         repeatable=True,

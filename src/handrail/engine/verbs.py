@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from handrail import _lazy
@@ -225,8 +226,16 @@ def fork(
         engine, stored, output=output, **options
     )  # what cannot be resumed is refused before there is a new run
     edits = yield from load_edits(engine.store, run_id)
-    record, first = forking.make_fork(
-        stored, at_turn, new_run_id(), engine.callable_tools(), edits
+    # In a thread: functions of its tools' authors are called there.
+    record, first = yield engine.services.threads.call(
+        partial(
+            forking.make_fork,
+            stored,
+            at_turn,
+            new_run_id(),
+            tools=engine.callable_tools(),
+            edits=edits,
+        )
     )
     yield engine.runs.begin_run(record)
     yield engine.runs.append_entry(first)
@@ -284,7 +293,11 @@ def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
     stored = require_run((yield engine.load_run(run_id)), run_id)
     return (
         yield from undoing.undoable(
-            engine.store, stored, engine.callable_tools(), engine.scope_prefix
+            engine.store,
+            stored,
+            engine.callable_tools(),
+            scope=engine.scope_prefix,
+            threads=engine.services.threads,
         )
     )
 

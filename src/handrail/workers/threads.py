@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextvars
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from inspect import CO_ITERABLE_COROUTINE
 from threading import Condition, Thread, current_thread, main_thread
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from handrail.core import materialize
 from handrail.effects import Raised, Returned
 from handrail.workers import fork_safety
 
+T = TypeVar("T")
 Report: TypeAlias = Callable[["Returned | Raised"], None]
 
 # Blocking tools wait for the network far more than they compute; a hung one occupies its thread for ever.
@@ -90,6 +93,17 @@ def wrap_error(error: BaseException) -> Raised:
     return Raised(RuntimeError(f"the tool raised {type(error).__name__}({error})"))
 
 
+def _set_future(future: Future[T], function: Callable[[], T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:  # whoever waits for the future gets it
+        future.set_exception(error)
+
+
+def _ignore_report(_: Returned | Raised) -> None:
+    """The future has reported."""
+
+
 class ThreadPool:
     """A pool of daemon threads that grows when all are busy, up to `most`."""
 
@@ -118,6 +132,12 @@ class ThreadPool:
                     target=self._work, name=f"handrail-{self._size}", daemon=True
                 ).start()
         return task
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Call a function of ours in a thread; return a future of its value."""
+        future: Future[T] = Future()
+        self.submit(partial(_set_future, future, function), _ignore_report)
+        return future
 
     def withdraw(self, task: ThreadTask) -> bool:
         """Withdraw a task; True when it had not started, and now never will."""
