@@ -405,7 +405,8 @@ SETTINGS = [
     "tools",
 ]
 VERBS = [
-    "call", "cancel", "close", "fork", "handle", "replay", "resume", "run", "stream", "undo", "undoable", "workflow",
+    "call", "calls", "cancel", "close", "fork", "handle", "replay", "resume", "run", "stream", "undo", "undoable",
+    "workflow",
 ]  # fmt: skip
 
 

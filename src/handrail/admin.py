@@ -1,11 +1,11 @@
-"""What people decide about kept things: approve, deny, resolve, cancel, revoke. Each is recorded with who decided.
+"""Decisions of people about what a store keeps: approve, deny, resolve, cancel, revoke. Each is recorded with a name.
 
-Every way in (command line, console, HTTP) decides here, so that all of them refuse the same and leave the same record.
-The functions wait for the store; call them in a thread where that matters.
+The command line calls these functions, and so does a console or an HTTP service of yours: all refuse the same, and
+leave the same record. They block until the store answers; in async code, call them in a thread.
 
 Rule 1: the first decision counts; a later one changes nothing and is refused.
-Rule 2: a decision that cannot be meant (arguments that do not fit) decides nothing: the question stays open.
-Rule 3: whether the audit log takes a record is asked before anything is decided: no decision goes unrecorded.
+Rule 2: an impossible decision (arguments that do not fit) decides nothing: the question stays open.
+Rule 3: nothing is decided unless the audit log can take its record: no decision goes unrecorded.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def approve(
         scope: `run` and `rule` also keep a standing approval, which answers later questions of this reason.
 
     Raises:
-        ConfigError: There is no such question, it is open no longer, the arguments do not fit the tool, or the store
-            keeps no standing approvals; or several people must agree, and this one would not count.
+        ConfigError: There is no such question, it is no longer open, the arguments do not fit the tool, or the store
+            keeps no standing approvals; or several people must agree, and this person does not count.
             Nothing was decided.
     """
     log_key.check(store)
@@ -112,7 +112,7 @@ def deny(
     """Deny the call of a question.
 
     Raises:
-        ConfigError: There is no such question, or it is open no longer.
+        ConfigError: There is no such question, or it is no longer open.
     """
     log_key.check(store)
     return _decide(
@@ -134,8 +134,9 @@ def _decide(
             f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it"
         )
     if asked.state != "open":
+        state = "used, approved" if asked.state == "used" else asked.state
         raise ConfigError(
-            f"the question {asked.id!r} is {asked.state}{describe_decision(asked)} and takes no further word"
+            f"the question {asked.id!r} cannot be answered again: it is {state}{describe_decision(asked)}"
         )
     now = (
         result_now(

@@ -7,8 +7,8 @@ raises between two of them is a crash test.
     Admit      -> the admitted call, or the Failure that refuses it; for a tool whose own functions may block
     LookUp     -> Claimed, the ledger's answer for a write that may not start now; None when it may
     AskHuman   -> Approval, or None when nobody is there to ask
-    Reserve    -> True, once the call's resources are its own and its tool's rate lets it go; False when the run's time
-                  is over; a Failure when the rate does not let it go in time
+    Reserve    -> True, once the call holds its resources and its tool's rate permits it; False when the run's time is
+                  over; a Failure when the rate will not permit it in time
     Claim      -> Claimed
     Invoke     -> Returned | Raised | Unfinished
     Verify     -> Found | NotFound | Unknown
@@ -46,7 +46,7 @@ class Resource(Struct, frozen=True):
     """Something that calls touch, such as `user:7`. Readers share it; a writer has it alone.
 
     Attributes:
-        seats: How many may have it at once, for one that counts those who share it; 0 does not count.
+        seats: How many calls may share it at once; 0 sets no limit.
     """
 
     key: str
@@ -55,14 +55,14 @@ class Resource(Struct, frozen=True):
 
     @property
     def room(self) -> float:
-        """How many may have it at once, as one who has it sees it."""
+        """How many calls like this one may have it at once."""
         if self.exclusive:
             return 1
         return self.seats or float("inf")
 
 
 class Admit(Struct, frozen=True):
-    """Decide whether a call may run, outside of the event loop and within a time: its tool's author has a say.
+    """Decide whether a call may run, off the event loop and within a time limit: its author's functions take part.
 
     Attributes:
         call: The parsed call, as `core.admission.admit` takes it.
@@ -79,13 +79,13 @@ class AskHuman(Struct, frozen=True):
     `arguments` are the exact, validated arguments; `description` is what the tool says of itself.
 
     Attributes:
-        place: The call's place: run, turn and number; `#` and more where it is asked about once more.
-        digest: Of the tool as it is described and of the arguments: what the answer is bound to.
-        pin: Of the tool as it is described.
-        parameters: The JSON Schema of the arguments, to hold an edit to.
+        place: The place of the call: run, turn and number; a suffix `#...` marks another question about it.
+        digest: Digest of the tool as it is described and of the arguments; the answer is bound to it.
+        pin: Digest of the tool as it is described.
+        parameters: The JSON Schema of the arguments; an edit must fit it.
         required_approvals: How many different people must agree; see `not_counted`.
-        agreed: Who has agreed so far, where that are several.
-        principal: On whose behalf the call is made; where several must agree, another one has to.
+        agreed: Who has agreed so far, where several must.
+        principal: On whose behalf the call is made; where several must agree, this person does not count.
         writes: Whether the call is a write, whose claim uses the approval.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
     """
@@ -136,10 +136,10 @@ def _looks(name: str) -> str:
 class Approval(Struct, frozen=True):
     """A person's decision about one call. `arguments` holds an edited version, which is validated again before it runs.
 
-    `expired` is no decision: the question was open for its time, and nobody answered. `scope` says which calls it is
-    for: this one, or all of the tool that are asked about for the same reason, in this run or in any. Only a store
-    that has standing approvals stores one; anywhere else it counts once. `question` is the id of the stored question
-    that it answers, if the write's claim has yet to use it.
+    `expired` is no decision: nobody answered while the question was open. `scope` says which calls it covers: this one,
+    or all of the tool that are asked about for the same reason, in this run or in any. Without a store for standing
+    approvals it counts once. `question` is the id of the stored question that it answers, if the write's claim has yet
+    to use it.
     """
 
     granted: bool
@@ -174,10 +174,10 @@ class Claim(Struct, frozen=True):
     Attributes:
         fingerprint: Digest of tool, declared version and canonical arguments; the same key with another is a conflict.
         lease_s: Seconds after which an unsettled claim counts as abandoned; longer than the tool's timeout.
-        epoch: Of the run, where it is stored: a new owner need not wait for the leases of earlier owners.
-        locks: Resources to be held with the claim, among all processes on the store; see `Reserve` for those of one.
+        epoch: The epoch of a stored run: its new owner need not wait for the leases of earlier owners.
+        locks: Resources held with the claim, against all processes that use the store; `Reserve` holds those of one.
         guard: Also answer DONE when this run has already performed a write with this fingerprint under another key.
-        repeat_window_s: The guard looks so far back for such a write of any run, too; 0 looks into this run only.
+        repeat_window_s: How far back the guard looks for such a write in other runs, too; 0 looks into this run only.
         key_ttl_s: For how long the far side recognises a key; a write that started before that is in doubt.
         approval: The id of the stored question whose approval the claim uses. Empty for a write that needs none, or
             whose approval was used before.
@@ -238,7 +238,7 @@ class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
     `repeated` marks a DONE found by the repeat guard (another key, the same act); `key` is then the key of the earlier
-    write. `left_s` is the rest of a dead owner's lease: its requests may be under way for as long.
+    write. `left_s` is the rest of a dead owner's lease: until then its requests may still be under way.
     """
 
     state: ClaimState
@@ -261,7 +261,7 @@ class Returned(Struct):
     """The tool returned.
 
     Attributes:
-        late: It did so after its deadline, before anyone had a result.
+        late: It returned after its deadline, but before the call had a result.
         pending: Its value is still to be awaited: a plain function returned a coroutine.
     """
 
@@ -271,7 +271,7 @@ class Returned(Struct):
 
 
 class Raised(Struct, frozen=True):
-    """The tool raised. `reference` is shown where the error's text must not go, and leads to it in the log."""
+    """The tool raised. `reference` is shown where the error's text must not be, and finds that text in the log."""
 
     error: Exception
     reference: str = field(default_factory=lambda: token_hex(4))
@@ -292,7 +292,7 @@ class End(Enum):
     STOPPED = "stopped"
     """It was interrupted, and has ended. What it did until then may have taken effect."""
     RUNNING_ON = "running on"
-    """It cannot be interrupted (a thread) or would not be; it may still finish late."""
+    """It cannot be interrupted (a thread), or did not stop; it may still finish later."""
 
 
 class Unfinished(Struct, frozen=True):
@@ -349,7 +349,7 @@ class Settle(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
-    """Say that a claimed write is still under way: its lease, and that of its locks, lasts for `lease_s` from now.
+    """Renew the lease of a write under way, and of its locks, for `lease_s` from now.
 
     A lease that lasts longer is not shortened. No call yields this effect: a driver renews for as long as it lives.
     """

@@ -13,11 +13,11 @@ an exception:
     │       └── RunUnderWay        a run cannot be resumed: a living process carries it out
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
-    ├── JournalMismatch            what a run has journaled does not fit the code that is to go on with it
-    ├── Fenced                     somebody else has taken a run over
+    ├── JournalMismatch            the journal of a run does not fit the code that resumes it
+    ├── Fenced                     another process has taken a run over
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         ├── RunWaits               a run that a tool started waits for a person
-        └── NoEffect               the same, and the write certainly did not happen
+        └── NoEffect               a write failed, and certainly did not happen
             └── HeldBack           it was not started: its rate or its breaker holds it back
 
 Rule 1: code matches on types and codes, never on the text of a message.
@@ -69,7 +69,7 @@ ONLY_OURS = frozenset({
     Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.APPROVAL_PENDING, Code.IN_DOUBT, Code.REPEATED_CALL,
     Code.BUDGET_EXHAUSTED,
 })  # fmt: skip
-"""Codes that say what handrail did with a call, by which runs wait or end. From a tool they become `TOOL_ERROR`."""
+"""Codes that only handrail may give, because runs wait or end by them. From a tool they become `TOOL_ERROR`."""
 
 
 @final
@@ -169,16 +169,16 @@ class StoreUnavailable(HandrailError):
 
 
 class JournalMismatch(HandrailError):
-    """What a run has journaled does not fit the code that is to go on with it; nothing was run.
+    """The journal of a run does not fit the code that resumes it; nothing was run.
 
     Raised to the engineer by `resume`, `replay` and `fork`. The model never sees it.
     """
 
 
 class Fenced(HandrailError):
-    """Somebody else has taken over this run; what this process still has to say of it is not recorded.
+    """Another process has taken this run over; nothing more that this process does in it is recorded.
 
-    The driver leaves the run quietly: it goes on elsewhere.
+    The driver leaves the run without an error: the run continues elsewhere.
     """
 
 
@@ -187,12 +187,12 @@ class ToolError(HandrailError):
 
         raise ToolError("ORDER_NOT_FOUND", "There is no order 881.", suggestion="Look it up with `find_orders`.")
 
-    With one positional argument the code is `TOOL_ERROR`; the model reads it also in place of a code in `ONLY_OURS`.
+    With one positional argument the code is `TOOL_ERROR`, which also replaces a code in `ONLY_OURS`.
     The message goes to the model unchanged: no secrets in it.
 
     Args:
-        retryable: The same call, unchanged, may succeed later. It is then retried within its deadline, a write too: of
-            a write this says that nothing happened, as `NoEffect` does. Where you do not know, let your exception pass.
+        retryable: The same call, unchanged, may succeed later; it is retried within its deadline. For a write this also
+            states that nothing happened, as `NoEffect` does. If you do not know that, let your exception pass.
         retry_after_s: The wait that the far side asked for; a value that is no time, such as infinity, is ignored.
     """
 
@@ -220,7 +220,7 @@ class ToolError(HandrailError):
 
     @property
     def failure_for_model(self) -> Failure:
-        """The failure without a code in `ONLY_OURS`, by which a run would wait for somebody who was never asked."""
+        """The failure, with `TOOL_ERROR` for a code in `ONLY_OURS`: such a code could make a run wait for nobody."""
         if self.failure.code in ONLY_OURS:
             return replace(self.failure, code=Code.TOOL_ERROR)
         return self.failure

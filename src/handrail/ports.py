@@ -1,7 +1,7 @@
 """What can be replaced: stores, models, approvers, observers. Each is a protocol of one to four methods, or a function.
 
 A store may have to wait for a disk. It then answers with a `concurrent.futures.Future`; one in memory answers at once.
-One port serves both drivers, and a store that needs no waiting costs none.
+So one port serves both runtimes, and a store in memory adds no wait.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LeaseStore(Protocol):
 
 @runtime_checkable
 class RunStore(Protocol):
-    """A store that has runs too, so that another process can go on with them.
+    """A store that also keeps runs, so that another process can resume them.
 
     `tests/stores/contract.py` is the suite that every one inherits.
     """
@@ -98,8 +98,8 @@ class RunStore(Protocol):
     ) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name with its own input: its epoch grows by one.
 
-        Its takeovers grow by one where its owner has left it under way (`process_identity.has_left`), and are none
-        again where it had ended or paused.
+        `RunRecord.takeovers` grows by one if the owner of a run under way counts as gone (`process_identity.has_left`),
+        and is 0 again if the run had ended or paused.
 
         A request to cancel it stays valid if its owner died before it ended the run. A run that has ended starts again
         without that request.
@@ -114,7 +114,7 @@ class RunStore(Protocol):
         ...
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
-        """Add to a run, all or nothing; return whether somebody has asked for its end.
+        """Append to a run, all or nothing; return whether somebody has asked to cancel it.
 
         A step that is there already stays as it is: an earlier owner recorded the same one.
 
@@ -135,7 +135,7 @@ class RunStore(Protocol):
         ...
 
     def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
-        """Ask for a run's end; whoever drives it learns of it with the next entry. False when there is no such run.
+        """Request that a run be cancelled; its driver learns of it with the next entry. False if there is no such run.
 
         Its open questions and unused approvals become `cancelled` at once; so they do when an entry ends the run as
         `cancelled`.
@@ -152,7 +152,7 @@ class ApprovalStore(Protocol):
     ) -> StoreAnswer[ApprovalRequest]:
         """Store a question, or return the stored one of that id, an expired one as `expired`.
 
-        One that more people must agree to than when it was asked is open again, for as long; see
+        If more people must agree than when it was first asked, the stored question is open again for `within_s`; see
         `ApprovalRequest.requiring`.
         """
         ...
@@ -275,7 +275,7 @@ class KeyedAuditStore(AuditStore, Protocol):
     """The key; empty for none."""
 
     def log_refuses(self) -> StoreAnswer[str]:
-        """Return why nothing is added to the log with this key, as a sentence; empty when it goes on with it.
+        """Return why the log takes no records with this key, as a sentence; empty when it takes them.
 
         A log goes on with the key that its last record was hashed with. With another key `append_audit` raises
         StoreUnavailable and adds nothing.
@@ -330,7 +330,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Ranking(Protocol):
-    """Orders the tools that it was made of by a text. Called from any thread."""
+    """Orders its tools by how well they fit a text. May be called from any thread."""
 
     def top(self, query: str, k: int = 5) -> Sequence[Any]:
         """Return up to `k` tools, best first, no two of one name. `top(k)` is the beginning of `top(k + 1)`."""
@@ -350,7 +350,7 @@ class Selector(Protocol):
 
     Attributes:
         name: For events.
-        waits: It asks a server, so it is asked in a thread.
+        waits: Whether `select` waits for a server, and so is called in a thread.
     """
 
     @property
@@ -360,7 +360,9 @@ class Selector(Protocol):
     def waits(self) -> bool: ...
 
     def select(self, tools: Any, messages: Sequence[Message]) -> Selection:
-        """Return what the next turn shows of a `Toolset`. It follows from these two alone: a resumed run asks again."""
+        """Return which tools of a `Toolset` the next turn shows.
+
+        The answer depends on the arguments alone, since a resumed run asks again."""
         ...
 
     def own_tools(self, tools: Any) -> Sequence[Any]:
@@ -373,13 +375,13 @@ class SandboxJob(Struct, frozen=True):
 
     Attributes:
         argv: The program and its arguments; no shell reads them.
-        files: Laid into its folder before it starts, by relative path.
-        mounts: Absolute paths of files and folders of ours that it sees where they are, and cannot change.
+        files: Files to put into its folder before it starts, by relative path.
+        mounts: Absolute paths of files and folders that it can read at the same paths, and cannot change.
         timeout_s: When it is killed, with everything that it started.
-        memory_bytes: What one process of it may address, and what all of them together may hold.
+        memory_bytes: The address space of each of its processes, and the memory of all of them together.
         output_bytes: How much of its output to each of stdout and stderr is returned; the rest is dropped.
-        returned_bytes: How much is brought back of the files that it made or changed, all together.
-        returned_files: How many of them.
+        returned_bytes: The total size of the files returned, among those that it made or changed.
+        returned_files: How many of these files are returned.
     """
 
     argv: Sequence[str]
@@ -396,12 +398,12 @@ class JobEnded(Struct, frozen=True):
     """How a program in a sandbox ended, and what it left.
 
     Attributes:
-        end: `exited` by itself, or by a limit of its own; killed by `timeout`, because it was `cancelled`, because all
-            its processes together held too much `memory`, or by something else, `lost`.
+        end: `exited`: it ended by itself, or by a limit of its own. Any other was killed: by its `timeout`, because it
+            was `cancelled`, because its processes held too much `memory` together, or by something unknown (`lost`).
         exit_code: Negative for a signal; None when nobody saw it end.
         dropped_bytes: The size of the output that was dropped.
         files: What it made or changed, by relative path.
-        left: Files that were not brought back: too large, too many, links.
+        left: Files that were not returned: too large, too many, or links.
     """
 
     end: Literal["exited", "timeout", "cancelled", "memory", "lost"]
@@ -415,10 +417,10 @@ class JobEnded(Struct, frozen=True):
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """A place where a program runs apart, more or less so.
+    """A place where a program runs isolated from the rest of the machine.
 
     Attributes:
-        level: `process`, `isolated` or `container`; see `isolation` for what each is.
+        level: `process`, `isolated` or `container`; `sandboxes.levels` says what each is.
     """
 
     @property
@@ -426,7 +428,7 @@ class Sandbox(Protocol):
 
     @property
     def lacks(self) -> str:
-        """Why this machine cannot give it, as a clause; empty when it can."""
+        """Why this machine cannot provide it, as a clause; empty when it can."""
         ...
 
     @property
@@ -435,7 +437,7 @@ class Sandbox(Protocol):
         ...
 
     def run(self, job: SandboxJob, cancelled: threading.Event) -> JobEnded:
-        """Run a program to its end, in a thread. When this returns, nothing of it runs any more.
+        """Run a program to its end, in a thread. When this returns, all of its processes have ended.
 
         Raises:
             OSError: It could not be started.

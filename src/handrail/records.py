@@ -32,7 +32,7 @@ class JournalStep(Struct, frozen=True):
 
     Attributes:
         key: Its place in the run: `3.m` the model's third answer, `3.0` the result of its first call.
-        elapsed_s: How long the run had worked by then, without what people took.
+        elapsed_s: How long the run had worked by then, without the time that people took to answer.
     """
 
     key: str
@@ -50,13 +50,13 @@ class RunRecord(Struct, frozen=True):
     """A run in a store.
 
     Attributes:
-        epoch: How often somebody started it or took it over; steps are taken from the newest owner only.
+        epoch: How many times it was started or taken over; only its newest owner can add steps.
         toolset: Digest of the tools it was started with.
         input: Its input, see `journal.codec.input_as_json`.
         result: How it ended, as `Run.as_json` writes it; None while it has not.
         created: Unix time in seconds, by the store's clock; so is `updated`.
         owner: The process that drives it, or did so last; see `process_identity`.
-        takeovers: How often in a row it was taken over from a process that left it without an end or a pause.
+        takeovers: How many times in a row it was taken over from a process that had neither ended nor paused it.
     """
 
     run_id: str
@@ -76,7 +76,7 @@ class RunRecord(Struct, frozen=True):
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether it seems to be the run that kills its processes, or kills them soon enough."""
+        """Whether the run itself seems to kill its processes: too many of them in a row have died in it."""
         return self.status == "poisoned" or (
             self.status == "running" and self.takeovers >= MOST_TAKEOVERS
         )
@@ -101,11 +101,11 @@ class RunRecord(Struct, frozen=True):
 
 
 MOST_TAKEOVERS = 5
-"""How often in a row a run is taken over from a process that died in it. Then it is `poisoned`: a person decides."""
+"""How many times in a row a run is taken over from processes that died in it. After that it is `poisoned`."""
 
 
 class StoredRun(Struct, frozen=True):
-    """A run that is ours now, and its steps so far."""
+    """A run as the store has it, and its steps so far."""
 
     record: RunRecord
     steps: Sequence[JournalStep] = ()
@@ -138,9 +138,9 @@ class ApprovalRequest(Struct, frozen=True):
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
             are `cancelled` with their run.
         expires: Unix time in seconds, by the store's clock.
-        pin: Digest of the tool as it describes itself, which a standing approval on it is bound to.
-        parameters: The JSON Schema of the arguments, which an edit is held to.
-        place: The call's place, see `effects.AskHuman`; so for `required_approvals`, `agreed` and `principal`.
+        pin: Digest of the tool as it describes itself; a standing approval is bound to it.
+        parameters: The JSON Schema of the arguments; an edit must fit it.
+        place: The place of the call. `effects.AskHuman` explains it, `required_approvals`, `agreed` and `principal`.
         used_by: Scope, key and fence of the claim that used the approval, as JSON; empty if no claim has used it.
     """
 

@@ -1,6 +1,7 @@
-"""The asyncio runtime: the verbs of a deployment, each awaited.
+"""The asyncio runtime.
 
-What a verb does is in `engine.verbs`; `Runtime._perform` answers what it requests, on the running event loop.
+`engine.verbs` has what each method does; `Runtime._perform` answers the requests that it yields, on the running event
+loop.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 from typing_extensions import Unpack
 
 from handrail import _lazy
-from handrail.calls import ToolResult
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
-from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
 from handrail.core.retries import Backoff
 from handrail.engine import tool_visibility, verbs
-from handrail.engine.active_run import ActiveRun
 from handrail.engine.asyncio_scheduler import AsyncioScheduler
 from handrail.engine.engine import (
     AskTurn,
@@ -39,11 +38,11 @@ from handrail.engine.engine import (
     refuse_assignment,
 )
 from handrail.engine.executor import BatchExecutor
-from handrail.engine.verbs import ResumeOptions, RunOptions
+from handrail.engine.verbs import CallOptions, ResumeOptions, RunOptions
 from handrail.errors import Json
 from handrail.events import Event
 from handrail.futures import wait_for
-from handrail.messages import Message
+from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Observer, Selector, Store
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
@@ -67,7 +66,7 @@ class Runtime:
     Args:
         tools: Tools, functions, or a `Toolset`, which may change while runs are under way.
         store: `memory:`, another store's name, or a `Store`.
-        policy: What a run may do; by default read and write tools, and high risk asks a person.
+        policy: What a run may do; by default it may read and write, and a person is asked before a call of high risk.
         approver: Who is asked. Without one a call that needs approval waits; it does not proceed.
         observers: Called with every event.
         budget: What a run may spend unless it says otherwise.
@@ -186,20 +185,56 @@ class Runtime:
         arguments: Mapping[str, Json] | str | None = None,
         *,
         run: str | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
-        """Carry out one call, with every check, as if a model had made it.
+        """Carry out one call, with every check and promise that a model's call gets.
 
         Args:
             arguments: A JSON object, or its text.
             run: Names a conversation; calls of one run share its budget and its guard against repeated writes.
+            deps: What tools read as `Context.deps`.
+            inject: The values of injected parameters, by name.
+            budget: What the run may spend, in place of the runtime's; so for `policy` and `approver`.
+            observers: Called with every event, beside those of the runtime.
+            principal: On whose behalf, for the audit log and for approvals by several people.
+            scope: The tenant. Different scopes share nothing: no run, key of a write, resource, rate, question or long
+                result.
 
         Raises:
             MissingInjection: The tool needs a value that `inject` does not have.
         """
         return await self._perform(
-            verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject)
+            verbs.call(self._engine, name, arguments, run, options)
+        )
+
+    async def calls(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        run: str,
+        turn: str = "",
+        finish: Finish = "calls",
+        **options: Unpack[CallOptions],
+    ) -> list[ToolResult]:
+        """Carry out the calls of one turn that somebody else keeps; return a result for each, in order.
+
+        The ids given are the identity of the calls: a write that declares no key is known by its run and id, in every
+        process, so that a turn which is handed over again after a crash is not done again.
+
+        Args:
+            calls: As the model wrote them; `ToolCall.arguments` is text.
+            run: Names the conversation.
+            turn: Names what the calls belong to, such as one invocation. Budget and loops count within it; the guard
+                against repeated writes and approvals hold for the whole run.
+            finish: How the model's answer ended; no call of an answer that was cut runs.
+            options: As for `call`.
+
+        Raises:
+            ConfigError: The calls are no list of `ToolCall`.
+            MissingInjection: A tool needs a value that `inject` does not have.
+        """
+        return await self._perform(
+            verbs.calls(self._engine, calls, run, options, turn=turn, finish=finish)
         )
 
     async def handle(
@@ -207,26 +242,22 @@ class Runtime:
         message: object,
         *,
         run: str | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
         dialect: str = "openai-chat",
+        **options: Unpack[CallOptions],
     ) -> Any:
         """Carry out the calls of a provider's message; return that provider's messages with the results, in order.
+
+        A message without calls is an answer; after it a new round of the run begins, in which budget and loops count
+        from nothing.
 
         Args:
             message: The assistant's message, or the whole answer that holds it, as a dictionary or an SDK's object.
             run: Names the conversation, so that repeated writes and circles are seen across its turns.
             dialect: The wire that the message is in. Prompts, such as `hermes`, have no messages: use `run`.
+            options: As for `call`.
         """
         return await self._perform(
-            verbs.handle(
-                self._engine,
-                message,
-                run=run,
-                deps=deps,
-                inject=inject,
-                dialect=dialect,
-            )
+            verbs.handle(self._engine, message, run, options, dialect=dialect)
         )
 
     # ------------------------------------------------------------------ runs
@@ -266,9 +297,9 @@ class Runtime:
         output: object = None,
         **options: Unpack[RunOptions],
     ) -> Run[Any]:
-        """Ask the model, carry out its calls, feed back the results, until it answers or may not go on.
+        """Ask the model and carry out its calls, turn by turn, until it answers or the run must stop.
 
-        Nothing that the model does raises; `Run.status` and `Run.reason` say how it ended.
+        Never raises for what the model does; `Run.status` and `Run.reason` say how the run ended.
 
         Args:
             question: What a person asks, or a conversation so far.
@@ -319,21 +350,21 @@ class Runtime:
     ) -> Run[Any]:
         """Resume a run that was interrupted, waits for a person, or ended by its budget; in any process.
 
-        What has happened is not done again: finished turns and results come from the journal, writes from the ledger.
-        One that has answered gives its `Run` again; one that was cancelled goes on.
+        Nothing is repeated: finished turns and results come from the journal, writes from the ledger. A run that has
+        answered returns its `Run` again; a cancelled run continues.
 
         Args:
             output: As for `run`. Without it the answer must fit the schema that was stored, and `Run.output` is its
                 plain JSON value.
-            anyway: Also when the run is poisoned (`records.MOST_TAKEOVERS` processes that took it over died in it), or
-                when another process drives it that lives: that one then records nothing more of it.
+            anyway: Resume even a poisoned run (`records.MOST_TAKEOVERS` processes that took it over died in it), or one
+                that a living process carries out: that process then records nothing more of it.
             options: `model`, `budget`, `deps`, `inject`, `observers`, `selector`, `flow`, as for `run`. What cannot be
                 stored (an object as model, dependencies, injected values, a selector, a rule's function) is given
                 again.
 
         Raises:
             ConfigError: The store keeps no runs, or none of that name; or the run is poisoned.
-            RunUnderWay: Another process drives it, which lives.
+            RunUnderWay: Another process, which lives, carries it out.
             JournalMismatch: What was stored cannot be read by this version.
         """
         return await self._perform(
@@ -351,7 +382,7 @@ class Runtime:
     async def replay(
         self, run_id: str, *, output: object = None, **options: Unpack[ResumeOptions]
     ) -> Run[Any]:
-        """Drive a run along its journal alone: no model is asked, no tool is run, nothing is recorded.
+        """Repeat a run from its journal alone: no model is asked, no tool is run, nothing is recorded.
 
         Args:
             options: As for `resume`.
@@ -391,7 +422,7 @@ class Runtime:
     ) -> Run[Any]:
         """Begin a new run with the first turns of another, and ask the model again from `at_turn` on.
 
-        What the other run has written since is not done again without a person's approval.
+        A write that the other run has made since then is repeated only if a person approves it.
 
         Args:
             options: As for `resume`.
@@ -409,9 +440,13 @@ class Runtime:
         budget: Budget | None = None,
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
+        principal: str | None = None,
+        scope: str | None = None,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
         **options: Unpack[WorkflowOptions],
     ) -> Run[T]:
-        """Run a function that makes the steps of a run itself, and leaves to models what it will; see `workflows`.
+        """Run a function that decides the steps of a run itself, and asks models where it wants to; see `workflows`.
 
         With a store that keeps runs it survives its process: call this again with the same `run_id`, and each step that
         has happened is answered from what was recorded. What the function raises is raised here.
@@ -419,7 +454,7 @@ class Runtime:
         Args:
             fn: Called with a `Workflow` and the arguments; what it returns is `Run.output`.
             arguments: JSON. May be left out when a stored workflow is resumed.
-            options: What its runs of models take unless they say otherwise: `model`, `system`, `options`, `observers`,
+            options: Defaults for the models that it runs: `model`, `system`, `options`, `observers`,
                 `selector`, `flow`.
 
         Raises:
@@ -435,6 +470,12 @@ class Runtime:
                 budget=budget,
                 deps=deps,
                 inject=inject,
+                whose={
+                    "principal": principal,
+                    "scope": scope,
+                    "policy": policy,
+                    "approver": approver,
+                },
                 options=options,
             )
         )
@@ -474,7 +515,7 @@ class Runtime:
         output: object = None,
         **options: Unpack[RunOptions],
     ) -> RunStream[Any]:
-        """Run as `run` does, and give its events while they happen: `async for event in runtime.stream(...)`."""
+        """Do what `run` does, and yield its events as they happen: `async for event in runtime.stream(...)`."""
 
         def start(observer: Observer) -> Awaitable[Run[Any]]:
             observed: RunOptions = {
@@ -487,39 +528,45 @@ class Runtime:
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 
-    async def undoable(self, run_id: str) -> list[Undoable]:
-        """Return what a stored run has written and its tools can take back, the newest first."""
-        return await self._perform(verbs.undoable(self._engine, run_id))
+    async def undoable(
+        self, run_id: str, *, scope: str | None = None
+    ) -> list[Undoable]:
+        """Return the writes of a stored run that its tools can take back, the newest first."""
+        return await self._perform(verbs.undoable(self._engine.serve(scope), run_id))
 
     async def undo(
-        self, run_id: str, steps: Sequence[str] | None = None
+        self,
+        run_id: str,
+        steps: Sequence[str] | None = None,
+        *,
+        scope: str | None = None,
     ) -> list[ToolResult]:
-        """Take back what a run has written: these steps, or all that `undoable` offers, the newest first.
+        """Take back writes of a run: these steps, or all that `undoable` offers, the newest first.
 
-        Each is a write of its own, once at most, and frees the key of what it took back. Whoever calls this decides;
-        nobody else is asked.
+        Each step is a write of its own, which happens at most once, and frees the key of the write that it took back.
+        No person is asked: the caller has decided.
 
         Raises:
             ConfigError: There is no such run, or a step is not one that can be taken back.
             StoreUnavailable: A write was taken back and its key could not be freed; call this again.
         """
-        return await self._perform(verbs.undo(self._engine, run_id, steps))
+        return await self._perform(verbs.undo(self._engine.serve(scope), run_id, steps))
 
-    def cancel(self, run_id: str, *, by: str = "") -> bool:
+    def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """End a run, from any thread: its calls are cancelled, and its `Run` has the status `cancelled`.
 
-        One that another process drives is ended there, at its next step, where the store keeps runs.
+        A run that another process carries out is ended there, at its next step, if the store keeps runs.
 
         Args:
-            by: Who wants it, for the audit log.
+            by: Who cancels it, for the audit log.
 
         Returns:
             Whether such a run is under way. It ends soon, not at once.
         """
-        return self._engine.cancel(run_id, by=by)
+        return self._engine.serve(scope).cancel(run_id, by=by)
 
     async def close(self) -> None:
-        """Close the tools that were opened, last one first, the models' connections, and let the threads go."""
+        """Close the opened tools, the last one first, and the models' connections; release the threads."""
         self._engine.begin_close()
         await self._engine.services.close()
         await self._engine.close_models()
@@ -542,15 +589,15 @@ class Runtime:
             while True:
                 try:
                     if isinstance(request, PerformBatch):
-                        await self._perform_batch(request.active, request.batch)
+                        await self._perform_batch(request)
                         answer = None
                     elif isinstance(request, AskTurn):
-                        answer = await self._engine.asker.ask(
+                        answer = await request.engine.asker.ask(
                             request.active, request.model, request.asked
                         )
                     elif isinstance(request, CallFunction):
                         answer = await workflows.call_function(
-                            self._engine, self._perform, request
+                            request.engine, self._perform, request
                         )
                     else:
                         answer = await wait_for(request)
@@ -562,12 +609,14 @@ class Runtime:
             value: T = stop.value
             return value
 
-    async def _perform_batch(self, active: ActiveRun, batch: Batch) -> None:
+    async def _perform_batch(self, request: PerformBatch) -> None:
         scheduler = self._scheduler
         if scheduler is None or scheduler.loop is not asyncio.get_running_loop():
             scheduler = AsyncioScheduler()
             object.__setattr__(self, "_scheduler", scheduler)
-        executor = BatchExecutor(self._engine, scheduler, active, batch, runtime=self)
+        executor = BatchExecutor(
+            request.engine, scheduler, request.active, request.batch, runtime=self
+        )
         executor.run_until_blocked()
         if not executor.over:
             await scheduler.wait_for(executor)
@@ -576,7 +625,7 @@ class Runtime:
 
 
 class RunStream(Generic[T]):
-    """The events of one run while they happen; `run` is there when they have ended.
+    """The events of one run as they happen; `run` is available once they have ended.
 
     Leaving the loop early cancels the run.
     """
@@ -588,10 +637,10 @@ class RunStream(Generic[T]):
 
     @property
     def run(self) -> Run[T]:
-        """How it ended.
+        """The run, after its events were read to the end.
 
         Raises:
-            RuntimeError: Its events have not ended yet, or nobody has read them.
+            RuntimeError: The events have not been read to the end.
         """
         if self._run is None:
             raise RuntimeError("the run has not ended: read all of its events first")

@@ -1,6 +1,6 @@
-"""The blocking runtime: the same verbs without `await`, in the calling thread.
+"""The blocking runtime: the same methods without `await`, in the calling thread.
 
-The calling thread waits for reports and timers, and handles one after another. Tools run in threads as under asyncio;
+The calling thread waits for reports and timers, and handles them one at a time. Tools run in threads as under asyncio;
 what is async (tools, models, approvers) runs on one background event loop. So it works in scripts, in web workers, in
 notebooks, and inside a running event loop.
 """
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 from typing_extensions import Unpack
 
 from handrail import _lazy
-from handrail.calls import ToolResult
+from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
-from handrail.core.batch import Batch
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
 from handrail.core.retries import Backoff
 from handrail.engine import tool_visibility, verbs
-from handrail.engine.active_run import ActiveRun, new_run_id
+from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import (
     AskTurn,
     CallFunction,
@@ -36,11 +35,11 @@ from handrail.engine.engine import (
 )
 from handrail.engine.executor import BatchExecutor
 from handrail.engine.thread_scheduler import LoopThread, ThreadScheduler
-from handrail.engine.verbs import ResumeOptions, RunOptions
+from handrail.engine.verbs import CallOptions, ResumeOptions, RunOptions
 from handrail.errors import Json
 from handrail.events import Event
 from handrail.futures import result_now
-from handrail.messages import Message
+from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Observer, Selector, Store
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
@@ -162,12 +161,23 @@ class SyncRuntime:
         arguments: Mapping[str, Json] | str | None = None,
         *,
         run: str | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """See `Runtime.call`."""
+        return self._perform(verbs.call(self._engine, name, arguments, run, options))
+
+    def calls(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        run: str,
+        turn: str = "",
+        finish: Finish = "calls",
+        **options: Unpack[CallOptions],
+    ) -> list[ToolResult]:
+        """See `Runtime.calls`."""
         return self._perform(
-            verbs.call(self._engine, name, arguments, run=run, deps=deps, inject=inject)
+            verbs.calls(self._engine, calls, run, options, turn=turn, finish=finish)
         )
 
     def handle(
@@ -175,20 +185,12 @@ class SyncRuntime:
         message: object,
         *,
         run: str | None = None,
-        deps: Any = None,
-        inject: Mapping[str, Any] | None = None,
         dialect: str = "openai-chat",
+        **options: Unpack[CallOptions],
     ) -> Any:
         """See `Runtime.handle`."""
         return self._perform(
-            verbs.handle(
-                self._engine,
-                message,
-                run=run,
-                deps=deps,
-                inject=inject,
-                dialect=dialect,
-            )
+            verbs.handle(self._engine, message, run, options, dialect=dialect)
         )
 
     # ------------------------------------------------------------------ runs
@@ -320,6 +322,10 @@ class SyncRuntime:
         budget: Budget | None = None,
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
+        principal: str | None = None,
+        scope: str | None = None,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
         **options: Unpack[WorkflowOptions],
     ) -> Run[T]:
         """See `Runtime.workflow`."""
@@ -332,6 +338,12 @@ class SyncRuntime:
                 budget=budget,
                 deps=deps,
                 inject=inject,
+                whose={
+                    "principal": principal,
+                    "scope": scope,
+                    "policy": policy,
+                    "approver": approver,
+                },
                 options=options,
             )
         )
@@ -371,7 +383,7 @@ class SyncRuntime:
         output: object = None,
         **options: Unpack[RunOptions],
     ) -> SyncRunStream[Any]:
-        """Run as `run` does, and give its events while they happen: `for event in runtime.stream(...)`."""
+        """Do what `run` does, and yield its events as they happen: `for event in runtime.stream(...)`."""
         options["run_id"] = run_id = options.get("run_id") or new_run_id()
 
         def start(observer: Observer) -> Run[Any]:
@@ -385,17 +397,23 @@ class SyncRuntime:
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 
-    def undoable(self, run_id: str) -> list[Undoable]:
+    def undoable(self, run_id: str, *, scope: str | None = None) -> list[Undoable]:
         """See `Runtime.undoable`."""
-        return self._perform(verbs.undoable(self._engine, run_id))
+        return self._perform(verbs.undoable(self._engine.serve(scope), run_id))
 
-    def undo(self, run_id: str, steps: Sequence[str] | None = None) -> list[ToolResult]:
+    def undo(
+        self,
+        run_id: str,
+        steps: Sequence[str] | None = None,
+        *,
+        scope: str | None = None,
+    ) -> list[ToolResult]:
         """See `Runtime.undo`."""
-        return self._perform(verbs.undo(self._engine, run_id, steps))
+        return self._perform(verbs.undo(self._engine.serve(scope), run_id, steps))
 
-    def cancel(self, run_id: str, *, by: str = "") -> bool:
+    def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """See `Runtime.cancel`."""
-        return self._engine.cancel(run_id, by=by)
+        return self._engine.serve(scope).cancel(run_id, by=by)
 
     def close(self) -> None:
         """See `Runtime.close`."""
@@ -422,16 +440,16 @@ class SyncRuntime:
             while True:
                 try:
                     if isinstance(request, PerformBatch):
-                        self._perform_batch(request.active, request.batch)
+                        self._perform_batch(request)
                         answer = None
                     elif isinstance(request, AskTurn):
-                        asking = self._engine.asker.ask(
+                        asking = request.engine.asker.ask(
                             request.active, request.model, request.asked
                         )
                         answer = self._loop_thread.result(asking)
                     elif isinstance(request, CallFunction):
                         answer = workflows.call_function_blocking(
-                            self._engine, self._perform, request
+                            request.engine, self._perform, request
                         )
                     else:
                         answer = result_now(request)
@@ -443,16 +461,18 @@ class SyncRuntime:
             value: T = stop.value
             return value
 
-    def _perform_batch(self, active: ActiveRun, batch: Batch) -> None:
+    def _perform_batch(self, request: PerformBatch) -> None:
         scheduler = ThreadScheduler(self._loop_thread)
-        executor = BatchExecutor(self._engine, scheduler, active, batch, runtime=self)
+        executor = BatchExecutor(
+            request.engine, scheduler, request.active, request.batch, runtime=self
+        )
         scheduler.perform(executor)
         if executor.error is not None:
             raise executor.error
 
 
 class SyncRunStream(Generic[T]):
-    """The events of one run while they happen; `run` is there when they have ended.
+    """The events of one run as they happen; `run` is available once they have ended.
 
     Leaving the loop early, or `close`, cancels the run.
     """

@@ -37,6 +37,7 @@ from handrail.engine.active_run import ActiveRun, cancelled
 from handrail.engine.engine import CallFunction, Engine, Verb
 from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
+from handrail.engine.verbs import Whose
 from handrail.errors import (
     Code,
     ConfigError,
@@ -418,12 +419,20 @@ def workflow(
     budget: Budget | None,
     deps: Any,
     inject: Mapping[str, Any] | None,
+    whose: Whose,
     options: WorkflowOptions,
 ) -> Verb[Run[Any]]:
     """See `Runtime.workflow`."""
+    engine = verbs.serve(engine, whose)
     observers = options.get("observers", ())
     active = engine.open_run(
-        run=run_id, deps=deps, inject=inject, budget=budget, observers=observers
+        run=run_id,
+        deps=deps,
+        inject=inject,
+        budget=budget,
+        observers=observers,
+        principal=whose.get("principal"),
+        approver=whose.get("approver"),
     )
     record = make_record(active, fn, arguments)
     stored: StoredRun | None = (
@@ -441,9 +450,8 @@ def workflow(
                 else (yield engine.runs.begin_run(record))
             )
             engine.attach_journal(active, begun, replaying=has_returned)
-        value = yield CallFunction(
-            active, fn, given, {"deps": deps, "inject": inject, **options}
-        )
+        for_runs = {"deps": deps, "inject": inject, **whose, **options}
+        value = yield CallFunction(engine, active, fn, given, for_runs)
         ending = Ending("done", "", "" if value is None else as_text(value), value)
     except BaseException as raised:
         ending, error = ending_by_error(raised)

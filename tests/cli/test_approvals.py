@@ -164,7 +164,7 @@ def test_the_first_word_counts(waiting):
     assert (result.exit_code, result.stdout) == (2, "")
     assert (
         result.stderr
-        == f"error: the question {id!r} is denied by maria and takes no further word\n"
+        == f"error: the question {id!r} cannot be answered again: it is denied by maria\n"
     )
 
 
@@ -182,6 +182,10 @@ def test_a_used_question_is_still_listed_with_all(waiting):
         "questions"
     ]
     assert (used["state"], used["by"]) == ("used", "maria")
+    again = waiting("approvals", "approve", used["id"], "--by", "paul")
+    assert again.stderr.endswith(
+        "cannot be answered again: it is used, approved by maria\n"
+    )
 
 
 def test_what_the_command_line_approves_is_kept_as_its_word(waiting):

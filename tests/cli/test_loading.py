@@ -88,6 +88,9 @@ def test_several_places_make_one_set(file):
     # nothing in it
     ("x = 1", "decorate functions with @tool"),
     ("def look(place: str): ...", "decorate what the model may call with @tool (look)"),
+    # a function that makes the tools, and their list
+    ("import handrail as hr\ndef make():\n    def f() -> int: ...\n    return [hr.tool(f)]\nTOOLS = make()",
+     "TOOLS is a list: make it a hr.Toolset(TOOLS), or name it after a colon"),
     ("import handrail as hr\n@hr.tool\ndef f(x): ...", "parameter `x` has no type hint"),
     ("import handrail as hr\nfrom socket import socket\n@hr.tool\ndef f(x: socket): ...", "has no JSON form"),
     ("import handrail as hr\n@hr.tool(efect='read')\ndef f(x: int): ...", "Did you mean `effect`?"),

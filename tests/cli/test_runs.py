@@ -168,7 +168,7 @@ def test_a_password_is_not_shown():
 def test_a_run_that_is_over_tells_its_answer(paid):
     shown = paid("runs", "show", paid.run).stdout
     assert "It is paid." in shown
-    assert shown.endswith("it is over\n")
+    assert shown.endswith("the run has ended\n")
     assert "resume" not in shown
 
 

@@ -10,8 +10,9 @@ import handrail as hr
 from handrail.core import admission
 from handrail.engine import executor
 from handrail.errors import Code
-from handrail.events import AttemptFailed, CallAdmitted
+from handrail.events import AttemptFailed, AttemptStarted, CallAdmitted
 from handrail.testing import ScriptedModel
+from handrail.workers.threads import DEFAULT_THREADS
 
 
 @pytest.fixture(params=["asyncio", "blocking"])
@@ -218,3 +219,177 @@ def test_a_fork_and_an_undo_ask_such_functions_outside_of_the_loops_thread(tmp_p
     assert threads[0] is False
     assert len(threads) >= 3
     assert not any(threads)
+
+
+@pytest.mark.parametrize("setting", ANSWERS)
+def test_an_interrupt_that_a_function_raises_refuses_its_call_and_no_other(
+    call, setting
+):
+    def decide(to):
+        raise KeyboardInterrupt
+
+    send, sent = make_tool(setting, decide)
+    result = call([send], "send", {"to": "a"})
+    assert (result.failure.code, sent) == (Code.INTERNAL_ERROR, [])
+
+
+def test_functions_that_hang_keep_no_tool_from_running(monkeypatch):
+    monkeypatch.setattr(executor, "LONGEST_ADMISSION_S", 0.1)
+    released = threading.Event()
+
+    @hr.tool(effect="read")
+    def look() -> int:
+        """Look, in a thread."""
+        return 1
+
+    def decide(to):
+        released.wait(20)
+
+    send, _ = make_tool("check", decide)
+
+    async def fill():
+        async with hr.Runtime([send, look]) as runtime:
+            hanging = [
+                runtime.call("send", {"to": str(n)}) for n in range(DEFAULT_THREADS)
+            ]
+            refused = await asyncio.gather(*hanging)
+            return refused, await asyncio.wait_for(runtime.call("look", {}), 5)
+
+    refused, result = asyncio.run(fill())
+    released.set()
+    assert {each.failure.code for each in refused} == {Code.TIMEOUT}
+    assert result.value == 1
+
+
+def test_a_read_has_what_is_left_of_the_run_once_it_was_decided_about(call):
+    left = []
+
+    @hr.tool(effect="read", check=lambda to: time.sleep(0.3))
+    async def look(to: str, context: hr.Context) -> str:
+        """Look."""
+        left.append(context.remaining_s())
+        return to
+
+    assert call([look], "look", {"to": "a"}, budget=hr.Budget(time_s=20)).ok
+    assert left[0] <= 19.7
+
+
+def test_a_decision_that_was_made_in_time_counts_however_late_it_is_read(monkeypatch):
+    monkeypatch.setattr(executor, "LONGEST_ADMISSION_S", 0.1)
+
+    def observe(event):
+        if isinstance(event, AttemptStarted):
+            time.sleep(0.3)  # holds up the thread that reads the decision
+
+    send, sent = make_tool("check", lambda to: None)
+
+    @hr.tool(effect="read", blocking=False)
+    def look() -> int:
+        """Look."""
+        return 1
+
+    message = {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": name,
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+            for name, arguments in (("send", '{"to": "a"}'), ("look", "{}"))
+        ],
+    }
+    with hr.SyncRuntime([send, look], observers=[observe]) as runtime:
+        results = runtime.handle(message)
+    assert [each["content"] for each in results] == ["sent to a", "1"]
+    assert sent == ["a"]
+
+
+def test_nothing_starts_once_its_event_loop_is_closed():
+    deciding, released, ended = (threading.Event() for _ in range(3))
+
+    def decide(to):
+        deciding.set()
+        released.wait(20)
+
+    sent = []
+
+    @hr.tool(effect="write", check=decide)
+    def send(to: str) -> None:
+        """Send a message, in a thread."""
+        sent.append(to)
+
+    runtime = hr.Runtime([send])
+    loop = asyncio.new_event_loop()
+
+    async def hang_up():
+        calling = asyncio.ensure_future(runtime.call("send", {"to": "a"}))
+        await asyncio.to_thread(deciding.wait, 5)
+        return calling
+
+    calling = loop.run_until_complete(hang_up())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    released.set()
+    threads = runtime._engine.services.deciding_threads
+    threads.call(ended.set)
+    assert ended.wait(5)
+    assert runtime._engine.services.threads.call(sent.copy).result(5) == []
+    calling._log_destroy_pending = False
+
+
+def test_a_call_that_has_run_is_counted_in_a_replay_whatever_is_decided_now(
+    tmp_path, monkeypatch
+):
+    replaying, released = threading.Event(), threading.Event()
+
+    def decide(to):
+        if replaying.is_set():
+            released.wait(20)
+
+    send, sent = make_tool("check", decide)
+    model = ScriptedModel(
+        [hr.Turn(calls=[hr.ToolCall("c1", "send", '{"to": "a"}')]), "Sent."]
+    )
+
+    async def main():
+        async with hr.Runtime([send], store=f"sqlite:///{tmp_path}/h.db") as runtime:
+            run = await runtime.run("Send.", model=model, run_id="mine")
+            monkeypatch.setattr(executor, "LONGEST_ADMISSION_S", 0.1)
+            replaying.set()
+            replayed = await runtime.replay("mine", model=model)
+            released.set()
+            return run.spent.calls, replayed.spent.calls, replayed.text
+
+    assert asyncio.run(main()) == (1, 1, "Sent.")
+    assert sent == ["a"]
+
+
+def test_nothing_is_decided_about_a_call_that_was_cancelled_in_line():
+    entered, released = threading.Semaphore(0), threading.Event()
+    asked = []
+
+    def decide(to):
+        asked.append(to)
+        entered.release()
+        released.wait(20)
+
+    send, _ = make_tool("check", decide)
+
+    async def main():
+        async with hr.Runtime([send]) as runtime:
+            calling = [
+                asyncio.ensure_future(runtime.call("send", {"to": str(n)}))
+                for n in range(DEFAULT_THREADS + 5)
+            ]
+            for _ in range(DEFAULT_THREADS):
+                assert await asyncio.to_thread(entered.acquire, timeout=5)
+            for each in calling:
+                each.cancel()
+            await asyncio.wait(calling)
+            released.set()
+            threads = runtime._engine.services.deciding_threads
+            await asyncio.wrap_future(threads.call(asked.copy))
+
+    asyncio.run(main())
+    assert len(asked) == DEFAULT_THREADS

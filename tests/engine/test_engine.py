@@ -519,7 +519,10 @@ def test_cancelled_while_a_write_runs_it_is_not_tried_again(drive):
     gate.wait_for()
     driver.runtime.cancel("r")
     until(
-        lambda: driver.kind == "asyncio" or driver.runtime._engine._live["r"].cancelled
+        lambda: (
+            driver.kind == "asyncio"
+            or driver.runtime._engine._deployment.live["r"].cancelled
+        )
     )
     gate.open()
     run = begun.result(BOUND_S)

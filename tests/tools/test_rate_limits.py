@@ -74,13 +74,15 @@ def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_try_after_its_rest
 
 def test_what_is_told_says_how_long_and_that_the_same_call_may_succeed_later():
     limits = Limits()
-    assert limits.wait_s("search", "", Rate(1, 60.0), 0.0, 5.0) == 0.0
-    told = limits.wait_s("search", "", Rate(1, 60.0), 0.0, 5.0)
+    assert limits.wait_s("search", ("", ""), Rate(1, 60.0), now=0.0, most_s=5.0) == 0.0
+    told = limits.wait_s("search", ("", ""), Rate(1, 60.0), now=0.0, most_s=5.0)
     assert isinstance(told, Failure)
     assert (told.code, told.retryable) == ("RATE_LIMITED", True)
     assert "60 s" in told.suggestion
     # counted apart
-    assert limits.wait_s("search", "u7", Rate(1, 60.0), 0.0, 5.0) == 0.0
+    assert (
+        limits.wait_s("search", ("", "u7"), Rate(1, 60.0), now=0.0, most_s=5.0) == 0.0
+    )
 
 
 @pytest.mark.parametrize(

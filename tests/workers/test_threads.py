@@ -171,6 +171,15 @@ def test_what_has_not_begun_can_be_withdrawn_and_never_runs(threads, gate):
     assert ran == []
 
 
+def test_what_is_withdrawn_stands_in_line_no_longer_though_every_thread_hangs(
+    threads, gate
+):
+    reports = occupy(threads, gate, 3)
+    for _ in range(100):
+        assert threads.withdraw(threads.submit(lambda: None, reports.put))
+    assert repr(threads) == "<ThreadPool: 3 of 3, 0 idle, 0 waiting>"
+
+
 def test_what_has_begun_cannot_be_withdrawn(threads, gate):
     entered = threading.Event()
     reports = Queue()

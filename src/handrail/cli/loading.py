@@ -147,6 +147,9 @@ def _hint(module: ModuleType) -> str:
     tools = [name for name in values if any(True for _ in _iter_tools(values[name]))]
     if tools:
         return f"it has {', '.join(tools)}"
+    lists = [name for name, value in values.items() if _is_tool_list(value)]
+    if lists:
+        return f"{lists[0]} is a list: make it a hr.Toolset({lists[0]}), or name it after a colon"
     functions = [name for name in values if _is_own_function(module, name)]
     if functions:
         names = ", ".join(functions[:5])
@@ -156,6 +159,14 @@ def _hint(module: ModuleType) -> str:
     if public:
         return f"name one of its modules with it: {', '.join(public)}"
     return "decorate functions with @tool, or put a Toolset at its top level"
+
+
+def _is_tool_list(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(each, BaseTool) for each in value)
+    )
 
 
 def _is_own_function(module: ModuleType, name: str) -> bool:

@@ -181,4 +181,4 @@ class RunPage:
         elif status == "budget":
             yield f"go on:   {command_line(f'runs resume {run_id} --tools ... --max-turns N', self._place)}"
         else:
-            yield "it is over"
+            yield "the run has ended"

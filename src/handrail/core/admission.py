@@ -13,6 +13,7 @@ Rule 2: when it is not certain that a call may run, it is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from threading import current_thread, main_thread
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -169,8 +170,13 @@ def admit(
     """
     try:
         return _check(parsed, policy, default_key, isolation)
-    except (SetupError, KeyboardInterrupt):
+    except SetupError:
         raise
+    except KeyboardInterrupt as interrupt:
+        # One from the keyboard comes in the main thread only, and ends more than the call.
+        if current_thread() is main_thread():
+            raise
+        return _refuse_after_error(parsed, interrupt, "", None, tell)
     except SettingError as raised:
         error = raised.__cause__ or raised
         return _refuse_after_error(

@@ -47,6 +47,7 @@ class CallState(Struct, eq=False):
         index: Its place among the calls of the batch.
         place: Its place in the turn, for journal and keys; a step that follows a call comes after all calls.
         key: Of a write that declares none, where its place does not give it.
+        name: What it is known by in every process, where that is not its place.
         admitted: None until the call has passed every check. Once it has ended, the call as it was carried out,
             perhaps edited by a person.
         execution: None of a plain call that has not taken a third step.
@@ -59,6 +60,7 @@ class CallState(Struct, eq=False):
     call: ToolCall
     place: int
     key: str = ""
+    name: str = ""
     admitted: Admitted | None = None
     execution: Execution | None = None
     pending: ParsedCall | None = None
@@ -84,6 +86,7 @@ class Batch:
         finish: How the model's answer ended; no call of a cut answer runs.
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
+        names: What the calls are known by in every process, one for each; empty for one that is known by its place.
         positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
             another call, and the same write again is done again.
 
@@ -104,6 +107,7 @@ class Batch:
         turn: int = 1,
         recorded: Mapping[int, ToolResult] | None = None,
         positions: Sequence[CallPosition] = (),
+        names: Sequence[str] = (),
     ) -> None:
         began = settings.now()
         self.states = [
@@ -113,6 +117,8 @@ class Batch:
         for state, position in zip(self.states, positions, strict=False):
             state.place = position.place
             state.key = position.key
+        for state, name in zip(self.states, names, strict=False):
+            state.name = name
         self.prescribes = False
         self.by_code = bool(positions)
         self.followed: dict[int, ToolResult] = {}
@@ -234,7 +240,9 @@ class Batch:
         return claim.scope, claim.key, claim.fingerprint.hex()
 
     def locate(self, state: CallState) -> str:
-        """Return the place of a call in its run, such as `r_7/2/0`."""
+        """Return the place of a call in its run, such as `r_7/2/0`, or the name by which every process knows it."""
+        if state.name:
+            return state.name
         return keys.default_key(
             self._settings.key_prefix or self._settings.run_id, self._turn, state.place
         )
@@ -246,6 +254,9 @@ class Batch:
         execution = state.execution
         if execution is None:
             if state.undecided is not None:
+                if type(answer) is not Failure:
+                    # its time counts from here, as that of a call which had to wait
+                    state.since = self._settings.now()
                 self._take_decision(state, state.undecided, answer)
                 return
             admitted = state.admitted
@@ -326,6 +337,7 @@ class Batch:
     ) -> None:
         """Count a call that may run and start its execution, or end it."""
         state.undecided = None
+        refused = type(admitted) is Failure
         if type(admitted) is not Failure:
             if self.by_code:
                 admitted = replace(admitted, guarded=False)
@@ -333,6 +345,9 @@ class Batch:
             admitted = failure or admitted
         recorded = self._recorded.get(state.place)
         if recorded is not None:
+            if recorded.attempts and refused:
+                # it was counted when it ran, whatever is decided about it now
+                budgets.spend_call(self._budget, self._spent, parsed.tool.name)
             state.admitted = None if type(admitted) is Failure else admitted
             self._end(state, recorded, recalled=True)
         elif type(admitted) is Failure:
@@ -354,7 +369,9 @@ class Batch:
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
         if admitted.verdict.decision is Decision.ASK or admitted.tool.may_ask_later:
-            place = keys.default_key(self._settings.run_id, self._turn, state.place)
+            place = state.name or keys.default_key(
+                self._settings.run_id, self._turn, state.place
+            )
             admitted = replace(admitted, place=place)
         state.admitted = admitted
         if self._settings.tell is not None:

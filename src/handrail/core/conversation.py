@@ -57,6 +57,10 @@ could not be asked; `cancelled` by a person; `moved` somebody else has taken it 
 """
 
 
+_MOST_NAMES = 32
+"""Of how many calls of a run the names are remembered, so that an idle run takes little memory."""
+
+
 class Progress(Struct):
     """How far a run has come: everything that its next turn depends on."""
 
@@ -68,6 +72,26 @@ class Progress(Struct):
     """Some result was cut, so the model is shown `read_result`."""
     nonce: str = ""
     """Part of the default keys of writes if a process counts the turns, and not a journal."""
+    round_name: str = ""
+    """What the last turn belonged to, as the caller calls it; see `Runtime.calls`."""
+    last_names: Sequence[str] = ()
+    """What the calls of the last turns are known by in every process, as far as a turn may be handed over again."""
+
+    def begin_round(self, name: str) -> None:
+        """Begin a new round: a budget and the search for loops count within one round of a conversation."""
+        self.round_name = name
+        self.last_names = ()
+        self.spent = Spent()
+        self.repeats = LoopDetector()
+
+    def note_names(self, names: Sequence[str]) -> bool:
+        """Note what calls are known by; return whether the same ones were handed over lately."""
+        if not names or not all(names):
+            return False
+        if set(names).issubset(self.last_names):
+            return True
+        self.last_names = (*self.last_names, *names)[-_MOST_NAMES:]
+        return False
 
 
 class AskModel(Struct):

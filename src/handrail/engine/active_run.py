@@ -1,4 +1,4 @@
-"""One run as its driver holds it while it is under way: how far it has come, who listens, and how it may end."""
+"""The state of one run while it is under way: its progress, its observers, and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from handrail.events import Event, HttpExchange, Streamed
 from handrail.futures import wait_for
 from handrail.journal.cursor import JournalCursor, working_time_s
 from handrail.messages import Delta, Message, Options
-from handrail.ports import Observer, Selector
+from handrail.ports import Approver, Observer, Selector
 from handrail.records import StoredRun
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
@@ -52,6 +52,10 @@ class ActiveRun(Struct, eq=False):
     """What chooses the tools that this run shows; the runtime's otherwise."""
     flow: FlowState | None = None
     """Which calls it must make or must not, where there are rules for it."""
+    principal: str = ""
+    """On whose behalf it acts."""
+    approver: Approver | None = None
+    """Who is asked in this process, if anybody."""
     wanted: OutputTracker | None = None
     """The form that the answer must have."""
     recording: JournalCursor | None = None

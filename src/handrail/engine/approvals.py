@@ -1,19 +1,20 @@
-"""A person's word on a call: who is asked, where the question is kept, and which answer counts.
+"""Asks people about calls: who is asked, where the question is stored, and which answer counts.
 
-Where the store can keep questions, one is kept before anybody is asked here: it outlives this process, and may be
-answered in another one meanwhile.
+If the store can keep questions, a question is stored before anybody is asked: it outlives this process, and another
+process may answer it meanwhile.
 
-A word may stand for more than one call: for those of its tool that are asked about for the same reason, in this run or
-in any. Such a grant is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
+A standing approval covers more than one call: all calls of its tool that are asked about for the same reason, in this
+run or in any. It is bound to the tool as it describes itself, can be listed, and is in force until it is revoked.
 
-Where several people must agree, a question stays open until they have; one no decides it. No standing approval
-counts for several people. What was agreed to by fewer than the policy asks for now is asked anew.
+Where several people must agree, a question stays open until they all have; a single denial decides it. No standing
+approval counts for several people. If the policy comes to require more people than have agreed, the question is asked
+again.
 
 An approval is used once. The claim of a write uses it in the same commit, if one store keeps both. For a read, or
 without such a store, it is used right before the call starts.
 
-Rule 1: the first word counts. Whoever is still being asked then is told, and what they say is not heard.
-Rule 2: what is said here is kept as if it had been said elsewhere.
+Rule 1: the first answer counts. An approver that is still being asked is told to stop, and its answer is ignored.
+Rule 2: an answer given here is stored exactly like one given in another process.
 """
 
 from __future__ import annotations
@@ -61,28 +62,22 @@ class Approvals:
     """Asks people on behalf of one deployment.
 
     Args:
-        approver: Who is asked in this process, if anybody.
         services: Where an approver that is a plain function gets its thread.
         tools: Every tool that a call may name.
         scope: What the scopes of its writes begin with.
-        principal: On whose behalf the calls are made; where several must agree, this one does not count.
     """
 
     def __init__(
         self,
         store: Store,
         policy: Policy,
-        approver: Approver | None,
         services: SharedResources,
         *,
         tools: Callable[[], Toolset],
         scope: str,
-        principal: str = "",
     ) -> None:
-        self._principal = principal
         self._store = store
         self._policy = policy
-        self._approver = approver
         self._services = services
         self._tools = tools
         self._scope = scope
@@ -97,7 +92,7 @@ class Approvals:
     ) -> Approval | StoreUnavailable | None:
         """Ask about a call; None when nobody has answered, and the call waits. A silent store decides nothing."""
         store = self._store
-        asked = replace(asked, principal=self._principal)
+        asked = replace(asked, principal=active.principal)
         if not isinstance(store, ApprovalStore) or not active.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._decide_without_store(active, asked)
@@ -113,7 +108,7 @@ class Approvals:
         question = _question(active, asked, asked.place)
         while True:
             answer = await self._services.ask_human(
-                self._approver, replace(asked, agreed=question.agreed)
+                active.approver, replace(asked, agreed=question.agreed)
             )
             if answer is None or asked.required_approvals == 1:
                 return answer
@@ -227,7 +222,7 @@ class Approvals:
                     await wait_for(store.decide(question.id, granted=True, by=by))
                     or question
                 )
-        if self._approver is None:
+        if active.approver is None:
             return question
         while True:
             # As it was asked first: today's policy may be laxer, and somebody has perhaps agreed elsewhere.
@@ -237,7 +232,7 @@ class Approvals:
                 agreed=question.agreed,
                 principal=question.principal,
             )
-            answered = await self._ask_approver(store, question, asked, self._approver)
+            answered = await self._ask_approver(store, question, asked, active.approver)
             if answered.state != "open" or answered.agreed == question.agreed:
                 return answered
             question = answered  # somebody has agreed: is there another one?

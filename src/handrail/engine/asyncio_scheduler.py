@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,11 @@ class AsyncioScheduler:
         tasks = EagerTasks(self.loop)
         self.start_eagerly = tasks.start_eagerly
         self.continue_in_task = tasks.continue_in_task
+
+    @property
+    def is_left(self) -> bool:
+        """See `Scheduler.is_left`."""
+        return self.loop.is_closed()
 
     def call_later(
         self, seconds: float, then: Callable[..., Any], *args: Any
@@ -66,5 +72,7 @@ class AsyncioScheduler:
 
 
 def _set(end: asyncio.Future[None]) -> None:
-    if not end.done():
-        end.set_result(None)
+    # the loop may be closed, and then nobody waits any longer
+    with suppress(RuntimeError):
+        if not end.done():
+            end.set_result(None)

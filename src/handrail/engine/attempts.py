@@ -1,10 +1,10 @@
 """The tools of one turn that are under way: started, interrupted at their deadline, given up if they will not end.
 
 A tool runs in a task of its own, in a thread or in another process, not in the caller's frame, so that a deadline can
-end the call even when the tool will not end. Only one that declares `blocking=False`, which promises to be quick, runs
-in place, and is said to be late when it was.
+end the call even when the tool will not end. Only a tool that declares `blocking=False`, and so promises to be quick,
+runs in place; if it missed its deadline, its result is marked late.
 
-Rule 1: a deadline tells the truth: not started, stopped, or running on; what reports late is told, never lost.
+Rule 1: a deadline reports the truth: not started, stopped, or running on. A late report is passed on, never lost.
 """
 
 from __future__ import annotations

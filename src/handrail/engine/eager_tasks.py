@@ -1,8 +1,8 @@
 """Async tools take their first step at once, and get a task only when they wait for something.
 
 A task costs as much as everything else that is done for a quick call. Python 3.12 has `eager_start` for that; this is
-the same for 3.11 on, by the interface that asyncio documents for those who bring tasks of their own (task lifetime
-support in "Extending asyncio").
+the same for 3.11 on, by the interface that asyncio documents for custom tasks (task lifetime support in "Extending
+asyncio").
 
 Whatever a tool does in its first step must find the task in which it will continue: `asyncio.timeout` and `TaskGroup`
 look at `current_task` and cancel that task later. So the step is taken as if in an `EagerTask`, whose task exists and

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import copy
 from functools import partial
 from secrets import token_hex
 from threading import Event as Flag
@@ -49,6 +50,7 @@ from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
+from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
     ActiveRun,
@@ -60,7 +62,12 @@ from handrail.engine.active_run import (
 from handrail.engine.approvals import Approvals
 from handrail.engine.leases import Lease
 from handrail.engine.model_calls import ModelCaller, check_injected
-from handrail.engine.scoped_store import ScopedStore, check_run_name, check_scope
+from handrail.engine.scoped_store import (
+    ScopedStore,
+    check_run_name,
+    check_scope,
+    qualify_name,
+)
 from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
 from handrail.engine.unsaved_records import Unrecorded
@@ -102,6 +109,9 @@ from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
 from handrail.workers import reimport
 
+MOST_TENANTS_REMEMBERED = 1_000
+"""For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
+
 MOST_RUNS_REMEMBERED = 10_000
 """How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers."""
 
@@ -111,6 +121,7 @@ T = TypeVar("T")
 class AskTurn(Struct, frozen=True):
     """Request the next turn of a run's model; `ModelError` may be thrown in."""
 
+    engine: Engine
     active: ActiveRun
     model: Model
     asked: AskModel
@@ -119,6 +130,7 @@ class AskTurn(Struct, frozen=True):
 class PerformBatch(Struct, frozen=True):
     """Request that the calls of a batch are performed; the answer is None once every call has its result."""
 
+    engine: Engine
     active: ActiveRun
     batch: Batch
 
@@ -130,6 +142,7 @@ class CallFunction(Struct, frozen=True):
         options: What the workflow's runs of models take unless they say otherwise.
     """
 
+    engine: Engine
     active: ActiveRun
     fn: Callable[..., Any]
     arguments: Mapping[str, Json]
@@ -155,6 +168,21 @@ current_call: ContextVar[CallInProgress | None] = ContextVar(
     "handrail_call", default=None
 )
 """The call whose tool runs this code; None outside of a call of a stored run."""
+
+
+class Deployment:
+    """What the tenants of one runtime share, beside its tools, models and threads."""
+
+    def __init__(self, root: Engine) -> None:
+        self.root = root
+        """The engine of the runtime's own scope."""
+        self.tenants: OrderedDict[str, Engine] = OrderedDict()
+        """Those of other scopes, the last used at the end."""
+        self.remembered: OrderedDict[str, Progress] = OrderedDict()
+        self.live: dict[str, ActiveRun] = {}
+        """These two are by the names of runs as a store keeps them."""
+        self.guard = Lock()
+        self.is_closed = False
 
 
 class Engine:
@@ -196,49 +224,118 @@ class Engine:
         self.policy = policy or Policy()
         check_scope(scope)
         opened = _store(store)
-        self.store: Store = cast(Store, ScopedStore(opened, scope)) if scope else opened
+        self._store_of_all = opened
         self._opened_store = isinstance(store, str)
         self.approver = approver
         self.observers = tuple(observers)
+        self._secrets = tuple(secrets)
+        self.principal = principal
+        self._known = KnownSecrets(self._secrets)
+        self._redactor = Redactor(self._known)
+        self._digested: tuple[Toolset | None, str] = (None, "")
+        """The tools whose digest was taken last, and the digest."""
+        self.budget = budget or Budget()
+        self.now = now
+        self.settings = RunSettings(
+            policy=self.policy,
+            now=now,
+            jitter=jitter,
+            result_bytes=result_bytes,
+            backoff=backoff or Backoff(),
+            repair=repair,
+        )
+        """What is the same for all runs; each one replaces what is its own."""
+        self.services = SharedResources()
+        self._models: dict[str, Model] = {}
+        self._selector = selector
+        self._showing = ToolVisibility(self.tools, self.policy, selector)
+        self._deployment = Deployment(self)
+        self._enter_scope(scope)
+
+    # ------------------------------------------------------------------ tenants
+
+    def _enter_scope(self, scope: str) -> None:
+        """See the store as the tenant of this scope does."""
+        self.scope = scope
+        self.scope_prefix = f"{scope}/" if scope else ""
+        store = self._store_of_all
+        self.store: Store = cast(Store, ScopedStore(store, scope)) if scope else store
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
         self.unrecorded = Unrecorded(self.store, self._keeps)
-        self._secrets = tuple(secrets)
-        self._principal = principal
-        self._known = KnownSecrets(self._secrets)
-        self._redactor = Redactor(self._known)
-        self._digested: tuple[Toolset | None, str] = (None, "")
-        """The tools whose digest was taken last, and the digest."""
-        self.budget = budget or Budget()
-        self.scope_prefix = f"{scope}/" if scope else ""
-        self.now = now
-        self.settings = RunSettings(
-            policy=self.policy,
-            now=now,
-            jitter=jitter,
+        self.settings = replace(
+            self.settings,
             scope=self.scope_prefix,
-            result_bytes=result_bytes,
-            backoff=backoff or Backoff(),
-            repair=repair,
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
         )
-        """What is the same for all runs; each one replaces what is its own."""
-        self._remembered: OrderedDict[str, Progress] = OrderedDict()
-        self._guard = Lock()
-        self._closed = False
-        self._live: dict[str, ActiveRun] = {}
-        self.services = SharedResources()
-        self._models: dict[str, Model] = {}
-        self._showing = ToolVisibility(self.tools, self.policy, selector)
-        self.asker = ModelCaller(self._showing, self.store, now)
+        self._enter_policy(self.policy)
+
+    def _enter_policy(self, policy: Policy) -> None:
+        """Show and approve by this policy."""
+        if policy is not self.policy:
+            self.policy = policy
+            self.settings = replace(self.settings, policy=policy)
+            self._showing = ToolVisibility(self.tools, policy, self._selector)
+        self.asker = ModelCaller(self._showing, self.store, self.now)
         self.approvals = Approvals(
-            self.store, self.policy, approver, self.services, tools=self.callable_tools, scope=self.scope_prefix,
-            principal=principal,
-        )  # fmt: skip
+            self.store,
+            policy,
+            self.services,
+            tools=self.callable_tools,
+            scope=self.scope_prefix,
+        )
+
+    def serve(self, scope: str | None = None, policy: Policy | None = None) -> Engine:
+        """Return the engine of a tenant, under a policy: the same tools, models and threads, and the tenant's records.
+
+        Args:
+            scope: The tenant; empty for none, None for the engine's own.
+            policy: In place of the engine's.
+
+        Raises:
+            ConfigError: The scope is no name, or the policy is none.
+        """
+        engine = self
+        if scope is not None and scope != self.scope:
+            engine = self._deployment.root._serve_tenant(scope)
+        if policy is not None and policy is not engine.policy:
+            _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
+            engine = copy(engine)
+            engine._enter_policy(policy)
+        return engine
+
+    def _serve_tenant(self, scope: str) -> Engine:
+        if scope == self.scope:
+            return self
+        with self._deployment.guard:
+            tenant = self._deployment.tenants.get(scope)
+            if tenant is None:
+                check_scope(scope)
+                tenant = copy(self)
+                tenant._enter_scope(scope)
+                self._deployment.tenants[scope] = tenant
+            self._deployment.tenants.move_to_end(scope)
+            while len(self._deployment.tenants) > MOST_TENANTS_REMEMBERED:
+                oldest = next(iter(self._deployment.tenants.values()))
+                if not oldest.unrecorded.is_empty:
+                    break  # it still has something to tell the store
+                self._deployment.tenants.popitem(last=False)
+        return tenant
+
+    def qualify_resources(self, resources: Sequence[Resource]) -> Sequence[Resource]:
+        """Return resources as the tenant's own; the seats of a tool are for all tenants."""
+        if not self.scope:
+            return resources
+        return [
+            each
+            if each.seats
+            else replace(each, key=qualify_name(self.scope, each.key))
+            for each in resources
+        ]
 
     # ------------------------------------------------------------------ opening
 
@@ -246,13 +343,15 @@ class Engine:
         self,
         *,
         run: str | None,
-        deps: Any,
-        inject: Mapping[str, Any] | None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         observers: Sequence[Observer] = (),
         options: Options | None = None,
         selector: str | Selector | None = None,
         flow: Rules = (),
+        principal: str | None = None,
+        approver: Approver | None = None,
         policy: Policy | None = None,
         is_audited: bool = True,
         by_calls: bool = False,
@@ -260,6 +359,7 @@ class Engine:
         """Return a new active run.
 
         Args:
+            principal: On whose behalf; so for `approver`, in place of the runtime's.
             policy: In place of the runtime's.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
             by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
@@ -275,11 +375,12 @@ class Engine:
         check_run_name(run_id, self.scope_prefix)
         progress = self._recall(run_id) if by_calls and run is not None else Progress()
         started = self.now()
+        by = self.principal if principal is None else principal
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow) if flow else None
         listening = (*self.observers, *observers)
         if is_audited and self._audits is not None:
-            listening = (*listening, self._make_audit_observer(run_id, known))
+            listening = (*listening, self._make_audit_observer(run_id, known, by))
         deadline = Deadline()
         if budget.time_s is not None:
             deadline = Deadline(started + budget.time_s)
@@ -299,9 +400,9 @@ class Engine:
         if budget.context_tokens is not None:
             window = Window(budget.context_tokens)
         return ActiveRun(
-            id=run_id,
-            progress=progress,
-            settings=settings,
+            run_id,
+            progress,
+            settings,
             budget=budget,
             deps=deps,
             injected=inject or {},
@@ -311,12 +412,16 @@ class Engine:
             options=options or Options(),
             selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
+            principal=by,
+            approver=approver or self.approver,
         )
 
-    def _make_audit_observer(self, run_id: str, known: KnownSecrets) -> AuditObserver:
+    def _make_audit_observer(
+        self, run_id: str, known: KnownSecrets, principal: str
+    ) -> AuditObserver:
         assert self._audits is not None
         redactor = self._redactor if known is self._known else Redactor(known)
-        return AuditObserver(self._audits, run_id, redactor, self._principal)
+        return AuditObserver(self._audits, run_id, redactor, principal)
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -324,7 +429,7 @@ class Engine:
                 f"{file} makes calls at its top level, and is imported again by the process that is to run its tool; "
                 'put them under `if __name__ == "__main__":`'
             )
-        if self._closed:
+        if self._deployment.is_closed:
             raise SetupError(
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
@@ -343,14 +448,17 @@ class Engine:
         return KnownSecrets((*self._secrets, *texts)) if texts else self._known
 
     def _recall(self, run_id: str) -> Progress:
-        with self._guard:
-            progress = self._remembered.get(run_id)
+        name = qualify_name(self.scope, run_id)
+        with self._deployment.guard:
+            progress = self._deployment.remembered.get(name)
             # its turns are counted from 1, perhaps for the second time, and must get new keys
             if progress is None:
-                progress = self._remembered[run_id] = Progress(nonce=token_hex(4))
-            self._remembered.move_to_end(run_id)
-            while len(self._remembered) > MOST_RUNS_REMEMBERED:
-                self._remembered.popitem(last=False)
+                progress = self._deployment.remembered[name] = Progress(
+                    nonce=token_hex(4)
+                )
+            self._deployment.remembered.move_to_end(name)
+            while len(self._deployment.remembered) > MOST_RUNS_REMEMBERED:
+                self._deployment.remembered.popitem(last=False)
         return progress
 
     def register_run(self, active: ActiveRun, model: str) -> None:
@@ -359,14 +467,15 @@ class Engine:
         Raises:
             SetupError: A run of that id is under way already.
         """
-        if self._live.setdefault(active.id, active) is not active:
+        name = qualify_name(self.scope, active.id)
+        if self._deployment.live.setdefault(name, active) is not active:
             raise SetupError(f"the run {active.id!r} is under way already")
         if active.observers:
             active.tell(RunStarted(active.id, model))
 
     def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
         """Close a run, announce its end, and return its `Run`."""
-        self._live.pop(active.id, None)
+        self._deployment.live.pop(qualify_name(self.scope, active.id), None)
         active.end_waiting()
         if active.observers:
             active.tell(RunEnded(active.id, ending.status, ending.reason))
@@ -402,10 +511,12 @@ class Engine:
         tools: Toolset,
         *,
         positions: Sequence[CallPosition] = (),
+        names: Sequence[str] = (),
     ) -> Verb[Batch]:
         """Open the calls of one turn; those whose results the journal holds are finished already.
 
         Args:
+            names: See `Batch`.
             tools: What the calls may name; see `callable_tools`.
         """
         recording = active.recording
@@ -426,6 +537,7 @@ class Engine:
             if recording is not None
             else None,
             positions=positions,
+            names=names,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -463,17 +575,24 @@ class Engine:
         turn: Turn,
         *,
         run: str | None,
-        deps: Any,
-        inject: Mapping[str, Any] | None,
+        round_name: str,
+        options: Mapping[str, Any],
     ) -> tuple[ActiveRun, int, Toolset]:
         """Return the run that `call` or `handle` names, the number of its next turn, and its tools.
 
         Without a name it is a new run.
 
+        Args:
+            round_name: What this turn belongs to; another one than that of the last turn begins a new round.
+            options: As `open_run` takes them.
+
         Raises:
             MissingInjection: One of the called tools needs a value that the caller did not give.
         """
-        active = self.open_run(run=run, deps=deps, inject=inject, by_calls=True)
+        active = self.open_run(run=run, by_calls=True, **options)
+        if round_name and round_name != active.progress.round_name:
+            with self._deployment.guard:
+                active.progress.begin_round(round_name)
         tools = self._showing.callable_tools(turn.calls)
         resolved = [tools.resolve(call.name) for call in turn.calls]
         called = [tool for tool in resolved if isinstance(tool, BaseTool)]
@@ -482,17 +601,32 @@ class Engine:
             _ = tool.checker, tool.bind
         check_injected(called, active.injected)
         # two turns of one number would share the keys of their writes
-        with self._guard:
+        with self._deployment.guard:
             active.progress.turn += 1
             return active, active.progress.turn, tools
 
+    def begin_round(self, run_id: str) -> None:
+        """Begin a new round of a named run of calls: what it has spent and repeated counts from nothing."""
+        check_run_name(run_id, self.scope_prefix)
+        progress = self._deployment.remembered.get(qualify_name(self.scope, run_id))
+        if progress is not None:
+            with self._deployment.guard:
+                progress.begin_round("")
+
     def finish_turn(
-        self, active: ActiveRun, batch: Batch, run: str | None
+        self,
+        active: ActiveRun,
+        batch: Batch,
+        run: str | None,
+        names: Sequence[str] = (),
     ) -> list[ToolResult]:
         """Return the results of a turn of `call` or `handle`; a named run adds its notes on repeated rounds."""
         if not run:
             return batch.collect_results()
-        with self._guard:
+        with self._deployment.guard:
+            # Calls that are handed over again are no loop of the model's.
+            if active.progress.note_names(names):
+                return batch.collect_results()
             return detect_loops(active.progress.repeats, batch)[0]
 
     # ------------------------------------------------------------------ conversations
@@ -562,7 +696,7 @@ class Engine:
                 )
                 if answer is None:
                     try:
-                        answer = yield AskTurn(active, model, step)
+                        answer = yield AskTurn(self, active, model, step)
                     except ModelError as error:
                         return ending_by(error, active)
                     if recording is not None:
@@ -591,7 +725,7 @@ class Engine:
         if batch.left:
             if recording is not None and batch.writes:
                 yield from self._record_entry(active, recording)
-            yield PerformBatch(active, batch)
+            yield PerformBatch(self, active, batch)
         if recording is not None:
             recording.note_results(number, batch)
             yield from self._record_entry(active, recording)
@@ -708,7 +842,7 @@ class Engine:
     def cancel(self, run_id: str, *, by: str = "") -> bool:
         """See `Runtime.cancel`."""
         check_run_name(run_id, self.scope_prefix)
-        active = self._live.get(run_id)
+        active = self._deployment.live.get(qualify_name(self.scope, run_id))
         if active is None:
             is_asked = self._keeps is not None and result_now(
                 self._keeps.request_cancel(run_id)
@@ -729,15 +863,16 @@ class Engine:
 
     def begin_close(self) -> None:
         """Refuse runs and calls until the runtime is entered again: they would open tools that nobody closes."""
-        self._closed = True
+        self._deployment.is_closed = True
 
     def reopen(self) -> None:
         """Accept runs and calls again, after the runtime was entered again."""
-        self._closed = False
+        self._deployment.is_closed = False
 
     def close_store(self) -> None:
         """Close the store, if it was opened here and not given: what was asked until now is recorded first."""
-        self.unrecorded.close()
+        for engine in (self._deployment.root, *self._deployment.tenants.values()):
+            engine.unrecorded.close()
         if (
             self._opened_store
             and (close := getattr(self.store, "close", None)) is not None

@@ -1,11 +1,11 @@
-"""Carries out the calls of one turn: performs what they ask for, and answers as things end.
+"""Carries out the calls of one turn: performs the effects that they yield, and answers each when it has ended.
 
 `BatchExecutor.perform` is the whole of it: one effect in, one answer out, now or later. `attempts` watches over tools
 that are running; what differs between drivers is the `Scheduler` (see `scheduler`).
 
-Rule 1: everything here happens in the scheduler's own thread; other threads only `call_soon_threadsafe`. What reports
-        when the scheduler is left (`SyncRuntime.call` has returned, the event loop is closed) is recorded in the thread
-        that reports it.
+Rule 1: everything here happens in the scheduler's own thread; other threads only `call_soon_threadsafe`. A report
+        that comes after the scheduler has ended (`SyncRuntime.call` has returned, the event loop is closed) is recorded
+        in the thread that reports it.
 Rule 2: an effect says what it is for. Nothing here looks into the generator that has yielded it.
 """
 
@@ -85,6 +85,18 @@ class PendingEffect(Struct, eq=False):
         """Stop the timer or the work that would answer it."""
         if self.stop is not None:
             self.stop.cancel()
+
+
+class Deciding(Struct, eq=False):
+    """A decision in a thread, and the timer of its limit."""
+
+    timer: Handle
+    withdraw: Callable[[], bool]
+
+    def cancel(self) -> None:
+        """See `Handle.cancel`. Functions that have not been called yet will not be."""
+        self.timer.cancel()
+        self.withdraw()
 
 
 class BatchExecutor:
@@ -337,18 +349,38 @@ class BatchExecutor:
         pending = self.wait(state, effect)
         events: list[Event] = []
         decisions: list[Admitted | Failure] = []
-        settings = self.active.settings
-        work = partial(
-            _decide, effect, settings.policy, events=events, decisions=decisions
-        )
+        policy = self.active.settings.policy
+        work = partial(_decide, effect, policy, events=events, decisions=decisions)
         end = partial(self.take_decision, state, pending, events, decisions)
-        job = self.engine.services.threads.submit(
+        job = self.engine.services.deciding_threads.submit(
             work, partial(self.scheduler.call_soon_threadsafe, end)
         )
-        limit_s = min(LONGEST_ADMISSION_S, settings.deadline.at - self.engine.now())
-        pending.stop = self.scheduler.call_later(
-            max(limit_s, 0.0), self.refuse_undecided, state, pending, job
-        )
+        until = monotonic() + LONGEST_ADMISSION_S
+        self.wait_for_decision(state, pending, job, decisions, until)
+
+    def wait_for_decision(
+        self,
+        state: CallState,
+        pending: PendingEffect,
+        job: ThreadTask,
+        decisions: list[Admitted | Failure],
+        until: float,
+    ) -> None:
+        """Wait until then, or for the run's end if that is sooner, which moves while people are asked."""
+        if decisions:
+            return  # made in time; its report waits for this thread, which was busy
+        if self.people_asked:
+            self.extend_deadline()
+        run_left_s = self.active.settings.deadline.at - self.engine.now()
+        left_s = min(until - monotonic(), run_left_s)
+        if left_s > 0:
+            timer = self.scheduler.call_later(
+                left_s, self.wait_for_decision, state, pending, job, decisions, until
+            )
+            withdraw = partial(self.engine.services.deciding_threads.withdraw, job)
+            pending.stop = Deciding(timer, withdraw)
+        else:
+            self.refuse_undecided(state, pending, job)
 
     def take_decision(
         self,
@@ -362,6 +394,7 @@ class BatchExecutor:
         if not self.stop_waiting(state, pending):
             return
         pending.cancel()
+        self.start_nothing_once_left()
         for event in events:
             self.active.tell(event)
         if isinstance(outcome, Raised):
@@ -376,14 +409,15 @@ class BatchExecutor:
         """Refuse a call about which its tool's own functions have not decided in time."""
         if not self.stop_waiting(state, pending):
             return
-        self.engine.services.threads.withdraw(job)
+        self.engine.services.deciding_threads.withdraw(job)
         name = state.call.name
         logs.log.warning(
-            f"{name} was not admitted: its `check`, `approve` and `key` took longer than {LONGEST_ADMISSION_S:g} s"
+            f"{name} was not admitted: its `check`, `approve` and `key` had not answered "
+            f"after {LONGEST_ADMISSION_S:g} s, or when the time of the run was over"
         )
         failure = Failure(
             Code.TIMEOUT,
-            f"`{name}` was not started: whether it may run was not decided in time.",
+            f"`{name}` was not started now: whether it may run was not decided in time.",
             "Go on without it, or try again later.",
             retryable=True,
         )
@@ -443,7 +477,8 @@ class BatchExecutor:
         turn = partial(
             self.scheduler.call_soon_threadsafe, self.take_turn, state, pending, call
         )
-        if self.engine.services.reserve(state, call.resources, turn):
+        resources = self.engine.qualify_resources(call.resources)
+        if self.engine.services.reserve(state, resources, turn):
             self.keep_rate(state, pending, call)
         else:
             self.wait_for_turn(state, pending)
@@ -477,10 +512,10 @@ class BatchExecutor:
             self.answer_pending(state, pending, True)
             return
         now = self.engine.now()
-        key = tool.resolve_rate_key(call.arguments)
+        key = (self.engine.scope, tool.resolve_rate_key(call.arguments))
         most_s = min(tool.timeout_s, self.active.settings.deadline.at - now)
         wait_s = self.engine.services.limits.wait_s(
-            tool.name, key, tool.rate_limit, now, most_s
+            tool.name, key, tool.rate_limit, now=now, most_s=most_s
         )
         if isinstance(wait_s, Failure):
             self.answer_pending(state, pending, wait_s)
@@ -531,6 +566,7 @@ class BatchExecutor:
         if not self.stop_waiting(state, pending):
             return
         pending.cancel()
+        self.start_nothing_once_left()
         try:
             answer = done.result()
         except Exception as error:
@@ -652,6 +688,7 @@ class BatchExecutor:
         """Return what starts runs for a call."""
         return Nested(
             self.runtime,
+            self.engine,
             self.active,
             self.batch.locate(state),
             monotonic() + timeout_s,
@@ -771,6 +808,11 @@ class BatchExecutor:
         late_results.tell(self.active, state, outcome)
 
     # ------------------------------------------------------------------ cancelling
+
+    def start_nothing_once_left(self) -> None:
+        """Cancel what would start from now on, where another thread answers after the scheduler has ended."""
+        if self.scheduler.is_left:
+            self.cancelled = True
 
     def cancel(self, hard: bool = False) -> None:
         """End every call: what waits at once, reads at once, a write under way at its deadline (at once if `hard`).

@@ -1,4 +1,4 @@
-"""What becomes of a report that comes after its call was answered: the truth in the ledger, and an event.
+"""Handles a report that comes after its call was answered: settles the write in the ledger and emits an event.
 
 When the tool of a write in doubt ends after all, its claim is settled with that result, if the claim is still ours. If
 the store is unreachable at that moment, the claim is settled as soon as the store answers.

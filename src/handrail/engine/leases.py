@@ -1,7 +1,7 @@
-"""How long a claimed write is its owner's own, and how it stays so while the write is under way.
+"""How long a claim belongs to its owner, and how it is renewed while the write is under way.
 
-A lease is counted from the question, by this process's own clock, and not from the answer: a process may be frozen
-between the two. The store counts by its own clock; see `docs/decisions/0004-claims.md`.
+A lease counts from the request for it, by this process's own clock, and not from the store's answer: a process may be
+frozen between the two. The store counts by its own clock; see `docs/decisions/0004-claims.md`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,6 +62,7 @@ class Nested(Struct, eq=False):
     """
 
     runtime: Any
+    engine: Engine
     active: ActiveRun
     stem: str
     deadline: float
@@ -80,7 +81,7 @@ class Nested(Struct, eq=False):
                 partial(self.run_blocking, question, runtime=runtime, **options)
             )
         run: Run[Any] = await runtime._perform(
-            self._run(runtime._engine, question, options)
+            self._run(self._engine_for(runtime, options), question, options)
         )
         return run
 
@@ -96,8 +97,15 @@ class Nested(Struct, eq=False):
                 )
             starting = self.run(question, runtime=runtime, **options)
             return asyncio.run_coroutine_threadsafe(starting, self.loop).result()
-        run: Run[Any] = runtime._perform(self._run(runtime._engine, question, options))
+        run: Run[Any] = runtime._perform(
+            self._run(self._engine_for(runtime, options), question, options)
+        )
         return run
+
+    def _engine_for(self, runtime: Any, options: dict[str, Any]) -> Engine:
+        """Return the engine that a run is started on: the call's own, unless the tool names a runtime or a tenant."""
+        engine = self.engine if runtime is self.runtime else runtime._engine
+        return verbs.serve(engine, cast(verbs.Whose, options))
 
     def _run(
         self, engine: Engine, question: Any, options: Mapping[str, Any]
@@ -129,7 +137,13 @@ class Nested(Struct, eq=False):
         options: Mapping[str, Any],
     ) -> Verb[Run[Any]]:
         """Return the verb that starts or resumes a run; the run ends with the call's time."""
-        options = {"deps": self.active.deps, "inject": self.active.injected, **options}
+        options = {
+            "deps": self.active.deps,
+            "inject": self.active.injected,
+            "principal": self.active.principal,
+            "approver": self.active.approver,
+            **options,
+        }
         left_s = max(self.deadline - monotonic(), 0.0)
         budget = options.get("budget") or engine.budget
         if stored is not None:

@@ -1,4 +1,4 @@
-"""Opens a stored run again: who may resume it, with what it was begun, and with what could not be stored given again.
+"""Opens a stored run again: who may resume it, what comes from the store, and what the caller must give again.
 
 `Runtime.resume` says what resuming means; `journal.cursor` drives a run along its journal.
 """
@@ -17,7 +17,7 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.journal.codec import RunInput, budget_from_json, input_from_json
-from handrail.ports import Model, Observer, Selector
+from handrail.ports import Approver, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
 
@@ -93,6 +93,8 @@ def open_stored_run(
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules | None = None,
+    principal: str | None = None,
+    approver: Approver | None = None,
     is_audited: bool = True,
 ) -> tuple[ActiveRun, RunInput, Model]:
     """Return a stored run as an active one, its input and its model.
@@ -125,6 +127,8 @@ def open_stored_run(
         options=asked.options,
         selector=selector,
         flow=rules_from_json(asked.flow) if flow is None else flow,
+        principal=principal,
+        approver=approver,
         policy=policy,
         is_audited=is_audited,
     )

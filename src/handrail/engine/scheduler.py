@@ -1,6 +1,6 @@
-"""What a batch is performed on: one thread, in which everything happens, one thing after another.
+"""The scheduler of a batch: one thread, in which everything happens, one thing after another.
 
-It is all in which the two runtimes differ: how a timer is set, a coroutine driven, a report brought back.
+The two runtimes differ in nothing else: how a timer is set, a coroutine is run, a report is brought to the thread.
 `asyncio_scheduler` does it on an event loop, `thread_scheduler` in the calling thread.
 """
 
@@ -48,6 +48,11 @@ class Scheduler(Protocol):
     @property
     def loop(self) -> AbstractEventLoop | None:
         """The event loop of this scheduler, if it has one."""
+        ...
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it has ended, so that nothing may start any more."""
         ...
 
     def call_later(

@@ -49,6 +49,9 @@ class SharedResources:
         self.threads = ThreadPool()
         self.processes = ProcessPool()
         self.limits = Limits()
+        self.deciding_threads = ThreadPool()
+        """For functions that decide whether a call may run. Tools that hang must not keep others from being decided
+        about, nor functions that hang keep tools from running."""
         self._approver_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
         """Their own: tools that hang must not keep a question from being asked."""
         self.given_up: set[Any] = set()
@@ -157,6 +160,7 @@ class SharedResources:
                     f"the tool {tool.name!r} could not be closed", outcome.error
                 )
         self.threads.close()
+        self.deciding_threads.close()
         self.processes.close()
         self._approver_threads.close()
 

@@ -77,6 +77,11 @@ class ThreadScheduler:
             active.remove_stop(stop)
             self._leave()
 
+    @property
+    def is_left(self) -> bool:
+        """See `Scheduler.is_left`."""
+        return self._left
+
     def call_later(
         self, seconds: float, then: Callable[..., Any], *args: Any
     ) -> TimerHandle:

@@ -1,7 +1,7 @@
-"""What a run has written and its tools can take back: offered to a person, for whom nothing is promised.
+"""The writes of a run that its tools can take back, offered to a person.
 
 A write declares `compensate=`, a function that gets its arguments and its `result`. Undoing is a write like any other,
-with a key of its own, so that it happens at most once too; whether the world is then as it was is the tool's affair.
+with a key of its own, so that it happens at most once too; whether it restores the world is up to the tool.
 Undoing a write frees its key, so that the same write can be made again.
 
 Rule 1: the ledger says what has happened, not the journal: a process may have died between the two. Only `done` writes

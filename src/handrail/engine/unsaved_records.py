@@ -1,7 +1,7 @@
 """Records that a store could not take: kept in this process, and offered again until the store answers.
 
-These are ends of writes while the store was unreachable or its disk full, and the last entries of runs that were left
-here. Until then, a repeated call of such a write in this process is answered from here.
+They are outcomes of writes that ended while the store was unreachable or its disk full, and the last entries of runs
+that this process left. Until the store has them, a repeated call of such a write in this process is answered from here.
 
 Rule 1: only records that may be sent twice are kept: a settlement names its fence, an entry its epoch. A store that has
         the record already, or has given the write or the run to another process, changes nothing.
@@ -70,6 +70,11 @@ class Unrecorded:
         self._change = Condition()
         self._thread: Thread | None = None
         self._open = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has taken everything."""
+        return not self._kept
 
     def enter(self, entry: JournalEntry) -> None:
         """Record the last entry of a run that was left here, now or as soon as the store takes it."""

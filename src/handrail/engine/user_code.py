@@ -1,4 +1,4 @@
-"""How functions of the user are called, other than tools, and what their answers mean.
+"""Calls the user's functions other than tools, and reads their answers.
 
 Rule 1: only a clear answer of an approver approves, and only a clear answer of `verify` says what happened.
 """

@@ -1,10 +1,10 @@
-"""The verbs of a runtime as generators: what each one does, once for both runtimes.
+"""The methods of a runtime (its verbs) as generators, each written once for both runtimes.
 
 A verb yields requests (`engine.Request`) and returns its value. `Runtime` answers them on asyncio, `SyncRuntime` in the
 calling thread; a verb neither waits nor starts a thread itself. The verb `workflow` is in `workflows`.
 
-Rule 1: whatever raises while a run is under way, the run is finished, so that its name is free and observers see its
-        end; unless the process itself ends, it is released in the store too, so that any process may resume it.
+Rule 1: if anything raises while a run is under way, the run is finished: its name is free, and observers see its end.
+        Unless the process itself ends, the run is also released in the store, so that any process may resume it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from typing_extensions import Unpack
 
 from handrail import _lazy
 from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
+from handrail.core.policy import Policy
 from handrail.dialects import message_fields, wire_dialect
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import load_edits
@@ -31,9 +34,9 @@ from handrail.engine.resume import (
     require_run,
     take_over,
 )
-from handrail.errors import Json
-from handrail.messages import Message, Options, Turn, conversation_of
-from handrail.ports import Model, Observer, Selector
+from handrail.errors import ConfigError, Json
+from handrail.messages import Finish, Message, Options, Turn, conversation_of
+from handrail.ports import Approver, Model, Observer, Selector
 from handrail.records import RunRecord
 from handrail.runs import Run
 
@@ -45,7 +48,27 @@ else:
     undoing = _lazy.module("handrail.engine.undo")
 
 
-class RunOptions(TypedDict, total=False):
+class Whose(TypedDict, total=False):
+    """Whose call or run it is, and whose rules hold for it, in place of the runtime's."""
+
+    principal: str | None
+    """On whose behalf: the audit log has it, and where several must agree, this one does not count."""
+    scope: str | None
+    """The tenant, with records, keys, resources and rates of its own."""
+    policy: Policy | None
+    approver: Approver | None
+
+
+class CallOptions(Whose, total=False):
+    """What `call`, `handle` and `calls` take beside the calls; see `Runtime.call`."""
+
+    deps: Any
+    inject: Mapping[str, Any] | None
+    budget: Budget | None
+    observers: Sequence[Observer]
+
+
+class RunOptions(Whose, total=False):
     """What `run` and `stream` take beside the question, the model and the output; see `Runtime.run`."""
 
     system: str
@@ -59,7 +82,7 @@ class RunOptions(TypedDict, total=False):
     flow: Rules
 
 
-class ResumeOptions(TypedDict, total=False):
+class ResumeOptions(Whose, total=False):
     """What `resume`, `replay` and `fork` take beside the run and the output; see `Runtime.resume`."""
 
     model: str | Model | None
@@ -71,6 +94,13 @@ class ResumeOptions(TypedDict, total=False):
     flow: Rules | None
 
 
+def serve(engine: Engine, options: Whose) -> Engine:
+    """Take `scope` and `policy` out of the options; return the engine that they ask for."""
+    if not options:
+        return engine
+    return engine.serve(options.pop("scope", None), options.pop("policy", None))
+
+
 # ---------------------------------------------------------------------- calls
 
 
@@ -78,48 +108,96 @@ def call(
     engine: Engine,
     name: str,
     arguments: Mapping[str, Json] | str | None,
-    *,
     run: str | None,
-    deps: Any,
-    inject: Mapping[str, Any] | None,
+    options: CallOptions,
 ) -> Verb[ToolResult]:
     """See `Runtime.call`."""
     turn = Turn(
         calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls"
     )
-    results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
+    results = yield from _perform_calls(engine, turn, run, options)
     return results[0]
+
+
+def calls(
+    engine: Engine,
+    asked: Sequence[ToolCall],
+    run: str,
+    options: CallOptions,
+    *,
+    turn: str,
+    finish: Finish,
+) -> Verb[list[ToolResult]]:
+    """See `Runtime.calls`."""
+    _check_calls(asked)
+    return (
+        yield from _perform_calls(
+            engine,
+            Turn(calls=list(asked), finish=finish),
+            run,
+            options,
+            round_name=turn,
+            names=_name_calls(run, asked),
+        )
+    )
+
+
+def _check_calls(asked: object) -> None:
+    if not isinstance(asked, list | tuple) or not all(
+        isinstance(each, ToolCall) for each in asked
+    ):
+        raise ConfigError(
+            "calls are a list of `hr.ToolCall(id, name, text)`; for a provider's message there is `handle`"
+        )
+
+
+def _name_calls(run: str, asked: Sequence[ToolCall]) -> list[str]:
+    """Return what each call is known by in every process; empty for one without an id."""
+    names: list[str] = []
+    for each in asked:
+        name = f"{run}/id:{each.id}" if each.id else ""
+        again = sum(1 for earlier in names if earlier.partition("#")[0] == name)
+        # Some models give one id to several calls of an answer.
+        names.append(f"{name}#{again + 1}" if name and again else name)
+    return names
 
 
 def handle(
     engine: Engine,
     message: Any,
-    *,
     run: str | None,
-    deps: Any,
-    inject: Mapping[str, Any] | None,
+    options: CallOptions,
+    *,
     dialect: str,
 ) -> Verb[Any]:
     """See `Runtime.handle`."""
     wire = wire_dialect(dialect)
     turn = wire.decode_message(message_fields(message), engine.tools)
-    results = yield from _perform_calls(engine, turn, run=run, deps=deps, inject=inject)
+    if not turn.calls and turn.text and run is not None:
+        # An answer: what follows is another question.
+        serve(engine, options).begin_round(run)
+        return wire.encode_results((), ())
+    results = yield from _perform_calls(engine, turn, run, options)
     return wire.encode_results(turn.calls, results)
 
 
 def _perform_calls(
     engine: Engine,
     turn: Turn,
-    *,
     run: str | None,
-    deps: Any,
-    inject: Mapping[str, Any] | None,
+    options: CallOptions,
+    *,
+    round_name: str = "",
+    names: Sequence[str] = (),
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
-    active, number, tools = engine.open_turn(turn, run=run, deps=deps, inject=inject)
-    batch = yield from engine.open_batch(active, turn, number, tools)
+    engine = serve(engine, options)
+    active, number, tools = engine.open_turn(
+        turn, run=run, round_name=round_name, options=options
+    )
+    batch = yield from engine.open_batch(active, turn, number, tools, names=names)
     yield from engine.perform_turn(active, batch, number)
-    return engine.finish_turn(active, batch, run)
+    return engine.finish_turn(active, batch, run, names)
 
 
 # ---------------------------------------------------------------------- runs of a model
@@ -140,8 +218,10 @@ def run(
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules = (),
+    **whose: Unpack[Whose],
 ) -> Verb[Run[Any]]:
     """See `Runtime.run`."""
+    engine = serve(engine, whose)
     resolved = engine.resolve_model(model)
     messages = conversation_of(question, system=system)
     if engine.keeps_runs and run_id is not None:
@@ -161,6 +241,7 @@ def run(
                     observers=observers,
                     selector=selector,
                     flow=flow or None,
+                    **whose,
                 )
             )
     active = engine.open_run(
@@ -172,6 +253,8 @@ def run(
         options=options,
         selector=selector,
         flow=flow,
+        principal=whose.get("principal"),
+        approver=whose.get("approver"),
     )
     engine.open_conversation(active, messages, output, resolved)
     record = engine.make_record(active, messages, model)
@@ -188,6 +271,7 @@ def resume(
 ) -> Verb[Run[Any]]:
     """See `Runtime.resume`."""
     _check_options("resume", options)
+    engine = serve(engine, cast(Whose, options))
     engine.unrecorded.offer(run_id)
     stored = require_run((yield engine.load_run(run_id)), run_id)
     if not anyway:
@@ -207,6 +291,7 @@ def replay(
 ) -> Verb[Run[Any]]:
     """See `Runtime.replay`."""
     _check_options("replay", options)
+    engine = serve(engine, cast(Whose, options))
     stored = require_run((yield engine.load_run(run_id)), run_id)
     active, asked, model = open_stored_run(
         engine, stored, output=output, is_audited=False, **options
@@ -221,13 +306,14 @@ def fork(
 ) -> Verb[Run[Any]]:
     """See `Runtime.fork`."""
     _check_options("fork", options)
+    engine = serve(engine, cast(Whose, options))
     stored = require_run((yield engine.load_run(run_id)), run_id)
     open_stored_run(
         engine, stored, output=output, **options
     )  # what cannot be resumed is refused before there is a new run
     edits = yield from load_edits(engine.store, run_id)
     # In a thread: functions of its tools' authors are called there.
-    record, first = yield engine.services.threads.call(
+    record, first = yield engine.services.deciding_threads.call(
         partial(
             forking.make_fork,
             stored,
@@ -297,7 +383,7 @@ def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
             stored,
             engine.callable_tools(),
             scope=engine.scope_prefix,
-            threads=engine.services.threads,
+            threads=engine.services.deciding_threads,
         )
     )
 
@@ -313,7 +399,7 @@ def undo(
         batch = engine.open_single_call(
             undoing.make_undo_tool(write, engine.callable_tools(), run_id), active
         )
-        yield PerformBatch(active, batch)
+        yield PerformBatch(engine, active, batch)
         results += batch.collect_results()
         yield from undoing.release_key(engine.store, write, results[-1])
     return results

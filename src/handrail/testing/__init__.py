@@ -66,10 +66,10 @@ _USAGE = Usage(input_tokens=100, output_tokens=20)
 def line_for(
     script: Sequence[Line], messages: Sequence[Message], *, one_call_each: bool = False
 ) -> Turn:
-    """Return the answer of a script to this conversation; its last line again when the conversation is longer.
+    """Return the answer of a script to this conversation; after the end of the script, its last line again.
 
     Args:
-        one_call_each: The conversation has each call of an answer as an answer of its own.
+        one_call_each: The conversation counts each call of an answer as an answer of its own.
     """
     answers = sum(isinstance(message, AssistantMessage) for message in messages)
     place = 0
@@ -85,7 +85,10 @@ def line_for(
 
 @dataclass
 class ScriptedModel:
-    """A model in this process. `requests` holds what it was asked."""
+    """A model in this process, which answers with the lines of `script`; after the last line it repeats that line.
+
+    `requests` holds what it was asked.
+    """
 
     script: Sequence[Line]
     name: str = "scripted"

@@ -96,9 +96,19 @@ class Limits:
         self._buckets: dict[Hashable, Bucket] = {}
 
     def wait_s(
-        self, tool: str, key: str, rate: Rate, now: float, most_s: float
+        self,
+        tool: str,
+        key: tuple[str, str],
+        rate: Rate,
+        *,
+        now: float,
+        most_s: float,
     ) -> float | Failure:
-        """Take a token of a tool's rate; return how long to wait for it, or a failure when that is too long."""
+        """Take a token of a tool's rate; return how long to wait for it, or a failure when that is too long.
+
+        Args:
+            key: The tenant, and whom of the tenant's the rate is counted for; empty for all.
+        """
         bucket = self._buckets.pop((tool, key), None) or Bucket(rate)
         self._buckets[tool, key] = bucket  # the oldest comes first
         if len(self._buckets) > _MOST_BUCKETS:
@@ -108,7 +118,7 @@ class Limits:
             return wait_s
         next_s = bucket.due + rate.seconds / rate.starts - rate.seconds - now
         times = "times" if rate.starts > 1 else "time"
-        whom = f" for {key}" if key else ""
+        whom = f" for {key[1]}" if key[1] else ""
         return Failure(
             Code.RATE_LIMITED,
             f"`{tool}` may be started {rate.starts} {times} in {rate.seconds:g} s{whom}, and has been.",

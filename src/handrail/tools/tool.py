@@ -99,35 +99,35 @@ class BaseTool:
     effect: EffectClass | None = None
     """`read` changes nothing; `write` does; `destructive` cannot be undone. None counts as a write and lint asks."""
     permission: Permission | None = None
-    """What a run must be allowed to see it; by default `read` for reads and `write` for the others."""
+    """The permission that a run needs to see and call it; by default `read` for reads and `write` for the others."""
     risk: Risk | None = None
-    """By default low for reads, medium for writes, high for the destructive; medium for a function that declares no
-    effect, high for a tool by schema that declares none. High asks a person."""
+    """By default low for a read, medium for a write, high for a destructive tool. Without an effect: medium for a
+    function, high for a tool described by a schema. A person is asked before a call of high risk."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    """What a call may take from its first start to its end, retries included."""
+    """Seconds that a call may take from its first start to its end, retries included."""
     attempt_timeout_s: float | None = None
-    """What one attempt may take. Without it a hanging read uses up its `timeout_s` and is not tried again."""
+    """Seconds that one attempt may take. Without it a hanging read uses up its `timeout_s` and is not retried."""
     max_attempts: int = 3
-    """How often a read is started at most, when it fails in a way that may pass."""
+    """How many times at most a read is started, while it fails in a way that may be temporary."""
     isolation: Isolation = "none"
     """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
     mounts: Sequence[str | Path] = ()
-    """Files and folders that an isolated tool sees where they are, read-only, beside its own code."""
+    """Files and folders that an isolated tool can read, at their own paths, besides its own code."""
     memory_bytes: int = 512 * 1024 * 1024
-    """What each process of an isolated tool may address, and what all of them together may hold."""
+    """The address space of each process of an isolated tool, and the memory of all of them together."""
     blocking: bool = True
-    """Functions may block, so a sync tool runs in a thread, and so do functions of `check`, `approve` and `key`. False
-    promises that all of these are quick; they then run in place."""
+    """A sync tool may block, so it runs in a thread, and so do the functions of `check`, `approve` and `key`. False
+    promises that all of these are quick; they then run in the thread of the runtime."""
     key: str | Callable[..., str] | None = None
     """Names the act of a write across runs: `refund:{order_id}`, or a function of the arguments."""
     replay: Literal["key"] | None = None
-    """`key`: the far side tells duplicates apart by `context.idempotency_key`; a lost answer may be asked for again."""
+    """`key`: the service recognises duplicates by `context.idempotency_key`; a lost answer is asked for again."""
     key_ttl_s: float = 24 * 3600.0
-    """With `replay="key"`: how long the far side remembers a key. A write started before that is in doubt."""
+    """With `replay="key"`: seconds that the service remembers a key. A write that started longer ago is in doubt."""
     verify: Callable[..., Any] | None = None
-    """Asked after a lost answer, as `verify(arguments, context)`: `Found(result)`, `NotFound()` or `Unknown()`."""
+    """Called after a lost answer with `(arguments, context)`: returns `Found(result)`, `NotFound()` or `Unknown()`."""
     one_request: bool = False
-    """A call makes one request and changes nothing else: a request that was not sent, or was refused, had no effect."""
+    """A call sends one request and changes nothing else: if it was not sent, or was refused, nothing happened."""
     compensate: Callable[..., Any] | None = None
     """Takes a write back, as `compensate(order_id=…, result=…)`. Offered to a person afterwards, see `Runtime.undo`."""
     resource: str | Sequence[str] | None = None
@@ -141,32 +141,32 @@ class BaseTool:
     after: str | Sequence[str] = ()
     """Names of tools whose calls of the same turn must end first."""
     inline_references: bool = False
-    """`$var1.rate$` within a longer text is replaced by the result that it names, as a whole argument is anyway. Only
-    for a text that nobody else may have written, such as a formula: what a model quotes may hold such a mark."""
+    """Replace `$var1.rate$` within a longer text, too, by the result that it names; an argument that is nothing else is
+    always replaced. Only for text such as a formula: text that a model quotes from others may hold such a mark."""
     repeatable: bool = False
-    """Calling it twice with the same arguments in one run is meant; do not answer with the first result."""
+    """Calls with the same arguments in one run are intended: perform each, instead of returning the first result."""
     repeat_window_s: float = 0.0
-    """A write with the same arguments counts as a repeat also in other runs, for so long after its start."""
+    """Seconds after its start for which a write with the same arguments counts as a repeat in other runs, too."""
     on_repeat: Literal["return_previous", "ask"] | None = None
-    """What becomes of a repeat: the first result is given again, or a person is asked; by default if destructive."""
+    """What to do with a repeat: return the first result, or ask a person, the default of a destructive tool."""
     on_doubt: Literal["tell", "ask"] = "tell"
-    """When nobody knows whether it happened: the model reads that, or the run waits for a person to look."""
+    """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
     poll: bool = False
-    """Asking again and again is its use; never counted as repeating itself."""
+    """The tool is meant to be called again and again; its repeated calls never count as a loop."""
     then: Then | None = None
     """The call that code makes whenever a call of this tool has succeeded."""
     ends_run: bool = False
-    """A call of it that succeeds ends the run: what it returns is the answer, and the model is not asked again."""
+    """A successful call ends the run: what it returns is the answer, and the model is not asked again."""
     max_concurrency: int | None = None
-    """How many calls of it may be under way at once in this process; more wait in line."""
+    """How many calls of it may be under way at once in this process; further calls wait in line."""
     rate: str | None = None
-    """How often it may be started: `5/s`, `30/min`, `1000/h`. More wait, or are refused with the time to come back."""
+    """How often it may be started: `5/s`, `30/min`, `1000/h`. More calls wait, or are refused with a time to wait."""
     rate_key: str | None = None
-    """What its rate is counted for, each apart: `{user_id}`."""
+    """A template whose values each have a rate of their own: `{user_id}`."""
     breaker: int = 5
-    """After so many attempts in a row that could not reach what it needs, it is left alone for 30 s; 0 never is."""
+    """After this many attempts in a row that could not reach its service, it pauses for 30 s; 0 switches this off."""
     tags: Collection[str] = ()
-    """For `Toolset.filter`."""
+    """Labels for `Toolset.filter`."""
     aliases: Sequence[str] = ()
     """Words by which users ask for it, also in their own language: selectors find it by them."""
     result_bytes: int | None = None
@@ -180,7 +180,7 @@ class BaseTool:
     version: str = ""
     """Part of a write's fingerprint: change it when the same arguments come to mean another act."""
     returns: Any = None
-    """What it returns: a type or a JSON Schema, held by `handrail check --run`; by default the hint of the function."""
+    """What it returns: a type or a JSON Schema; by default the function's hint. `handrail check --run` tests it."""
     examples: Sequence[Mapping[str, Json]] = ()
     """Arguments of calls that must work; `handrail check --run` makes them if the tool is a read."""
     lint_ignore: Mapping[str, str] = MappingProxyType({})
@@ -273,7 +273,7 @@ class BaseTool:
             self.then.tool.freeze()
 
     def replace(self, **settings: Unpack[ToolSettings]) -> Self:
-        """Return this tool with other declarations; a tool does not change once a set has it.
+        """Return a copy of this tool with other settings; a tool does not change once it is in a set.
 
         Args:
             settings: The attributes of `BaseTool`.
@@ -842,12 +842,12 @@ class ToolSettings(TypedDict, total=False):
 
 
 class Then(Struct, frozen=True):
-    """A fixed step: the call that code makes, each time, once a call of the tool that declares it has succeeded.
+    """A fixed step: a call that handrail itself makes each time a call of the declaring tool has succeeded.
 
         @hr.tool(effect="write", key="order:{order_id}", then=hr.Then(send_receipt, {"order": "{order_id}"}))
 
-    It is a call like any other, with every check, its own key and its own result, which the model reads as a note
-    beside the first one's. It need not be among the tools that a model sees.
+    It is a call like any other, with every check, its own key and its own result. The model reads that result as a note
+    on the first one. It need not be among the tools that a model sees.
 
     Attributes:
         tool: What is called.

@@ -10,6 +10,7 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from inspect import CO_ITERABLE_COROUTINE
 from threading import Condition, Thread, current_thread, main_thread
@@ -30,11 +31,10 @@ DEFAULT_THREADS = 64
 class ThreadTask:
     """A function on its way to a thread."""
 
-    __slots__ = ("_context", "_report", "_work", "started", "withdrawn")
+    __slots__ = ("_context", "_report", "_work", "started")
 
     def __init__(self, work: Callable[[], Any], report: Report) -> None:
         self.started = False
-        self.withdrawn = False
         self._work = work
         self._report = report
         self._context = contextvars.copy_context()
@@ -144,7 +144,9 @@ class ThreadPool:
         with self._change:
             if task.started:
                 return False
-            task.withdrawn = True
+            # Where every thread hangs, nobody else would take it from the line. After a fork it stands in none.
+            with suppress(ValueError):
+                self._tasks.remove(task)
             task.forget()
             return True
 
@@ -162,11 +164,10 @@ class ThreadPool:
     def _next(self) -> ThreadTask | None:
         with self._change:
             while True:
-                while self._tasks:
+                if self._tasks:
                     task = self._tasks.popleft()
-                    if not task.withdrawn:
-                        task.started = True
-                        return task
+                    task.started = True
+                    return task
                 if self._closed:
                     self._size -= 1
                     return None

@@ -87,7 +87,10 @@ def _print_failure(failure: Failure, tool: object) -> None:
     if failure.suggestion:
         click.echo(printable(failure.suggestion), err=True)
     if failure.code == Code.APPROVAL_PENDING and isinstance(tool, BaseTool):
-        hint = f"nobody is at the terminal: call it from one, or approve it with --yes-to {tool.effective_risk}"
+        hint = (
+            f"nobody is at the terminal: call it from one, or approve it with --yes-to {tool.effective_risk}; "
+            "a call by hand is not kept for `handrail approvals`"
+        )
         click.echo(hint, err=True)
 
 

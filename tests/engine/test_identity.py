@@ -1,0 +1,355 @@
+"""Whose call it is, and which: tenants of one runtime, settings of one call, calls known by their ids."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+import handrail as hr
+from handrail.errors import Code
+from handrail.events import CallFinished
+from handrail.stores.sqlite import SqliteStore
+from handrail.testing import ScriptedModel
+
+
+class Door:
+    """Either runtime behind one face: `door(verb, ...)` performs a verb and returns its value."""
+
+    def __init__(self, kind, tools, **settings):
+        self.runtime = (hr.Runtime if kind == "asyncio" else hr.SyncRuntime)(
+            tools, **settings
+        )
+        self.is_async = kind == "asyncio"
+
+    def __call__(self, verb, *args, **options):
+        answer = getattr(self.runtime, verb)(*args, **options)
+        if not self.is_async or not asyncio.iscoroutine(answer):
+            return answer
+
+        async def wait():
+            return await answer
+
+        return asyncio.run(wait())
+
+
+@pytest.fixture(params=["asyncio", "blocking"])
+def open_door(request):
+    return lambda tools, **settings: Door(request.param, tools, **settings)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/h.db"
+
+
+def make_tools():
+    done = []
+
+    @hr.tool(effect="write", key="ticket:{number}", rate="2/h")
+    async def create(number: int) -> str:
+        """Create a ticket."""
+        done.append(number)
+        return f"ticket {number}, {len(done)}"
+
+    @hr.tool(effect="write", approve=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        done.append(amount)
+        return f"paid {amount}"
+
+    @hr.tool(effect="write")
+    async def note(text: str) -> str:
+        """Write a note."""
+        done.append(text)
+        return f"noted {text}, {len(done)}"
+
+    @hr.tool(effect="read", result_bytes=600)
+    async def read(name: str) -> str:
+        """Read."""
+        return f"{name} " * 1000
+
+    return [create, pay, note, read], done
+
+
+# ---------------------------------------------------------------------- tenants
+
+
+def test_tenants_of_one_runtime_share_no_key_and_no_rate(open_door, store):
+    tools, done = make_tools()
+    call = open_door(tools, store=store)
+    texts = [
+        call("call", "create", {"number": 1}, scope=scope).text for scope in "aab"
+    ] + [call("call", "create", {"number": 1}).text]
+    assert done == [1, 1, 1]
+    assert [text.partition("\n")[0] for text in texts] == [
+        "ticket 1, 1",
+        "ticket 1, 1",
+        "ticket 1, 2",
+        "ticket 1, 3",
+    ]
+    assert call("call", "create", {"number": 2}, scope="a").failure.code == (
+        Code.RATE_LIMITED
+    )
+
+
+def test_tenants_have_runs_and_long_results_of_their_own(open_door, store):
+    tools, _ = make_tools()
+    door = open_door(tools, store=store)
+    cut = door("call", "read", {"name": "secret"}, run="r", scope="a")
+    assert cut.handle
+    reading = {"handle": cut.handle}
+    own = door("call", "read_result", reading, run="r", scope="a")
+    assert "secret" in own.text
+    for other in ("b", ""):
+        strange = door("call", "read_result", reading, run="r", scope=other)
+        assert not strange.ok
+        assert "secret" not in strange.text
+    model = ScriptedModel(["Hello."])
+    assert door("run", "Hi.", model=model, run_id="mine", scope="a").text == "Hello."
+    if store != "memory:":
+        again = door("resume", "mine", model=model, scope="a")
+        assert again.text == "Hello."
+    with pytest.raises(hr.ConfigError):
+        door("resume", "mine", model=model, scope="b")
+
+
+def test_tenants_have_questions_of_their_own(open_door, store):
+    tools, done = make_tools()
+    door = open_door(tools, store=store)
+    asked = {}
+
+    def approve_for(scope):
+        def approver(question):
+            asked.setdefault(scope, []).append(question.arguments)
+            return hr.Approval(True, by="anna", scope="rule")
+
+        return approver
+
+    for scope in "ab":
+        for _ in range(2):
+            door("call", "pay", {"amount": 1}, scope=scope, approver=approve_for(scope))
+    assert set(asked) == {"a", "b"}
+    assert done == [1, 1, 1, 1]
+
+
+def test_tenants_do_not_wait_for_each_others_resources():
+    inside = threading.Barrier(2, timeout=5)
+
+    @hr.tool(effect="write", resource="user:{number}", timeout_s=4)
+    def change(number: int) -> str:
+        """Change a user."""
+        inside.wait()
+        return "changed"
+
+    async def main():
+        async with hr.Runtime([change]) as runtime:
+            return await asyncio.gather(
+                *(runtime.call("change", {"number": 7}, scope=scope) for scope in "ab")
+            )
+
+    assert [result.ok for result in asyncio.run(main())] == [True, True]
+
+
+def test_a_run_that_a_tool_starts_belongs_to_the_tenant_of_its_call(tmp_path):
+    tools, done = make_tools()
+
+    @hr.tool(effect="read")
+    async def delegate(context: hr.Context) -> str:
+        """Delegate."""
+        script = [[hr.ToolCall("c1", "create", '{"number": 5}')], "Done."]
+        return (await context.run("Create.", model=ScriptedModel(script))).text
+
+    async def main():
+        store = f"sqlite:///{tmp_path}/h.db"
+        async with hr.Runtime([*tools, delegate], store=store) as runtime:
+            for scope in "ab":
+                assert (await runtime.call("delegate", {}, run="r", scope=scope)).ok
+            again = await runtime.call("create", {"number": 5}, scope="a")
+            return again.text
+
+    assert asyncio.run(main()).startswith("ticket 5, 1")
+    assert done == [5, 5]
+
+
+def test_a_scope_that_is_no_name_is_refused_in_one_sentence(open_door):
+    tools, done = make_tools()
+    door = open_door(tools)
+    with pytest.raises(hr.ConfigError, match="scope"):
+        door("call", "create", {"number": 1}, scope="a/b")
+    with pytest.raises(hr.ConfigError, match="policy is 'strict'"):
+        door("call", "create", {"number": 1}, policy="strict")
+    assert done == []
+
+
+def test_one_thousand_tenants_and_more_are_served(open_door, monkeypatch):
+    monkeypatch.setattr("handrail.engine.engine.MOST_TENANTS_REMEMBERED", 3)
+    tools, done = make_tools()
+    door = open_door(tools)
+    for _ in range(2):
+        for number in range(7):
+            assert door("call", "create", {"number": 1}, scope=f"t{number}").ok
+    assert len(done) == 7
+
+
+# ---------------------------------------------------------------------- settings of one call
+
+
+def test_a_policy_holds_for_one_call_and_for_what_its_model_is_shown(open_door):
+    tools, done = make_tools()
+    door = open_door(tools)
+    reads = hr.Policy(max_permission="read")
+    refused = door("call", "note", {"text": "x"}, policy=reads)
+    assert (refused.failure.code, done) == (Code.NOT_PERMITTED, [])
+    model = ScriptedModel(["Hello."])
+    door("run", "Hi.", model=model, policy=reads)
+    assert [tool.name for tool in model.requests[0].tools] == ["read"]
+    assert door("call", "note", {"text": "x"}).ok
+
+
+def test_an_approver_a_budget_and_observers_hold_for_one_call(open_door):
+    tools, done = make_tools()
+    door = open_door(tools, approver=lambda question: hr.Approval(False, by="ben"))
+    seen = []
+    yes = door(
+        "call",
+        "pay",
+        {"amount": 1},
+        approver=lambda question: hr.Approval(True, by="anna"),
+        observers=[seen.append],
+    )
+    assert yes.ok
+    assert [type(each) for each in seen][-1] is CallFinished
+    no = door("call", "pay", {"amount": 2})
+    assert (no.failure.code, done) == (Code.NOT_APPROVED, [1])
+    spent = door("call", "note", {"text": "x"}, budget=hr.Budget(calls=0))
+    assert (spent.failure.code, done) == (Code.BUDGET_EXHAUSTED, [1])
+
+
+def test_the_principal_of_a_call_is_recorded_and_does_not_agree_with_itself(
+    open_door, tmp_path
+):
+    tools, done = make_tools()
+
+    @hr.tool(effect="write", required_approvals=2)
+    async def publish() -> str:
+        """Publish."""
+        done.append("published")
+        return "published"
+
+    store = SqliteStore(tmp_path / "h.db")
+    names = iter(["anna", "ben"])
+    door = open_door([*tools, publish], store=store, principal="service")
+    result = door(
+        "call",
+        "publish",
+        {},
+        run="r",
+        principal="anna",
+        approver=lambda question: hr.Approval(True, by=next(names, "")),
+    )
+    assert (result.failure.code, done) == (Code.APPROVAL_PENDING, [])
+    door("call", "note", {"text": "x"}, run="r")
+    principals = {
+        each.body.get("principal")
+        for each in store.log().result(5)
+        if each.event == "CallAdmitted"
+    }
+    assert principals == {"anna", "service"}
+    store.close()
+
+
+# ---------------------------------------------------------------------- calls known by their ids
+
+
+def named(number, name, /, **arguments):
+    return hr.ToolCall(f"call_{number}", name, json.dumps(arguments))
+
+
+def test_calls_that_are_handed_over_again_are_not_done_again(open_door, tmp_path):
+    tools, done = make_tools()
+    turn = [named(1, "note", text="a"), named(2, "read", name="x")]
+    for _ in range(2):  # as after a crash: another runtime, which counts from 1
+        door = open_door(tools, store=f"sqlite:///{tmp_path}/h.db")
+        results = door("calls", turn, run="thread-1")
+        assert [result.call_id for result in results] == ["call_1", "call_2"]
+        assert all(result.ok for result in results)
+        door("close")
+    assert done == ["a"]
+    door = open_door(tools, store=f"sqlite:///{tmp_path}/h.db")
+    assert door("calls", turn, run="thread-2")[0].ok
+    assert done == ["a", "a"]
+    door("close")
+
+
+def test_a_write_of_another_id_is_another_write_where_its_tool_is_repeatable(
+    open_door, store
+):
+    sent = []
+
+    @hr.tool(effect="write", repeatable=True)
+    async def send(text: str) -> str:
+        """Send."""
+        sent.append(text)
+        return "sent"
+
+    door = open_door([send], store=store)
+    for number in (1, 2, 1, 2):
+        assert door("calls", [named(number, "send", text="hi")], run="r")[0].ok
+    assert sent == ["hi", "hi"]
+
+
+def test_an_id_that_a_model_gives_twice_names_two_calls(open_door):
+    tools, done = make_tools()
+    door = open_door(tools)
+    twins = [named(1, "note", text="a"), named(1, "note", text="b")]
+    results = door("calls", twins, run="r")
+    assert [result.ok for result in results] == [True, True]
+    assert door("calls", twins, run="r")[1].replayed
+    assert done == ["a", "b"]
+
+
+def test_a_budget_and_loops_count_within_one_invocation(open_door):
+    tools, _ = make_tools()
+    door = open_door(tools, budget=hr.Budget(calls=3))
+
+    def read(number, turn):
+        return door("calls", [named(number, "read", name="x")], run="r", turn=turn)[0]
+
+    for turn in range(20):
+        assert [read(10 * turn + each, f"t{turn}").ok for each in range(2)] == [
+            True
+        ] * 2
+    assert [read(900 + each, "last").ok for each in range(4)][3] is False
+
+
+def test_an_answer_begins_a_new_round_of_a_handled_conversation(open_door):
+    tools, _ = make_tools()
+    door = open_door(tools, budget=hr.Budget(calls=2))
+    asks = {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "read", "arguments": '{"name": "x"}'},
+            }
+        ],
+    }
+    answers = {"role": "assistant", "content": "Here you are."}
+    for _ in range(30):
+        (reply,) = door("handle", asks, run="user-1")
+        assert "x x x" in reply["content"]
+        assert door("handle", answers, run="user-1") == []
+    for _ in range(2):
+        door("handle", asks, run="user-1")
+    (reply,) = door("handle", asks, run="user-1")
+    assert "BUDGET_EXHAUSTED" in reply["content"]
+
+
+@pytest.mark.parametrize("wrong", ["note", [{"id": "1"}], None, [("1", "note")]])
+def test_what_is_no_list_of_calls_is_refused_in_one_sentence(open_door, wrong):
+    tools, done = make_tools()
+    with pytest.raises(hr.ConfigError, match=r"calls are a list of `hr\.ToolCall"):
+        open_door(tools)("calls", wrong, run="r")
+    assert done == []
