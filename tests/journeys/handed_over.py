@@ -1,0 +1,37 @@
+"""A process that is killed in a call that somebody else keeps, or takes it over; started by `test_handed_over`."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import handrail as hr
+
+FOLDER, KIND, DIES = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+EFFECTS = FOLDER / "effects"
+
+
+def look(arguments, context):
+    return hr.Found("verified") if EFFECTS.exists() else hr.NotFound()
+
+
+HOW = {"none": {}, "verify": {"verify": look}, "repeatable": {"repeatable": True}}
+
+
+@hr.tool(effect="write", timeout_s=5, **HOW[KIND])
+def note(text: str) -> str:
+    """Write a note."""
+    if DIES == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    with EFFECTS.open("a") as file:
+        file.write(f"{text}\n")
+    if DIES == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "noted"
+
+
+with hr.SyncRuntime([note], store=f"sqlite:///{FOLDER}/h.db") as runtime:
+    calls = [hr.ToolCall("call_1", "note", '{"text": "a"}')]
+    (result,) = runtime.calls(calls, run="thread-1")
+    print(json.dumps(result.failure.code if result.failure else result.value))
