@@ -1,4 +1,4 @@
-"""Calls that another framework keeps: their ids are their identity, so a turn that is handed over again is not done again."""
+"""Calls that another framework keeps are known by their ids: a turn that is handed over again is not done again."""
 
 import asyncio
 from pathlib import Path

@@ -19,6 +19,13 @@ class Deadline(Struct):
 
     at: float = float("inf")
 
+    @classmethod
+    def within(cls, time_s: float | None, since: float) -> Deadline:
+        """Return the deadline of a run that may take so long; infinite for None."""
+        if time_s is None:
+            return cls()
+        return cls(since + time_s)
+
     def postpone(self, seconds: float) -> None:
         """Move the end by the time that people took to answer."""
         self.at += seconds

@@ -84,11 +84,7 @@ class ActiveRun(Struct, eq=False):
     ) -> None:
         """Continue along a journal, as if no time had passed since its last step."""
         self.started = now() - working_time_s(stored.steps)
-        deadline = (
-            Deadline(self.started + self.budget.time_s)
-            if self.budget.time_s is not None
-            else Deadline()
-        )
+        deadline = Deadline.within(self.budget.time_s, self.started)
         self.settings = replace(
             self.settings, deadline=deadline, epoch=stored.record.epoch
         )

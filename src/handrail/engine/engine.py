@@ -379,16 +379,13 @@ class Engine:
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow) if flow else None
         listening = (*self.observers, *observers)
-        if is_audited and self._audits is not None:
-            listening = (*listening, self._make_audit_observer(run_id, known, by))
-        deadline = Deadline()
-        if budget.time_s is not None:
-            deadline = Deadline(started + budget.time_s)
+        if is_audited:
+            listening += self._audit_observers(run_id, known, by)
         settings = replace(
             self.settings,
             policy=policy or self.policy,
             run_id=run_id,
-            deadline=deadline,
+            deadline=Deadline.within(budget.time_s, started),
             keeps=run is not None or not by_calls,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
             key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
@@ -416,12 +413,14 @@ class Engine:
             approver=approver or self.approver,
         )
 
-    def _make_audit_observer(
+    def _audit_observers(
         self, run_id: str, known: KnownSecrets, principal: str
-    ) -> AuditObserver:
-        assert self._audits is not None
+    ) -> tuple[Observer, ...]:
+        """Return what writes a run's events into the audit log, if the store has one."""
+        if self._audits is None:
+            return ()
         redactor = self._redactor if known is self._known else Redactor(known)
-        return AuditObserver(self._audits, run_id, redactor, principal)
+        return (AuditObserver(self._audits, run_id, redactor, principal),)
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
