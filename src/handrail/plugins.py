@@ -71,7 +71,9 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",
     ),
-    "sandboxes": dict.fromkeys(("bubblewrap", "process"), "handrail.sandboxes:KNOWN"),
+    "sandboxes": dict.fromkeys(
+        ("bubblewrap", "process"), "handrail.sandboxes.builtin:KNOWN"
+    ),
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

@@ -11,7 +11,7 @@ from handrail import linting, plugins
 from handrail.cli import COMMANDS
 from handrail.dialects import WireDialect, dialect
 from handrail.errors import Code
-from handrail.sandboxes import KNOWN
+from handrail.sandboxes.builtin import KNOWN
 from tests.test_architecture import FLOORS, VALUES
 
 ROOT = Path(__file__).parents[2]

@@ -8,14 +8,3 @@
 Another one is a `ports.Sandbox` under an entry point of the group `handrail.sandboxes`. `levels` says which one a tool
 gets. Tools of level `process` run in warm workers instead (`workers.processes`).
 """
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from handrail.ports import Sandbox
-from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.process import ProcessSandbox
-
-KNOWN: Mapping[str, Sandbox] = {"bubblewrap": Bubblewrap(), "process": ProcessSandbox()}
-"""Ours, by name."""
