@@ -24,7 +24,7 @@ from handrail.linting import (
     wording,
 )
 from handrail.linting.findings import SEVERITIES, Cost, Finding, Place, Report, Settings
-from handrail.linting.rules import Noticed, Rule, define
+from handrail.linting.rule import Noticed, Rule, define
 from handrail.linting.subjects import Subject
 from handrail.tools.toolset import Tools, Toolset
 

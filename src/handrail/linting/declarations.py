@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from handrail.effects import EffectClass
 from handrail.errors import Json
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Definition, Noticed, Rule, define
+from handrail.linting.rule import Definition, Noticed, Rule, define
 from handrail.linting.subjects import Declared, Subject
 from handrail.linting.texts import words
 from handrail.schemas.walk import split_words as table

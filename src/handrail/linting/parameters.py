@@ -9,7 +9,7 @@ from itertools import combinations
 from handrail.errors import Json
 from handrail.linting import definitions
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Noticed, Rule, define, list_names, plural
+from handrail.linting.rule import Noticed, Rule, define, list_names, plural
 from handrail.linting.subjects import Parameter, Subject
 from handrail.linting.texts import (
     adds_nothing_to,

@@ -8,7 +8,7 @@ from typing import Any
 from handrail._version import __version__
 from handrail.errors import Json
 from handrail.linting.findings import Finding, Report
-from handrail.linting.rules import Rule
+from handrail.linting.rule import Rule
 
 
 def encode_log(report: Report, rules: Mapping[str, Rule]) -> dict[str, Json]:

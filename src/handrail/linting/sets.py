@@ -11,7 +11,7 @@ from math import log, sqrt
 
 from handrail.errors import Json
 from handrail.linting.findings import Cost, Settings
-from handrail.linting.rules import Noticed, Rule, define, list_names, plural
+from handrail.linting.rule import Noticed, Rule, define, list_names, plural
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import content, words
 from handrail.schemas import portability

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from handrail.linting.findings import Settings
-from handrail.linting.rules import Noticed, Rule, define
+from handrail.linting.rule import Noticed, Rule, define
 from handrail.linting.subjects import Subject
 from handrail.linting.texts import (
     adds_nothing_to,
