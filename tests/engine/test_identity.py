@@ -309,6 +309,31 @@ def test_an_id_that_a_model_gives_twice_names_two_calls(open_door):
     assert done == ["a", "b"]
 
 
+def test_an_id_cannot_spell_the_name_of_another_call(open_door):
+    sent = []
+
+    @hr.tool(effect="write", repeatable=True)
+    async def send(text: str) -> str:
+        """Send."""
+        sent.append(text)
+        return "sent"
+
+    def calls(*ids):
+        return [
+            hr.ToolCall(each, "send", json.dumps({"text": f"{number}"}))
+            for number, each in enumerate(ids)
+        ]
+
+    door = open_door([send])
+    results = door("calls", calls("a#b", "a", "a", "a#2", "a%232"), run="r")
+    assert [result.ok for result in results] == [True] * 5
+    assert sent == ["0", "1", "2", "3", "4"]
+    for run, id in (("r/id:x", "y"), ("r", "x/id:y"), ("r/id:x", "1/0")):
+        (result,) = door("calls", [hr.ToolCall(id, "send", '{"text": "z"}')], run=run)
+        assert (result.ok, result.replayed) == (True, False)
+    assert sent[5:] == ["z"] * 3
+
+
 def test_a_budget_and_loops_count_within_one_invocation(open_door):
     tools, _ = make_tools()
     door = open_door(tools, budget=hr.Budget(calls=3))

@@ -10,6 +10,7 @@ Rule 1: if anything raises while a run is under way, the run is finished: its na
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -152,14 +153,25 @@ def _check_calls(asked: object) -> None:
 
 
 def _name_calls(run: str, asked: Sequence[ToolCall]) -> list[str]:
-    """Return what each call is known by in every process; empty for one without an id."""
+    """Return what each call is known by in every process; empty for one without an id.
+
+    An id is a model's or a provider's text. Escaped, it cannot spell the name of another call.
+    """
     names: list[str] = []
+    times: Counter[str] = Counter()
     for each in asked:
-        name = f"{run}/id:{each.id}" if each.id else ""
-        again = sum(1 for earlier in names if earlier.partition("#")[0] == name)
+        name = ""
+        if each.id:
+            name = f"{run}/id:{each.id.translate(_ESCAPES)}"
+            times[each.id] += 1
         # Some models give one id to several calls of an answer.
-        names.append(f"{name}#{again + 1}" if name and again else name)
+        if times[each.id] > 1:
+            name = f"{name}#{times[each.id]}"
+        names.append(name)
     return names
+
+
+_ESCAPES = {ord(sign): f"%{ord(sign):02X}" for sign in "%/#"}
 
 
 def handle(
