@@ -393,3 +393,47 @@ def test_nothing_is_decided_about_a_call_that_was_cancelled_in_line():
 
     asyncio.run(main())
     assert len(asked) == DEFAULT_THREADS
+
+
+def test_a_step_after_a_call_that_would_be_refused_on_resume_is_not_dropped_in_silence(
+    tmp_path,
+):
+    started = asyncio.Event()
+    refuses = []
+
+    @hr.tool(effect="write")
+    async def notify(to: str) -> str:
+        """Notify."""
+        started.set()
+        await asyncio.sleep(60)
+        return "notified"
+
+    @hr.tool(
+        effect="read",
+        check=lambda to: "not now" if refuses else None,
+        then=hr.Then(notify, {"to": "{to}"}),
+    )
+    async def look(to: str) -> str:
+        """Look."""
+        return f"looked at {to}"
+
+    model = ScriptedModel(
+        [hr.Turn(calls=[hr.ToolCall("c1", "look", '{"to": "a"}')]), "Done."]
+    )
+
+    async def main():
+        async with hr.Runtime([look], store=f"sqlite:///{tmp_path}/h.db") as runtime:
+            running = asyncio.ensure_future(
+                runtime.run("Look.", model=model, run_id="mine")
+            )
+            await asyncio.wait_for(started.wait(), 5)
+            running.cancel()
+            await asyncio.wait([running])
+            refuses.append(True)
+            return await runtime.resume("mine", model=model)
+
+    run = asyncio.run(main())
+    text = run.messages[-2].result.text
+    assert text.startswith("looked at a")
+    assert "IN_DOUBT" in text
+    assert "whether it was called before is not known" in text

@@ -53,6 +53,7 @@ class CallState(Struct, eq=False):
         execution: None of a plain call that has not taken a third step.
         pending: The call as it was parsed, while it waits for others.
         undecided: The call as it was parsed, while functions of its tool's author decide whether it may run.
+        refused: The tool of a call that was carried out before, and would be refused now.
         since: When it started, on the run's clock.
     """
 
@@ -65,6 +66,7 @@ class CallState(Struct, eq=False):
     execution: Execution | None = None
     pending: ParsedCall | None = None
     undecided: ParsedCall | None = None
+    refused: BaseTool | None = None
     since: float = 0.0
 
 
@@ -348,7 +350,10 @@ class Batch:
             if recorded.attempts and refused:
                 # it was counted when it ran, whatever is decided about it now
                 budgets.spend_call(self._budget, self._spent, parsed.tool.name)
-            state.admitted = None if type(admitted) is Failure else admitted
+            if type(admitted) is Failure:
+                state.refused = parsed.tool
+            else:
+                state.admitted = admitted
             self._end(state, recorded, recalled=True)
         elif type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))

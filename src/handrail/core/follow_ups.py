@@ -24,6 +24,7 @@ from handrail.core.admission import Admitted, Tell, refuse_call
 from handrail.core.batch import Batch, CallPosition, CallState
 from handrail.core.retries import internal
 from handrail.effects import Raised
+from handrail.errors import Code, Failure
 from handrail.events import AttemptFailed
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool, Then
@@ -50,6 +51,8 @@ def make_follow_ups(batch: Batch, stem: str, tell: Tell | None) -> list[FollowUp
     width = len(batch.states)
     for state, result in zip(batch.states, batch.collect_results(), strict=True):
         admitted = state.admitted
+        if state.refused is not None and state.refused.then is not None and result.ok:
+            follow_ups.append(_refuse_follow_up(state, state.refused.then, width))
         if admitted is None or admitted.tool.then is None or not result.ok:
             continue
         # The write's key names the step, so a write that an earlier call made is not followed a second time.
@@ -59,6 +62,26 @@ def make_follow_ups(batch: Batch, stem: str, tell: Tell | None) -> list[FollowUp
         if step is not None:
             follow_ups.append(step)
     return follow_ups
+
+
+def _refuse_follow_up(state: CallState, then: Then, width: int) -> FollowUp:
+    """Return the step after a call that was carried out before and would be refused now: it cannot be made out."""
+    call = ToolCall(f"{state.call.id}.then", then.tool.name)
+    message = f"`{state.call.name}` was done before the run was interrupted, and would be refused now, so `{call.name}`"
+    if then.tool.writes:
+        failure = Failure(
+            Code.IN_DOUBT,
+            f"{message} was not called now; whether it was called before is not known.",
+            "Check with a reading tool whether it happened; if there is none, tell the user.",
+        )
+    else:
+        failure = Failure(
+            Code.NOT_PERMITTED,
+            f"{message} was not called.",
+            "Go on without it, or tell the user.",
+        )
+    position = CallPosition(state.place + width, "")
+    return FollowUp(state, then.tool, call, position, refuse_call(call, failure))
 
 
 def _make_follow_up(

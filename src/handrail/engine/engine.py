@@ -760,7 +760,9 @@ class Engine:
                 note_follow_up(batch, step, result, after.followed.get(index))
         for step in follow_ups:
             if step.refusal is not None:
-                note_follow_up(batch, step, step.refusal)
+                place = step.position.place
+                recorded = recording.results(number, [place]) if recording else {}
+                note_follow_up(batch, step, recorded.get(place, step.refusal))
 
     def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
         """Record what has been noted; cancel the run if somebody has asked for that."""
