@@ -32,7 +32,8 @@ FLOORS: list[set[str]] = [
     {"runs"},
     {"engine", "stores", "models", "selectors", "approvers"},
     {"workflows", "admin", "toolbox"},
-    {"runtime", "sync"},
+    {"sync"},
+    {"runtime"},
     {"testing"},
     {"pytest_plugin", "cli"},
 ]

@@ -405,8 +405,8 @@ SETTINGS = [
     "tools",
 ]
 VERBS = [
-    "call", "calls", "cancel", "close", "fork", "handle", "replay", "resume", "run", "stream", "undo", "undoable",
-    "workflow",
+    "approvals", "blocking", "call", "calls", "cancel", "close", "fork", "handle", "offered", "preview", "replay",
+    "resume", "run", "stream", "undo", "undoable", "workflow",
 ]  # fmt: skip
 
 

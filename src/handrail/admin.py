@@ -1,7 +1,10 @@
-"""Decisions of people about what a store keeps: approve, deny, resolve, cancel, revoke. Each is recorded with a name.
+"""Decisions of people about what a store keeps: approve, deny, withdraw, resolve, cancel, revoke.
+
+Each is recorded with a name.
 
 The command line calls these functions, and so does a console or an HTTP service of yours: all refuse the same, and
-leave the same record. They block until the store answers; in async code, call them in a thread.
+leave the same record. They block until the store answers; in async code, call them in a thread. `Runtime.approvals` and
+`SyncRuntime.approvals` give those about questions with the runtime's own store.
 
 Rule 1: the first decision counts; a later one changes nothing and is refused.
 Rule 2: an impossible decision (arguments that do not fit) decides nothing: the question stays open.
@@ -10,17 +13,21 @@ Rule 3: nothing is decided unless the audit log can take its record: no decision
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from handrail.audit import log_key
 from handrail.audit.trail import person_entry
 from handrail.core.redaction import Redactor
-from handrail.effects import ApprovalScope, SettledState, not_counted
+from handrail.effects import ApprovalScope, SettledState
 from handrail.engine.approvals import (
     decision_entry,
     make_standing_approval,
     standing_approval_entry,
 )
+from handrail.engine.engine import Engine
+from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
 from handrail.ports import (
@@ -32,10 +39,12 @@ from handrail.ports import (
 )
 from handrail.records import (
     ApprovalRequest,
+    ApprovalState,
     AuditEntry,
     RunRecord,
     StandingApproval,
     WriteRecord,
+    not_counted,
 )
 from handrail.schemas.validation import Checker
 
@@ -120,6 +129,40 @@ def deny(
     )
 
 
+def withdraw(
+    store: ApprovalStore, id: str, *, by: str, reason: str = ""
+) -> ApprovalRequest:
+    """Take back an open question, or an approval that no call has used. The same call is asked about anew.
+
+    Raises:
+        ConfigError: There is no such question, or it is decided for good.
+    """
+    log_key.check(store)
+    before = question(store, id)
+    reason = reason or "the question was withdrawn"
+    now = result_now(store.withdraw(id, by=by, reason=reason)) or before
+    wanted = ("cancelled", by, reason)
+    if before.state == "cancelled" or wanted != (
+        now.state,
+        now.by,
+        now.decision_reason,
+    ):
+        raise ConfigError(
+            f"the question {id!r} cannot be withdrawn: it is {now.state}{describe_decision(now)}"
+        )
+    _note(
+        store,
+        "QuestionWithdrawn",
+        now.run_id,
+        by=by,
+        question=now.id,
+        call=now.call_id,
+        tool=now.tool,
+        reason=reason,
+    )
+    return now
+
+
 def _decide(
     store: ApprovalStore,
     asked: ApprovalRequest,
@@ -129,6 +172,10 @@ def _decide(
     reason: str,
     edited: Mapping[str, Json] | None,
 ) -> ApprovalRequest:
+    if asked.state == "cancelled" and asked.by:
+        raise ConfigError(
+            f"the question {asked.id!r} was withdrawn{describe_decision(asked)}"
+        )
     if asked.state == "cancelled":
         raise ConfigError(
             f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it"
@@ -296,3 +343,126 @@ def _record(store: object, notice: AuditEntry) -> None:
     """Record a decision, and wait until it is recorded."""
     if isinstance(store, AuditStore):
         result_now(store.append_audit([notice]))
+
+
+# ---------------------------------------------------------------------- the questions of a runtime
+
+
+class SyncApprovalQueue:
+    """The questions of a runtime's own scope, and the words on them. Each method waits for the store.
+
+        [question] = runtime.approvals.list()
+        runtime.approvals.approve(question.id, by="anna")
+
+    Every method but `list` raises `ConfigError` where there is no such question, or it cannot be decided like this;
+    nothing was decided then.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def for_scope(self, scope: str) -> SyncApprovalQueue:
+        """Return the questions of a tenant."""
+        return SyncApprovalQueue(self._engine.serve(scope))
+
+    def list(
+        self, state: ApprovalState | Literal[""] = "open", *, run: str | None = None
+    ) -> list[ApprovalRequest]:
+        """Return the questions in a state, the oldest first; those of every state for "".
+
+        Args:
+            run: Of this run only.
+        """
+        found: Sequence[ApprovalRequest] = result_now(
+            self._store.list_approvals(state=state, run_id=run or "")
+        )
+        return [each for each in found if not parse_scope(each.run_id)]
+
+    def get(self, id: str) -> ApprovalRequest:
+        """Return a question as it stands."""
+        found = question(self._store, id)
+        if parse_scope(found.run_id):
+            # a tenant's; whoever decides for all of them uses the functions above
+            raise ConfigError(f"there is no question {id!r} in this scope")
+        return found
+
+    def approve(
+        self, id: str, *, by: str, scope: ApprovalScope = "once"
+    ) -> ApprovalRequest:
+        """Approve the call of a question, with the arguments that it shows.
+
+        Args:
+            by: Who approves, for the audit log. Where several must agree, each is another person.
+            scope: `run` and `rule` also approve later calls that are asked about for the same reason.
+        """
+        self.get(id)
+        return approve(self._store, id, by=by, scope=scope)
+
+    def edit(
+        self, id: str, arguments: Mapping[str, Json], *, by: str
+    ) -> ApprovalRequest:
+        """Approve the call of a question with these arguments in place of its own."""
+        self.get(id)
+        return approve(self._store, id, by=by, edited=arguments)
+
+    def deny(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
+        """Deny the call of a question; the model reads the reason."""
+        self.get(id)
+        return deny(self._store, id, by=by, reason=reason)
+
+    def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
+        """Take back an open question, or an approval that no call has used. The same call is asked about anew."""
+        self.get(id)
+        return withdraw(self._store, id, by=by, reason=reason)
+
+    @property
+    def _store(self) -> ApprovalStore:
+        store = self._engine.store
+        if not isinstance(store, ApprovalStore):
+            raise ConfigError(
+                "this store keeps no questions; open the runtime with another, such as "
+                '`store="sqlite:///handrail.db"`'
+            )
+        return store
+
+
+class ApprovalQueue:
+    """The questions of a runtime, and the words on them; see `SyncApprovalQueue` for what each method does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue = SyncApprovalQueue(engine)
+
+    def for_scope(self, scope: str) -> ApprovalQueue:
+        """Return the questions of a tenant."""
+        return ApprovalQueue(self._engine.serve(scope))
+
+    async def list(
+        self, state: ApprovalState | Literal[""] = "open", *, run: str | None = None
+    ) -> list[ApprovalRequest]:
+        """Return the questions in a state, the oldest first; those of every state for ""."""
+        return await asyncio.to_thread(self._queue.list, state, run=run)
+
+    async def get(self, id: str) -> ApprovalRequest:
+        """Return a question as it stands."""
+        return await asyncio.to_thread(self._queue.get, id)
+
+    async def approve(
+        self, id: str, *, by: str, scope: ApprovalScope = "once"
+    ) -> ApprovalRequest:
+        """Approve the call of a question, with the arguments that it shows."""
+        return await asyncio.to_thread(self._queue.approve, id, by=by, scope=scope)
+
+    async def edit(
+        self, id: str, arguments: Mapping[str, Json], *, by: str
+    ) -> ApprovalRequest:
+        """Approve the call of a question with these arguments in place of its own."""
+        return await asyncio.to_thread(self._queue.edit, id, arguments, by=by)
+
+    async def deny(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
+        """Deny the call of a question; the model reads the reason."""
+        return await asyncio.to_thread(self._queue.deny, id, by=by, reason=reason)
+
+    async def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
+        """Take back an open question, or an approval that no call has used."""
+        return await asyncio.to_thread(self._queue.withdraw, id, by=by, reason=reason)

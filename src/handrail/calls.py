@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from handrail.errors import ConfigError, Failure, Json
+
+if TYPE_CHECKING:
+    from handrail.records import ApprovalRequest
 
 
 class ToolCall(Struct, frozen=True):
@@ -116,6 +119,7 @@ class ToolResult(Struct):
         media: What the model is shown beside the text.
         done_under: The ledger's key of the write if it is not the call's own: an earlier call made the same write, or a
             person had it made again.
+        question: What a person is asked about the call, where it waits for approval and the question is stored.
     """
 
     call_id: str
@@ -130,6 +134,7 @@ class ToolResult(Struct):
     handle: str = ""
     media: Sequence[Media] = ()
     done_under: str = ""
+    question: ApprovalRequest | None = None
 
     @property
     def ok(self) -> bool:

@@ -23,7 +23,6 @@ anything has started: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from secrets import token_hex
@@ -33,7 +32,6 @@ from msgspec import Struct, field
 
 from handrail.calls import ToolCall
 from handrail.errors import Json
-from handrail.invisible import is_unseen
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]
@@ -83,11 +81,12 @@ class AskHuman(Struct, frozen=True):
         digest: Digest of the tool as it is described and of the arguments; the answer is bound to it.
         pin: Digest of the tool as it is described.
         parameters: The JSON Schema of the arguments; an edit must fit it.
-        required_approvals: How many different people must agree; see `not_counted`.
+        required_approvals: How many different people must agree; see `records.not_counted`.
         agreed: Who has agreed so far, where several must.
         principal: On whose behalf the call is made; where several must agree, this person does not count.
         writes: Whether the call is a write, whose claim uses the approval.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
+        is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
     """
 
     call: ToolCall
@@ -104,33 +103,7 @@ class AskHuman(Struct, frozen=True):
     principal: str = ""
     writes: bool = False
     refused: str = ""
-
-
-def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
-    """Return why a yes does not count where several people must agree, as a clause; empty when it counts.
-
-    Names are compared as they look: case, width, the spelling of accents and invisible characters do not count.
-
-    >>> not_counted("Anna ", ["anna"], principal="ben")
-    'Anna has agreed already'
-    """
-    if not (name := _looks(by)):
-        return "it does not say whose it is"
-    if name == _looks(principal):
-        return f"{by.strip()} is whom the run acts for, and others must agree"
-    if name in map(_looks, agreed):
-        return f"{by.strip()} has agreed already"
-    return ""
-
-
-def _looks(name: str) -> str:
-    # Without what nobody sees before it is composed, for that may stand between a letter and its accent.
-    shown = "".join(char for char in name if char.isspace() or not is_unseen(char))
-    return " ".join(
-        unicodedata.normalize(
-            "NFKC", unicodedata.normalize("NFKC", shown).casefold()
-        ).split()
-    )
+    is_preview: bool = False
 
 
 class Approval(Struct, frozen=True):

@@ -176,6 +176,17 @@ class ApprovalStore(Protocol):
         """Consume an approval. True for exactly one caller."""
         ...
 
+    def withdraw(
+        self, id: str, *, by: str, reason: str = ""
+    ) -> StoreAnswer[ApprovalRequest | None]:
+        """Close a question that is open, or whose approval no call has used.
+
+        Returns the question after that, None when there is none.
+
+        `ApprovalRequest.as_cancelled` says what it becomes.
+        """
+        ...
+
     def list_approvals(
         self, *, state: str = "open", run_id: str = ""
     ) -> StoreAnswer[Sequence[ApprovalRequest]]:

@@ -5,14 +5,15 @@ Plain values between drivers and stores. `journal` says what the JSON in them me
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from handrail.effects import not_counted
 from handrail.errors import Json, RunNameTaken
+from handrail.invisible import is_unseen
 from handrail.process_identity import has_died_here, has_left, is_gone
 
 JOURNAL_V = 1
@@ -136,7 +137,7 @@ class ApprovalRequest(Struct, frozen=True):
         id: Made from run and digest: the same question asked again is the same row.
         digest: Of tool, its description and schema, and the arguments; a decision is about this digest only.
         state: `open` until a person decides or it expires; an approval is `used` by the one call that it allows. Both
-            are `cancelled` with their run.
+            are `cancelled` with their run, or when they are withdrawn.
         expires: Unix time in seconds, by the store's clock.
         pin: Digest of the tool as it describes itself; a standing approval is bound to it.
         parameters: The JSON Schema of the arguments; an edit must fit it.
@@ -214,11 +215,13 @@ class ApprovalRequest(Struct, frozen=True):
             return replace(self, state="expired")
         return self
 
-    def as_cancelled(self) -> ApprovalRequest:
-        """Return the request after its run was cancelled: without an answer or a usable approval."""
+    def as_cancelled(
+        self, by: str = "", reason: str = RUN_CANCELLED
+    ) -> ApprovalRequest:
+        """Return the request after its run was cancelled, or a person took it back: it allows nothing."""
         if self.state not in ("open", "approved"):
             return self
-        return replace(self, state="cancelled", decision_reason=RUN_CANCELLED)
+        return replace(self, state="cancelled", by=by, decision_reason=reason)
 
     def requiring(self, required_approvals: int) -> ApprovalRequest:
         """Return the question with more required approvals: it is open again, and the earlier ones do not count."""
@@ -236,6 +239,33 @@ class ApprovalRequest(Struct, frozen=True):
             edited=None,
             agreed=(),
         )
+
+
+def not_counted(by: str, agreed: Sequence[str], principal: str) -> str:
+    """Return why a yes does not count where several people must agree, as a clause; empty when it counts.
+
+    Names are compared as they look: case, width, the spelling of accents and invisible characters do not count.
+
+    >>> not_counted("Anna ", ["anna"], principal="ben")
+    'Anna has agreed already'
+    """
+    if not (name := _looks(by)):
+        return "it does not say whose it is"
+    if name == _looks(principal):
+        return f"{by.strip()} is whom the run acts for, and others must agree"
+    if name in map(_looks, agreed):
+        return f"{by.strip()} has agreed already"
+    return ""
+
+
+def _looks(name: str) -> str:
+    # Without what nobody sees before it is composed, for that may stand between a letter and its accent.
+    shown = "".join(char for char in name if char.isspace() or not is_unseen(char))
+    return " ".join(
+        unicodedata.normalize(
+            "NFKC", unicodedata.normalize("NFKC", shown).casefold()
+        ).split()
+    )
 
 
 class StandingApproval(Struct, frozen=True):

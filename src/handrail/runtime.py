@@ -26,7 +26,9 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
+from handrail.core.preview import Preview
 from handrail.core.retries import Backoff
+from handrail.effects import Approval
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.asyncio_scheduler import AsyncioScheduler
 from handrail.engine.engine import (
@@ -48,10 +50,14 @@ from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
 if TYPE_CHECKING:
-    from handrail import workflows
+    from handrail import admin, sync, workflows
+    from handrail.admin import ApprovalQueue
     from handrail.engine.undo import Undoable
+    from handrail.sync import SyncRuntime
     from handrail.workflows import Workflow, WorkflowOptions
 else:
+    admin = _lazy.module("handrail.admin")
+    sync = _lazy.module("handrail.sync")
     workflows = _lazy.module("handrail.workflows")
 
 T = TypeVar("T")
@@ -86,9 +92,10 @@ class Runtime:
         SetupError: A tool, a setting or the store cannot be used as given.
     """
 
-    __slots__ = ("__weakref__", "_engine", "_scheduler")
+    __slots__ = ("__weakref__", "_blocking", "_engine", "_scheduler")
 
     _engine: Engine
+    _blocking: SyncRuntime | None
     _scheduler: AsyncioScheduler | None
     """That of the loop on which the runtime was used last."""
 
@@ -129,6 +136,7 @@ class Runtime:
             jitter=jitter,
         )
         object.__setattr__(self, "_engine", engine)
+        object.__setattr__(self, "_blocking", None)
         object.__setattr__(self, "_scheduler", None)
 
     # type checkers see properties without setters, and refuse any other name
@@ -177,6 +185,23 @@ class Runtime:
         """How much of a result the model reads, in bytes of UTF-8."""
         return self._engine.settings.result_bytes
 
+    @property
+    def approvals(self) -> ApprovalQueue:
+        """The questions to people, and the words on them."""
+        return admin.ApprovalQueue(self._engine)
+
+    @property
+    def blocking(self) -> SyncRuntime:
+        """The same runtime for code that is not async: the same tools, store, locks, budgets and runs.
+
+        It is closed with this runtime.
+        """
+        if self._blocking is None:
+            shared = sync.SyncRuntime._share(self._engine)
+            object.__setattr__(self, "_blocking", shared)
+        assert self._blocking is not None
+        return self._blocking
+
     # ------------------------------------------------------------------ calls
 
     async def call(
@@ -214,6 +239,7 @@ class Runtime:
         run: str,
         turn: str = "",
         finish: Finish = "calls",
+        words: Mapping[str, Approval | bool] | None = None,
         **options: Unpack[CallOptions],
     ) -> list[ToolResult]:
         """Carry out the calls of one turn that somebody else keeps; return a result for each, in order.
@@ -227,15 +253,64 @@ class Runtime:
             turn: Names what the calls belong to, such as one invocation. Budget and loops count within it; the guard
                 against repeated writes and approvals hold for the whole run.
             finish: How the model's answer ended; no call of an answer that was cut runs.
+            words: What people have said of these calls, by the id of the call. A word decides a question that was open
+                before, about the same tool and arguments (`ToolResult.question`); any other call is asked about anew.
             options: As for `call`.
 
         Raises:
-            ConfigError: The calls are no list of `ToolCall`.
+            ConfigError: The calls are no list of `ToolCall`, or a word is no approval.
             MissingInjection: A tool needs a value that `inject` does not have.
         """
         return await self._perform(
-            verbs.calls(self._engine, calls, run, options, turn=turn, finish=finish)
+            verbs.calls(
+                self._engine,
+                calls,
+                run,
+                options,
+                turn=turn,
+                finish=finish,
+                words=words,
+            )
         )
+
+    async def preview(
+        self,
+        name: str,
+        arguments: Mapping[str, Json] | str | None = None,
+        *,
+        run: str | None = None,
+        call_id: str = "",
+        **options: Unpack[CallOptions],
+    ) -> Preview:
+        """Return what would become of a call, and make it not: every check, and nothing runs or is counted.
+
+        Where a person would be asked, the question is stored, so that it can be answered before the call is made.
+
+        Args:
+            call_id: The id that the call will have, for `calls`.
+            options: As for `call`.
+
+        Raises:
+            MissingInjection: The tool needs a value that `inject` does not have.
+        """
+        return await self._perform(
+            verbs.preview(self._engine, name, arguments, run, options, call_id=call_id)
+        )
+
+    def offered(
+        self,
+        run: str | None = None,
+        *,
+        scope: str | None = None,
+        policy: Policy | None = None,
+    ) -> Toolset:
+        """Return the tools that a model may be shown: those that the policy permits, and handrail's own.
+
+        Args:
+            run: With a run, `read_result` is among them only if a result of the run was cut, or if this process does
+                not know. Without one it always is.
+        """
+        return self._engine.serve(scope, policy).offered_tools(run)
 
     async def handle(
         self,
@@ -568,6 +643,8 @@ class Runtime:
     async def close(self) -> None:
         """Close the opened tools, the last one first, and the models' connections; release the threads."""
         self._engine.begin_close()
+        if self._blocking is not None:
+            await asyncio.to_thread(self._blocking._loop_thread.close)
         await self._engine.services.close()
         await self._engine.close_models()
         await asyncio.to_thread(self._engine.close_store)  # it may still have to write

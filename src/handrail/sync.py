@@ -22,7 +22,9 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.core import results
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
+from handrail.core.preview import Preview
 from handrail.core.retries import Backoff
+from handrail.effects import Approval
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import (
@@ -45,10 +47,12 @@ from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
 if TYPE_CHECKING:
-    from handrail import workflows
+    from handrail import admin, workflows
+    from handrail.admin import SyncApprovalQueue
     from handrail.engine.undo import Undoable
     from handrail.workflows import SyncWorkflow, WorkflowOptions
 else:
+    admin = _lazy.module("handrail.admin")
     workflows = _lazy.module("handrail.workflows")
 
 T = TypeVar("T")
@@ -107,6 +111,14 @@ class SyncRuntime:
         object.__setattr__(self, "_engine", engine)
         object.__setattr__(self, "_loop_thread", LoopThread())
 
+    @classmethod
+    def _share(cls, engine: Engine) -> SyncRuntime:
+        """Return a runtime over an engine that another one has made; see `Runtime.blocking`."""
+        shared = cls.__new__(cls)
+        object.__setattr__(shared, "_engine", engine)
+        object.__setattr__(shared, "_loop_thread", LoopThread())
+        return shared
+
     # type checkers see properties without setters, and refuse any other name
     if not TYPE_CHECKING:
 
@@ -153,6 +165,16 @@ class SyncRuntime:
         """See `Runtime.result_bytes`."""
         return self._engine.settings.result_bytes
 
+    @property
+    def approvals(self) -> SyncApprovalQueue:
+        """See `Runtime.approvals`."""
+        return admin.SyncApprovalQueue(self._engine)
+
+    @property
+    def blocking(self) -> SyncRuntime:
+        """This runtime; see `Runtime.blocking`."""
+        return self
+
     # ------------------------------------------------------------------ calls
 
     def call(
@@ -173,12 +195,45 @@ class SyncRuntime:
         run: str,
         turn: str = "",
         finish: Finish = "calls",
+        words: Mapping[str, Approval | bool] | None = None,
         **options: Unpack[CallOptions],
     ) -> list[ToolResult]:
         """See `Runtime.calls`."""
         return self._perform(
-            verbs.calls(self._engine, calls, run, options, turn=turn, finish=finish)
+            verbs.calls(
+                self._engine,
+                calls,
+                run,
+                options,
+                turn=turn,
+                finish=finish,
+                words=words,
+            )
         )
+
+    def preview(
+        self,
+        name: str,
+        arguments: Mapping[str, Json] | str | None = None,
+        *,
+        run: str | None = None,
+        call_id: str = "",
+        **options: Unpack[CallOptions],
+    ) -> Preview:
+        """See `Runtime.preview`."""
+        return self._perform(
+            verbs.preview(self._engine, name, arguments, run, options, call_id=call_id)
+        )
+
+    def offered(
+        self,
+        run: str | None = None,
+        *,
+        scope: str | None = None,
+        policy: Policy | None = None,
+    ) -> Toolset:
+        """See `Runtime.offered`."""
+        return self._engine.serve(scope, policy).offered_tools(run)
 
     def handle(
         self,

@@ -103,7 +103,7 @@ def test_every_prompt_fulfils_its_checklist(name):
 def test_every_store_fulfils_its_checklist(name):
     module = home_of("stores", name)
     tests = read(TESTS / f"stores/test_{module.stem}.py")
-    assert re.search(r"\((Durable|Store)Contract\):", tests)
+    assert re.search(r"\((Durable|Store)Contract\b", tests)
 
 
 def test_every_sandbox_fulfils_its_checklist():

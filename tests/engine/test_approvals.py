@@ -15,7 +15,7 @@ from handrail.errors import Code, ConfigError, StoreUnavailable
 from handrail.events import ApprovalGiven
 from handrail.messages import ToolMessage
 from handrail.stores.memory import MemoryStore
-from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS, Driver, until
@@ -25,12 +25,10 @@ class Office(FullMemoryStore):
     """A store in memory that keeps questions."""
 
 
-class TwoRooms(MemoryStore, MemoryRuns):
+class TwoRooms(FullMemoryStore):
     """A store whose claims know nothing of the questions that it keeps."""
 
-    def __init__(self):
-        MemoryStore.__init__(self)
-        MemoryRuns.__init__(self, time.time)
+    claims_use_approvals = False
 
 
 class Desk:

@@ -28,7 +28,7 @@ from handrail.futures import result_now
 from handrail.process_identity import owner
 from handrail.records import JournalEntry, RunRecord
 from handrail.stores.memory import MemoryStore
-from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS
@@ -526,7 +526,7 @@ def test_an_owner_who_was_replaced_leaves_quietly_and_adds_nothing(on):
 
     class TakenOver(ScriptedModel):
         async def ask(self, request, listener=None):
-            MemoryRuns.begin_run(store, RunRecord("r_1", {}))
+            FullMemoryStore.begin_run(store, RunRecord("r_1", {}))
             return await super().ask(request, listener)
 
     run = on(

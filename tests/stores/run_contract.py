@@ -440,6 +440,33 @@ class RunContract:
         )
         assert self.settled(store.use("q_1")) is False
 
+    @pytest.mark.parametrize("word", [None, True])
+    def test_a_question_is_withdrawn_while_nothing_was_done_under_it(self, store, word):
+        self.asked(store)
+        if word is not None:
+            self.settled(store.decide("q_1", granted=word, by="maria"))
+        closed = self.settled(store.withdraw("q_1", by="jens", reason="no need"))
+        assert (closed.state, closed.by, closed.decision_reason) == (
+            "cancelled",
+            "jens",
+            "no need",
+        )
+        assert self.settled(store.list_approvals(state="")) == [closed]
+        assert self.settled(store.use("q_1")) is False
+        assert self.settled(store.decide("q_1", granted=True, by="otto")) == closed
+
+    @pytest.mark.parametrize("end", ["denied", "used"])
+    def test_what_is_decided_for_good_is_not_withdrawn(self, store, end):
+        self.asked(store)
+        self.settled(store.decide("q_1", granted=end == "used", by="maria"))
+        if end == "used":
+            assert self.settled(store.use("q_1"))
+        kept = self.settled(store.withdraw("q_1", by="jens"))
+        assert (kept.state, kept.by) == (end, "maria")
+
+    def test_nobody_withdraws_what_was_not_asked(self, store):
+        assert self.settled(store.withdraw("q_none", by="maria")) is None
+
     def test_nobody_decides_what_was_not_asked(self, store):
         assert self.settled(store.decide("q_none", granted=True, by="maria")) is None
 

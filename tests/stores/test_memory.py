@@ -1,5 +1,7 @@
 """The store in memory: the contract, and what it forgets."""
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,14 +9,19 @@ from handrail.effects import Claim, ClaimState, Settle
 from handrail.stores import memory
 from handrail.stores.memory import KEY_LIFETIME_S, MemoryStore
 from handrail.testing import ManualClock
+from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import A_REFUND, StoreContract
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, ApprovedClaimContract):
     acts_at_once = 300
 
     def open(self):
-        return MemoryStore()
+        self.passed_s = 0.0
+        return MemoryStore(clock=lambda: time.time() + self.passed_s)
+
+    def pass_time(self, seconds):
+        self.passed_s += seconds
 
 
 IN_PLACE = Claim("note", "r0/1/0", b"fp", "r0", "none", 60.0)

@@ -7,17 +7,11 @@ import time
 import pytest
 
 from handrail.ports import ApprovalStore, RunStore
-from handrail.stores.memory_runs import FullMemoryStore, MemoryRuns
+from handrail.stores.memory_runs import FullMemoryStore
 from tests.stores.approval_contract import ApprovedClaimContract
 from tests.stores.contract import StoreContract
 from tests.stores.run_contract import RunContract
 from tests.stores.scope_contract import ScopeContract
-
-
-class TestShelf(RunContract):
-    @pytest.fixture
-    def store(self):
-        return MemoryRuns(time.time)
 
 
 class TestMemoryOfficeRuns(RunContract):
@@ -38,5 +32,5 @@ class TestMemoryOffice(StoreContract, ApprovedClaimContract, ScopeContract):
 
 
 def test_it_is_both_kinds_of_store():
-    assert isinstance(MemoryRuns(time.time), RunStore)
-    assert isinstance(MemoryRuns(time.time), ApprovalStore)
+    assert isinstance(FullMemoryStore(), RunStore)
+    assert isinstance(FullMemoryStore(), ApprovalStore)

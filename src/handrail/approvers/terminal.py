@@ -33,10 +33,10 @@ from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
 from handrail.approvers.arguments import exact, in_short, warnings
-from handrail.effects import Approval, AskHuman, not_counted
+from handrail.effects import Approval, AskHuman
 from handrail.errors import Failure, Json
 from handrail.invisible import printable as printable
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, not_counted
 from handrail.schemas.validation import Checker
 
 Word: TypeAlias = Literal["approve", "deny", "edit", "leave"]

@@ -34,6 +34,7 @@ from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
 from handrail.parsing import strictjson
 from handrail.parsing.jsontext import CLEAN_ENDS
+from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
 from handrail.tools import keys
 from handrail.tools.tool import BaseTool
@@ -54,6 +55,7 @@ class CallState(Struct, eq=False):
         pending: The call as it was parsed, while it waits for others.
         undecided: The call as it was parsed, while functions of its tool's author decide whether it may run.
         refused: The tool of a call that was carried out before, and would be refused now.
+        question: What a person is asked about it, while nobody has answered.
         since: When it started, on the run's clock.
     """
 
@@ -67,6 +69,7 @@ class CallState(Struct, eq=False):
     pending: ParsedCall | None = None
     undecided: ParsedCall | None = None
     refused: BaseTool | None = None
+    question: ApprovalRequest | None = None
     since: float = 0.0
 
 
@@ -304,6 +307,8 @@ class Batch:
         """End a call whose execution has returned."""
         call, result = stop.value
         state.admitted = call
+        if state.question is not None and _is_pending(result):
+            result = replace(result, question=state.question)
         self._end(state, result)
 
     def cancel_unstarted(self) -> None:
@@ -381,8 +386,14 @@ class Batch:
         state.admitted = admitted
         if self._settings.tell is not None:
             self._settings.tell(_admission_event(admitted))
-        state.execution = execute(admitted, self._settings)
-        self.todo.append((state, next(state.execution)))
+        state.execution = self._execute(admitted)
+        try:
+            self.todo.append((state, next(state.execution)))
+        except StopIteration as stop:
+            self._finish(state, stop)
+
+    def _execute(self, admitted: Admitted) -> Execution:
+        return execute(admitted, self._settings)
 
     def _admit(self, state: CallState, parsed: ParsedCall) -> Admitted | Failure:
         return admit(
@@ -496,6 +507,10 @@ def _refuse_cancelled(call: ToolCall) -> Failure:
     return Failure(
         Code.CANCELLED, f"The run was cancelled before `{call.name}` was started."
     )
+
+
+def _is_pending(result: ToolResult) -> bool:
+    return result.failure is not None and result.failure.code == Code.APPROVAL_PENDING
 
 
 def _may_write(state: CallState) -> bool:

@@ -19,6 +19,7 @@ from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
+from handrail.effects import Approval
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
@@ -26,12 +27,33 @@ from handrail.futures import wait_for
 from handrail.journal.cursor import JournalCursor, working_time_s
 from handrail.messages import Delta, Message, Options
 from handrail.ports import Approver, Observer, Selector
-from handrail.records import StoredRun
+from handrail.records import ApprovalRequest, StoredRun
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
 OUT_OF_TIME = "out_of_time"
 """The code of a ModelError that stands for the run's own time limit."""
+
+
+class Words(Struct, eq=False):
+    """The words of people that come with the calls of one turn.
+
+    Attributes:
+        given: By the id of the call.
+        asked_now: The ids of questions that were stored since the words came. Nobody has seen them, so no word counts.
+    """
+
+    given: Mapping[str, Approval]
+    asked_now: set[str] = field(default_factory=set)
+
+    def word_on(self, question: ApprovalRequest, call_id: str) -> Approval | None:
+        """Return the word that decides a question about a call; None without one."""
+        word = self.given.get(call_id)
+        if word is None or question.id in self.asked_now:
+            return None
+        if word.question not in ("", question.id):
+            return None
+        return word
 
 
 class ActiveRun(Struct, eq=False):
@@ -60,6 +82,8 @@ class ActiveRun(Struct, eq=False):
     """The form that the answer must have."""
     recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
+    words: Words | None = None
+    """What people have said of its calls elsewhere."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     checked: Toolset | None = None
@@ -97,6 +121,10 @@ class ActiveRun(Struct, eq=False):
         self.recording = JournalCursor(
             stored, lambda: now() - started - spent.waited_s, replaying=replaying
         )
+
+    def take_words(self, given: Mapping[str, Approval]) -> None:
+        """Take what people have said of its calls elsewhere, by the id of the call."""
+        self.words = Words(given)
 
     # ------------------------------------------------------------------ ending
 

@@ -89,10 +89,16 @@ class Approvals:
 
     async def decide(
         self, active: ActiveRun, asked: AskHuman
-    ) -> Approval | StoreUnavailable | None:
-        """Ask about a call; None when nobody has answered, and the call waits. A silent store decides nothing."""
+    ) -> Approval | ApprovalRequest | StoreUnavailable | None:
+        """Ask about a call. A silent store decides nothing.
+
+        Returns:
+            While nobody has answered, the open question; None where it is not stored.
+        """
         store = self._store
         asked = replace(asked, principal=active.principal)
+        if asked.is_preview:
+            return await self._preview(active, asked)
         if not isinstance(store, ApprovalStore) or not active.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._decide_without_store(active, asked)
@@ -100,6 +106,27 @@ class Approvals:
             return await self._decide_stored(store, active, asked)
         except StoreUnavailable as error:
             return error
+
+    async def _preview(
+        self, active: ActiveRun, asked: AskHuman
+    ) -> Approval | ApprovalRequest | None:
+        """Return what is decided about a call so far, and use nothing of it."""
+        store = self._store
+        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
+            return None
+        if asked.required_approvals == 1 and isinstance(store, StandingApprovalStore):
+            standing = await _find_standing_approval(store, active, asked)
+            if standing is not None:
+                return Approval(True, by=f"{standing.by} ({standing.id})")
+        request = await self._load_or_store(store, active, asked)
+        match request.state:
+            case "open":
+                return request
+            case "expired":
+                return Approval(False, expired=True)
+            case "denied" | "cancelled":
+                return Approval(False, request.by, request.decision_reason)
+        return _granted(request)
 
     async def _decide_without_store(
         self, active: ActiveRun, asked: AskHuman
@@ -128,17 +155,19 @@ class Approvals:
 
     async def _decide_stored(
         self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
-    ) -> Approval | None:
+    ) -> Approval | ApprovalRequest | None:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
             request = await self._load_or_store(store, active, asked)
+            if request.state == "open":
+                request = await self._take_word(store, request, active, asked)
             if request.state == "open":
                 request = await self._request_decision(store, request, active, asked)
             if request.state in ("denied", "expired"):
                 self._returned.add(request.id)
             match request.state:
                 case "open":
-                    return None
+                    return request
                 case "expired":
                     return Approval(False, expired=True)
                 case "denied" | "cancelled":
@@ -183,9 +212,10 @@ class Approvals:
         place = asked.place if in_place else asked.reason
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
-        return await wait_for(
-            store.ask(_question(active, asked, place), within_s=within_s)
-        )
+        question = _question(active, asked, place)
+        if active.words is not None:
+            active.words.asked_now.add(question.id)
+        return await wait_for(store.ask(question, within_s=within_s))
 
     def _still_decides(
         self, last: ApprovalRequest, asked: AskHuman, *, in_place: bool
@@ -203,6 +233,22 @@ class Approvals:
         return last.state in ("denied", "expired") and (
             in_place or last.id not in self._returned
         )
+
+    async def _take_word(
+        self,
+        store: ApprovalStore,
+        question: ApprovalRequest,
+        active: ActiveRun,
+        asked: AskHuman,
+    ) -> ApprovalRequest:
+        """Answer an open question by the word that came with its call; return it as it stands then.
+
+        A word counts for a question that was open before the word came: nobody has seen one that is asked only now.
+        """
+        word = active.words and active.words.word_on(question, asked.call.id)
+        if not word:
+            return question
+        return await _store_answer(store, question, word)
 
     async def _request_decision(
         self,
@@ -257,17 +303,7 @@ class Approvals:
             # no person has answered: somebody elsewhere still may
             if answer is None or answer is NOT_ASKED:
                 return question
-            decision = store.decide(
-                question.id,
-                granted=answer.granted,
-                by=answer.by,
-                reason=answer.reason,
-                edited=answer.arguments,
-            )
-            # as it stands: somebody may have been quicker
-            current = await wait_for(decision) or question
-            await _record_answer(store, question, current, answer)
-            return current
+            return await _store_answer(store, question, answer)
         except asyncio.CancelledError:
             _withdraw(approver, asked, question)
             raise
@@ -345,6 +381,22 @@ def standing_approval_entry(
         pin=grant.pin,
         reason=grant.reason,
     )
+
+
+async def _store_answer(
+    store: ApprovalStore, question: ApprovalRequest, answer: Approval
+) -> ApprovalRequest:
+    """Answer a question; return it as it stands: somebody may have been quicker."""
+    decision = store.decide(
+        question.id,
+        granted=answer.granted,
+        by=answer.by,
+        reason=answer.reason,
+        edited=answer.arguments,
+    )
+    current = await wait_for(decision) or question
+    await _record_answer(store, question, current, answer)
+    return current
 
 
 async def _record_answer(

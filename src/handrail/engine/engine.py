@@ -46,6 +46,7 @@ from handrail.core.follow_ups import make_follow_ups, note_follow_up, with_steps
 from handrail.core.history import Window, sanitize
 from handrail.core.loop_detection import detect_loops
 from handrail.core.policy import Policy
+from handrail.core.preview import PreviewBatch
 from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
@@ -604,6 +605,44 @@ class Engine:
             active.progress.turn += 1
             return active, active.progress.turn, tools
 
+    def open_preview(
+        self,
+        call: ToolCall,
+        *,
+        run: str | None,
+        names: Sequence[str],
+        options: Mapping[str, Any],
+    ) -> tuple[ActiveRun, Batch]:
+        """Return one call that is checked and not carried out, as the next one of the run that it names."""
+        active = self.open_run(run=run, by_calls=True, is_audited=False, **options)
+        active.observers = ()
+        progress = active.progress
+        tools = self._showing.callable_tools([call])
+        tool = tools.resolve(call.name)
+        if isinstance(tool, BaseTool):
+            check_injected([tool], active.injected)
+        spent = replace(progress.spent, per_tool=dict(progress.spent.per_tool))
+        batch = PreviewBatch(
+            [call],
+            "calls",
+            tools,
+            replace(active.settings, tell=None),
+            budget=active.budget,
+            spent=spent,
+            turn=progress.turn + 1,
+            names=names,
+        )
+        return active, batch
+
+    def offered_tools(self, run: str | None) -> Toolset:
+        """See `Runtime.offered`."""
+        reads_on = True
+        if run is not None:
+            name = qualify_name(self.scope, run)
+            progress = self._deployment.remembered.get(name)
+            reads_on = progress is None or progress.reads_on
+        return self._showing.offered_tools(reads_on=reads_on)
+
     def begin_round(self, run_id: str) -> None:
         """Begin a new round of a named run of calls: what it has spent and repeated counts from nothing."""
         check_run_name(run_id, self.scope_prefix)
@@ -623,6 +662,8 @@ class Engine:
         if not run:
             return batch.collect_results()
         with self._deployment.guard:
+            if any(each is not None and each.handle for each in batch.results):
+                active.progress.reads_on = True
             # Calls that are handed over again are no loop of the model's.
             if active.progress.note_names(names):
                 return batch.collect_results()

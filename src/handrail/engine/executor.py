@@ -67,6 +67,7 @@ from handrail.events import (
     Progressed,
 )
 from handrail.ports import LeaseStore
+from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.threads import ThreadTask
@@ -446,15 +447,19 @@ class BatchExecutor:
         state: CallState,
         effect: AskHuman,
         asked_at: float,
-        approval: Approval | StoreUnavailable | None,
+        approval: Approval | ApprovalRequest | StoreUnavailable | None,
     ) -> None:
-        """Take what people have answered about a call; None where nobody has."""
+        """Take what people have answered about a call; where nobody has, the open question, or None."""
         state.since += self.engine.now() - asked_at
         self.people_asked -= 1
         self.extend_deadline()
         if isinstance(approval, StoreUnavailable):
             self.throw(state, approval)
             return
+        state.question = None
+        if isinstance(approval, ApprovalRequest):
+            state.question = approval
+            approval = None
         self.active.tell(ApprovalGiven(effect.call, approval))
         self.answer(state, approval)
 

@@ -221,6 +221,14 @@ class _View:
     def use(self, id: str) -> StoreAnswer[bool]:
         return id.endswith(self._tag) and self._store.use(id)
 
+    def withdraw(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
+        if not id.endswith(self._tag):
+            return None
+        return _then(
+            self._store.withdraw(id, **word),
+            lambda question: question and _strip(question),
+        )
+
     def list_approvals(
         self, *, run_id: str = "", **wanted: Any
     ) -> StoreAnswer[Sequence[ApprovalRequest]]:

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from handrail import logs
 from handrail.context import Context
-from handrail.core.locks import Locks
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -32,6 +31,7 @@ from handrail.engine.user_code import (
 )
 from handrail.errors import Json
 from handrail.ports import Approver
+from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import ProcessPool, WorkerCall

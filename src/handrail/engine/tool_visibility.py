@@ -55,6 +55,12 @@ class ToolVisibility:
             self._permitted = (now, permitted, _add_read_result(permitted))
         return self._permitted[2 if reads_on else 1]
 
+    def offered_tools(self, *, reads_on: bool) -> Toolset:
+        """Return the permitted tools and those that the selector itself offers."""
+        permitted = self.permitted_tools(reads_on=reads_on)
+        own = self._own_tools(None)
+        return permitted + own if own else permitted
+
     def callable_tools(
         self, calls: Sequence[ToolCall] = (), selector: Selector | None = None
     ) -> Toolset:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from handrail import _lazy
@@ -23,7 +24,9 @@ from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
 from handrail.core.policy import Policy
+from handrail.core.preview import Preview, make_preview
 from handrail.dialects import message_fields, wire_dialect
+from handrail.effects import Approval, Returned
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import load_edits
 from handrail.engine.engine import Engine, PerformBatch, Verb, current_call
@@ -35,6 +38,7 @@ from handrail.engine.resume import (
     require_run,
     take_over,
 )
+from handrail.engine.user_code import parse_approval
 from handrail.errors import ConfigError, Json
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
@@ -128,6 +132,7 @@ def calls(
     *,
     turn: str,
     finish: Finish,
+    words: Mapping[str, Approval | bool] | None,
 ) -> Verb[list[ToolResult]]:
     """See `Runtime.calls`."""
     _check_calls(asked)
@@ -139,8 +144,46 @@ def calls(
             options,
             round_name=turn,
             names=_name_calls(run, asked),
+            words=read_words(words) if words else None,
         )
     )
+
+
+def read_words(given: Mapping[str, Approval | bool]) -> dict[str, Approval]:
+    """Return what people have said of calls, by the id of the call.
+
+    Raises:
+        ConfigError: One is neither an `Approval` nor True or False.
+    """
+    words: dict[str, Approval] = {}
+    for call_id, word in given.items():
+        if not isinstance(word, Approval | bool):
+            raise ConfigError(
+                f"the word on the call {call_id!r} is {word!r}; it is an `hr.Approval`, True or False"
+            )
+        read = parse_approval(Returned(word))
+        assert read is not None
+        question = word.question if isinstance(word, Approval) else ""
+        words[call_id] = replace(read, question=question)
+    return words
+
+
+def preview(
+    engine: Engine,
+    name: str,
+    arguments: Mapping[str, Json] | str | None,
+    run: str | None,
+    options: CallOptions,
+    *,
+    call_id: str,
+) -> Verb[Preview]:
+    """See `Runtime.preview`."""
+    engine = serve(engine, options)
+    call = ToolCall(call_id or "call_1", name, arguments_text(arguments))
+    names = _name_calls(run, [call]) if run and call_id else ()
+    active, batch = engine.open_preview(call, run=run, names=names, options=options)
+    yield PerformBatch(engine, active, batch)
+    return make_preview(batch.collect_results()[0])
 
 
 def _check_calls(asked: object) -> None:
@@ -201,12 +244,15 @@ def _perform_calls(
     *,
     round_name: str = "",
     names: Sequence[str] = (),
+    words: Mapping[str, Approval] | None = None,
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
     engine = serve(engine, options)
     active, number, tools = engine.open_turn(
         turn, run=run, round_name=round_name, options=options
     )
+    if words is not None:
+        active.take_words(words)
     batch = yield from engine.open_batch(active, turn, number, tools, names=names)
     yield from engine.perform_turn(active, batch, number)
     return engine.finish_turn(active, batch, run, names)

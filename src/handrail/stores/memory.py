@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from threading import Lock
 from time import monotonic, time
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from handrail.effects import Claim, Claimed, Renew, Settle, SettledState
 from handrail.errors import Json
 from handrail.records import WriteRecord
 from handrail.stores.ledger import Ledger, NamedApproval, Row, use_name
+from handrail.stores.memory_approvals import MemoryApprovals
 
 # A long conversation's worth of long results; beyond it the oldest go, and `read_result` says that they are gone.
 MAX_SAVED_CHARACTERS = 64 * 1024 * 1024
@@ -22,20 +24,25 @@ KEY_LIFETIME_S = 24 * 3600.0
 MAX_ROWS = 100_000
 
 
-class MemoryStore:
+class MemoryStore(MemoryApprovals):
     """Safe for threads. Nothing survives the process: a crash loses every claim.
 
     Args:
+        clock: Unix time in seconds, for questions.
         now: Monotonic seconds, for leases and for what is old enough to be forgotten.
     """
 
-    def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
+    claims_use_approvals = True
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time, now: Callable[[], float] = monotonic
+    ) -> None:
+        super().__init__(clock)
         self._now = now
         self._epoch_s = time() - now()  # the Unix time at which `now` was zero
         self._ledger = Ledger()
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0
-        self._lock = Lock()
 
     def claim(self, claim: Claim) -> Claimed:
         """See `ports.Store.claim`."""
@@ -59,12 +66,22 @@ class MemoryStore:
                 self._ledger.mark_in_doubt(claim, answer)
             return answer
 
-    def _load_approval(self, id: str) -> NamedApproval | None:  # noqa: ARG002  # a store with approvals has some
+    def _load_approval(self, id: str) -> NamedApproval | None:
         """Return the approval that a claim names. The caller has the lock."""
-        return None
+        stored = self._approvals.get(id)
+        if stored is None:
+            return None
+        # the ledger counts by a clock of its own
+        left_s = stored.expires - self._clock()
+        return NamedApproval(
+            state=stored.state, expires=self._now() + left_s, used_by=stored.used_by
+        )
 
     def _use_approval(self, id: str, used_by: str) -> None:
         """Record that a claim has used an approval. The caller has the lock."""
+        self._approvals[id] = replace(
+            self._approvals[id], state="used", used_by=used_by
+        )
 
     def _forget(self) -> None:
         """Forget old writes. Two are looked at for each new one, so they are found in time and nobody waits for it.

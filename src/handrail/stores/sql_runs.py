@@ -219,6 +219,22 @@ class DurableRuns(DurableStore):
             )
         )
 
+    def withdraw(
+        self, id: str, *, by: str, reason: str = ""
+    ) -> Future[ApprovalRequest | None]:
+        """See `ports.ApprovalStore.withdraw`."""
+
+        def withdraw(database: Database, now: float) -> ApprovalRequest | None:
+            stored = _load_approval(database, id, now)
+            if stored is None:
+                return None
+            closed = stored.as_cancelled(by, reason)
+            if closed is stored:
+                return stored
+            return _change_approval(database, stored, closed)
+
+        return self._submit(withdraw)
+
     def list_approvals(
         self, *, state: str = "open", run_id: str = ""
     ) -> Future[Sequence[ApprovalRequest]]:

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from handrail.core.locks import Locks
 from handrail.effects import Resource
+from handrail.tools.locks import Locks
 
 
 def alone(*keys: str) -> list[Resource]:
