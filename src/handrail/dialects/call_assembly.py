@@ -160,10 +160,12 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     Args:
         answer: The answer's own id. With it as a part, the ids of two turns differ.
     """
+    taken = {call.id for call in calls}
+    if "" not in taken:
+        return calls
     ending = ""
     if answer:
         ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}"
-    taken = {call.id for call in calls}
     completed: list[ToolCall] = []
     for position, call in enumerate(calls):
         if not call.id:

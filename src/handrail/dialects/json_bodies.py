@@ -79,9 +79,13 @@ def json_text(value: Json, what: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return write(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise unreadable(f"{what} has no JSON form") from error
+
+
+write = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes a value as JSON. `json.dumps` makes an encoder at each call that asks for other settings than its own."""
 
 
 def mapping(value: Json, what: str) -> Mapping[str, Json]:

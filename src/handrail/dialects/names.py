@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from msgspec import Struct, field
+
+from handrail.calls import ToolCall
 
 _HASH_CHARS = 8
 """Of SHA-256 in hex: among 1,000 tools that need one, two agree with a chance of about one in 8,600; then it grows."""
@@ -60,6 +62,15 @@ class NameMap(Struct, frozen=True):
     def from_wire(self, name: str) -> str:
         """Return the tool's own name, or the name as it is if no tool is spelled so."""
         return self._own.get(name, name)
+
+    def own_calls(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """Return calls as they came, under the tools' own names."""
+        if not self._own:
+            return tuple(calls)
+        return tuple(
+            ToolCall(call.id, self.from_wire(call.name), call.arguments)
+            for call in calls
+        )
 
 
 def wire_names(names: Iterable[str], rule: NameRule) -> NameMap:

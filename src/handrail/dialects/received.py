@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isfinite
+from types import NoneType
 
 import msgspec
 from msgspec.structs import replace
@@ -141,18 +142,29 @@ def is_sendable(value: Json, levels: int = MOST_LEVELS) -> bool:
     """Whether a request can carry the value: no NaN and no infinity in it, and no more levels than these."""
     if isinstance(value, float):
         return isfinite(value)
-    if isinstance(value, Mapping):
-        return levels > 0 and all(
-            is_sendable(each, levels - 1) for each in value.values()
-        )
+    if isinstance(value, (dict, Mapping)):
+        return levels > 0 and _are_sendable(value.values(), levels - 1)
     if isinstance(value, (list, tuple)):
-        return levels > 0 and all(is_sendable(each, levels - 1) for each in value)
+        return levels > 0 and _are_sendable(value, levels - 1)
     return True
+
+
+def _are_sendable(values: Collection[Json], levels: int) -> bool:
+    return _ALWAYS_SENDABLE.issuperset(map(type, values)) or all(
+        is_sendable(each, levels) for each in values
+    )
+
+
+_ALWAYS_SENDABLE = frozenset((str, int, bool, NoneType))
 
 
 def sendable_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields without those that no request can carry."""
-    return {name: value for name, value in fields.items() if is_sendable(value)}
+    return {
+        name: value
+        for name, value in fields.items()
+        if type(value) in _ALWAYS_SENDABLE or is_sendable(value)
+    }
 
 
 def beginning(text: str | bytes) -> str:

@@ -30,9 +30,9 @@ def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
 
 def name_map(tools: Iterable[ToolLike] | None, rule: NameRule) -> NameMap:
     """Return how the tools are called on a wire with that rule, and back."""
-    tools = as_collection(tools)
+    given = () if tools is None else tools
     names: NameMap = compute_once(
-        tools, rule, lambda: wire_names([tool.name for tool in tools], rule)
+        given, rule, lambda: wire_names([tool.name for tool in given], rule)
     )
     return names
 
@@ -65,12 +65,14 @@ def as_object(arguments: str) -> Json:
 
 def result_text(result: ToolResult) -> str:
     """Return what the model reads of a result."""
+    if result.text:
+        return result.text
+    # A result built by hand may lack the text; one of None has nothing to say.
     if result.failure:
         value = result.failure.as_json()
     else:
         value = result.value
-    # A result built by hand may lack the text; one of None has nothing to say.
-    return result.text or ("" if value is None else as_text(value))
+    return "" if value is None else as_text(value)
 
 
 def in_call_order(
@@ -81,9 +83,11 @@ def in_call_order(
     Raises:
         ValueError: The results are not one for each call.
     """
-    if sorted(call.id for call in calls) != sorted(
-        result.call_id for result in results
-    ):
+    wanted = [call.id for call in calls]
+    given = [result.call_id for result in results]
+    if given == wanted:
+        return list(results)
+    if sorted(given) != sorted(wanted):
         raise ValueError(
             f"{len(calls)} calls have {len(results)} results, or results of other calls"
         )

@@ -194,10 +194,7 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
     return Turn(
         text="".join(block.text("text") for block in blocks),
         reasoning="".join(block.text("thinking") for block in blocks),
-        calls=tuple(
-            ToolCall(call.id, names.from_wire(call.name), call.arguments)
-            for call in calls
-        ),
+        calls=names.own_calls(calls),
         finish=end.finish,
         usage=end.usage,
         refusal=end.refusal,

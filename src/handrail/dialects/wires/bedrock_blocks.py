@@ -205,10 +205,7 @@ def build_turn(
     return Turn(
         join_text(content),
         "".join(map(_thought, content)),
-        tuple(
-            ToolCall(call.id, names.from_wire(call.name), call.arguments)
-            for call in calls
-        ),
+        names.own_calls(calls),
         _FINISHES.get(stop, "error") if isinstance(stop, str) else "error",
         _usage(usage),
         raw={"role": "assistant", "content": content},

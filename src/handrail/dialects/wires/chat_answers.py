@@ -191,10 +191,7 @@ class ChatStream(EventStream):
         return Turn(
             text=text,
             reasoning="".join(self._reasoning),
-            calls=tuple(
-                ToolCall(call.id, self._names.from_wire(call.name), call.arguments)
-                for call in calls
-            ),
+            calls=self._names.own_calls(calls),
             finish=self._finish or "error",
             usage=self._usage,
             refusal=refusal,
@@ -315,10 +312,7 @@ def build_turn(
     return Turn(
         text=text,
         reasoning=_reasoning(message, _details(message)) or thought,
-        calls=tuple(
-            ToolCall(call.id, names.from_wire(call.name), call.arguments)
-            for call in wire
-        ),
+        calls=names.own_calls(wire),
         finish=finish,
         usage=usage,
         refusal=json_bodies.string(message.get("refusal") or "", "`refusal`"),
@@ -429,6 +423,8 @@ def _reasoning(
     for key in _REASONING_KEYS:
         if message.get(key):
             return json_bodies.string(message[key], f"`{key}`")
+    if not details:
+        return ""
     texts = (detail.get("text") or detail.get("summary") for detail in details)
     return "".join(text for text in texts if isinstance(text, str))
 

@@ -141,10 +141,7 @@ class AnswerAssembler:
         return Turn(
             text=self._join_texts(are_thoughts=False),
             reasoning=self._join_texts(are_thoughts=True),
-            calls=tuple(
-                ToolCall(call.id, self._names.from_wire(call.name), call.arguments)
-                for call in calls
-            ),
+            calls=self._names.own_calls(calls),
             finish=finish,
             usage=_usage(self._usage),
             refusal=refusal,
@@ -322,7 +319,7 @@ class _CallPart:
         """The text of the arguments."""
         if self._text is None or not self.is_whole:
             try:
-                text = json.dumps(self._value(), ensure_ascii=False)
+                text = json_bodies.write(self._value())
             except (TypeError, ValueError, RecursionError) as error:
                 raise json_bodies.unreadable(
                     "the arguments of a call have no JSON form"
