@@ -119,13 +119,15 @@ class Batch:
             CallState(index, call, index, since=began)
             for index, call in enumerate(calls)
         ]
-        for state, position in zip(self.states, positions, strict=False):
-            state.place = position.place
-            state.key = position.key
-        for state, name in zip(self.states, names, strict=False):
-            state.name = name
-        self.prescribes = False
         self.by_code = bool(positions)
+        if positions:
+            for state, position in zip(self.states, positions, strict=True):
+                state.place = position.place
+                state.key = position.key
+        if names:
+            for state, name in zip(self.states, names, strict=True):
+                state.name = name
+        self.prescribes = False
         self.followed: dict[int, ToolResult] = {}
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.todo: deque[NextEffect] = deque()

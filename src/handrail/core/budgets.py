@@ -75,7 +75,7 @@ class Spent(Struct):
 
     turns: int = 0
     calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     waited_s: float = 0.0
     per_tool: dict[str, int] = {}
 

@@ -370,9 +370,11 @@ class Engine:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
         self._check_open()
-        _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+        if budget is None:
+            budget = self.budget
+        else:
+            _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
         run_id = run or new_run_id()
-        budget = budget or self.budget
         check_run_name(run_id, self.scope_prefix)
         progress = self._recall(run_id) if by_calls and run is not None else Progress()
         started = self.now()
@@ -380,8 +382,9 @@ class Engine:
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow) if flow else None
         listening = (*self.observers, *observers)
-        if is_audited:
-            listening += self._audit_observers(run_id, known, by)
+        if is_audited and self._audits is not None:
+            redactor = self._redactor if known is self._known else Redactor(known)
+            listening += (AuditObserver(self._audits, run_id, redactor, by),)
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -413,15 +416,6 @@ class Engine:
             principal=by,
             approver=approver or self.approver,
         )
-
-    def _audit_observers(
-        self, run_id: str, known: KnownSecrets, principal: str
-    ) -> tuple[Observer, ...]:
-        """Return what writes a run's events into the audit log, if the store has one."""
-        if self._audits is None:
-            return ()
-        redactor = self._redactor if known is self._known else Redactor(known)
-        return (AuditObserver(self._audits, run_id, redactor, principal),)
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -594,11 +588,13 @@ class Engine:
             with self._deployment.guard:
                 active.progress.begin_round(round_name)
         tools = self._showing.callable_tools(turn.calls)
-        resolved = [tools.resolve(call.name) for call in turn.calls]
-        called = [tool for tool in resolved if isinstance(tool, BaseTool)]
-        for tool in called:
-            # a tool that cannot be described is found before anything runs
-            _ = tool.checker, tool.bind
+        called: list[BaseTool] = []
+        for call in turn.calls:
+            tool = tools.resolve(call.name)
+            if isinstance(tool, BaseTool):
+                # a tool that cannot be described is found before anything runs
+                _ = tool.checker, tool.bind
+                called.append(tool)
         check_injected(called, active.injected)
         # two turns of one number would share the keys of their writes
         with self._deployment.guard:

@@ -247,7 +247,8 @@ def _perform_calls(
     words: Mapping[str, Approval] | None = None,
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
-    engine = serve(engine, options)
+    if options:
+        engine = serve(engine, options)
     active, number, tools = engine.open_turn(
         turn, run=run, round_name=round_name, options=options
     )
