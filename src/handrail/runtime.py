@@ -604,16 +604,31 @@ class Runtime:
     # ------------------------------------------------------------------ taking back, cancelling, closing
 
     async def undoable(
-        self, run_id: str, *, scope: str | None = None
+        self,
+        run_id: str,
+        *,
+        inject: Mapping[str, Any] | None = None,
+        scope: str | None = None,
     ) -> list[Undoable]:
-        """Return the writes of a stored run that its tools can take back, the newest first."""
-        return await self._perform(verbs.undoable(self._engine.serve(scope), run_id))
+        """Return the writes of a stored run that its tools can take back, the newest first.
+
+        Args:
+            inject: As for the run, where keys or other rules of its tools look at injected values.
+
+        Raises:
+            ConfigError: There is no such run.
+            MissingInjection: A rule of a tool looks at a value that `inject` does not have.
+        """
+        return await self._perform(
+            verbs.undoable(self._engine.serve(scope), run_id, inject)
+        )
 
     async def undo(
         self,
         run_id: str,
         steps: Sequence[str] | None = None,
         *,
+        inject: Mapping[str, Any] | None = None,
         scope: str | None = None,
     ) -> list[ToolResult]:
         """Take back writes of a run: these steps, or all that `undoable` offers, the newest first.
@@ -621,11 +636,17 @@ class Runtime:
         Each step is a write of its own, which happens at most once, and frees the key of the write that it took back.
         No person is asked: the caller has decided.
 
+        Args:
+            inject: As for `undoable`; `compensate` gets those values that it names.
+
         Raises:
             ConfigError: There is no such run, or a step is not one that can be taken back.
+            MissingInjection: `inject` does not have what a rule or `compensate` names.
             StoreUnavailable: A write was taken back and its key could not be freed; call this again.
         """
-        return await self._perform(verbs.undo(self._engine.serve(scope), run_id, steps))
+        return await self._perform(
+            verbs.undo(self._engine.serve(scope), run_id, steps, inject)
+        )
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """End a run, from any thread: its calls are cancelled, and its `Run` has the status `cancelled`.

@@ -452,19 +452,28 @@ class SyncRuntime:
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 
-    def undoable(self, run_id: str, *, scope: str | None = None) -> list[Undoable]:
+    def undoable(
+        self,
+        run_id: str,
+        *,
+        inject: Mapping[str, Any] | None = None,
+        scope: str | None = None,
+    ) -> list[Undoable]:
         """See `Runtime.undoable`."""
-        return self._perform(verbs.undoable(self._engine.serve(scope), run_id))
+        return self._perform(verbs.undoable(self._engine.serve(scope), run_id, inject))
 
     def undo(
         self,
         run_id: str,
         steps: Sequence[str] | None = None,
         *,
+        inject: Mapping[str, Any] | None = None,
         scope: str | None = None,
     ) -> list[ToolResult]:
         """See `Runtime.undo`."""
-        return self._perform(verbs.undo(self._engine.serve(scope), run_id, steps))
+        return self._perform(
+            verbs.undo(self._engine.serve(scope), run_id, steps, inject)
+        )
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """See `Runtime.cancel`."""

@@ -700,13 +700,14 @@ def test_a_tool_by_schema_that_declares_no_effect_weighs_as_what_nobody_here_has
     )
 
 
-def test_what_is_hidden_from_the_model_is_not_given_to_a_function():
-    def pay(order: str, tenant: Annotated[str, Injected]) -> None:
+def test_a_function_gets_the_injected_values_that_it_names_and_never_the_context():
+    def pay(order: str, tenant: Annotated[str, Injected], context: hr.Context) -> None:
         """Pay."""
 
     assert FunctionTool(pay, effect="write", check=lambda order: None)
+    assert FunctionTool(pay, effect="write", check=lambda order, tenant: None)
     with pytest.raises(ToolDefinitionError, match="order=…"):
-        FunctionTool(pay, effect="write", check=lambda order, tenant: None)
+        FunctionTool(pay, effect="write", check=lambda order, context: None)
 
 
 def test_where_a_hint_names_what_comes_later_a_function_is_looked_at_when_the_tool_is_described():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from threading import current_thread, main_thread
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -76,6 +77,8 @@ class Admitted(Struct, frozen=True):
     """The call's place in its run; set for calls that a person may be asked about."""
     approval: str = ""
     """The id of the stored approval request that the claim uses; see `effects.Claim`."""
+    identity: Sequence[str] = ()
+    """Its key and resources where injected values stand in them, which an equal call for another tenant has not."""
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
 
@@ -152,6 +155,7 @@ def admit(
     default_key: str = "",
     tell: Tell | None = None,
     *,
+    injected: Mapping[str, Any] = MappingProxyType({}),
     isolation: IsolationLevels | None = None,
 ) -> Admitted | Failure:
     """Check the arguments, the tool's own rule, and the policy.
@@ -162,6 +166,7 @@ def admit(
     Args:
         default_key: The key of a write whose tool declares none: the call's place in its run.
         tell: Receives the event of such an exception.
+        injected: What the caller injects, which rules of the tool may look at.
         isolation: What sandboxes this machine offers. While nobody knows, none is refused here: the worker of an
             isolated tool looks for itself, in its own thread, before it starts anything.
 
@@ -169,7 +174,7 @@ def admit(
         SetupError: The tool cannot be used as it is declared.
     """
     try:
-        return _check(parsed, policy, default_key, isolation)
+        return _check(parsed, policy, default_key, injected, isolation)
     except SetupError:
         raise
     except KeyboardInterrupt as interrupt:
@@ -227,9 +232,11 @@ def _check(
     parsed: ParsedCall,
     policy: Policy,
     default_key: str,
+    injected: Mapping[str, Any],
     isolation: IsolationLevels | None,
 ) -> Admitted | Failure:
     tool = parsed.tool
+    deciding = tool.with_injected(injected)
     checked = tool.check_arguments(parsed.arguments)
     if isinstance(checked, Failure):
         return checked
@@ -243,22 +250,25 @@ def _check(
     failure = None
     if isolation is not None and tool.isolation != "none":
         failure = isolation.refuse(tool.name, tool.isolation)
-    failure = failure or tool.check_rule(bound)
+    failure = failure or deciding.check_rule(bound)
     if failure is not None:
         return failure
     arguments = _arguments_to_judge(tool, checked.arguments, bound, policy)
-    verdict = policy.judge(tool, arguments)
+    verdict = policy.judge(deciding, arguments)
     if type(verdict) is not Verdict:
         _check_verdict(verdict, policy)
     if verdict.decision is Decision.DENY:
         return _refuse_by_policy(tool, verdict)
-    key = tool.resolve_key(arguments, default_key) if tool.writes else ""
+    key = deciding.resolve_key(arguments, default_key) if tool.writes else ""
     if isinstance(key, Failure):
         return key
     repairs = parsed.repairs
     if checked.repairs:
         repairs = (*repairs, *checked.repairs)
-    resources = _resources_to_hold(tool, arguments)
+    resources = _resources_to_hold(deciding, arguments)
+    identity: Sequence[str] = ()
+    if deciding is not tool and deciding.call_rules.names_injected_act:
+        identity = _identify(deciding, key, resources)
     return Admitted(
         parsed.call,
         tool,
@@ -268,7 +278,14 @@ def _check(
         repairs=repairs,
         key=key,
         resources=resources,
+        identity=identity,
     )
+
+
+def _identify(tool: BaseTool, key: str, resources: Sequence[Resource]) -> Sequence[str]:
+    """Return what tells a call from an equal one with other injected values."""
+    names = [each.key for each in resources if not each.seats]
+    return [key, *names] if tool.key else names
 
 
 def _check_verdict(verdict: object, policy: Policy) -> None:
@@ -330,7 +347,7 @@ def make_question(
         reason=reason,
         description=tool.description,
         place=place,
-        digest=keys.digest({"pin": tool.pin, "arguments": call.arguments}),
+        digest=_digest_question(call),
         pin=tool.pin,
         parameters=tool.parameters,
         required_approvals=_count_approvals(call),
@@ -339,13 +356,26 @@ def make_question(
     )
 
 
+def _digest_question(call: Admitted) -> str:
+    """Return the digest of what a person agrees to."""
+    asked: dict[str, Json] = {"pin": call.tool.pin, "arguments": call.arguments}
+    if call.identity:
+        asked["identity"] = list(call.identity)
+    return keys.digest(asked)
+
+
 def _count_approvals(call: Admitted) -> int:
     """Return how many people must agree to a call."""
     return max(call.verdict.required_approvals, call.tool.required_approvals)
 
 
 def apply_approval(
-    call: Admitted, approval: Approval | None, policy: Policy, tell: Tell | None
+    call: Admitted,
+    approval: Approval | None,
+    policy: Policy,
+    *,
+    injected: Mapping[str, Any],
+    tell: Tell | None,
 ) -> Generator[Effect[Admitted], Any, Admitted | Failure]:
     """Return the call as a person approved it, perhaps with edited arguments, or why it does not run."""
     name = call.tool.name
@@ -367,7 +397,12 @@ def apply_approval(
     call = replace(call, approval=approval.question)
     if approval.arguments is None:
         return call
-    return (yield from _apply_edit(call, approval.arguments, policy, tell))
+    edited = ParsedCall(call.call, call.tool, dict(approval.arguments))
+    if call.tool.admission_may_block:
+        admitted = yield Admit(edited, call.key)
+    else:
+        admitted = admit(edited, policy, call.key, tell, injected=injected)
+    return _apply_edit(call, admitted)
 
 
 def refuse_pending(call: Admitted, subject: str) -> Failure:
@@ -385,16 +420,8 @@ def refuse_pending(call: Admitted, subject: str) -> Failure:
     )
 
 
-def _apply_edit(
-    call: Admitted, arguments: Mapping[str, Json], policy: Policy, tell: Tell | None
-) -> Generator[Effect[Admitted], Any, Admitted | Failure]:
+def _apply_edit(call: Admitted, edited: Admitted | Failure) -> Admitted | Failure:
     """Return the call with the arguments that a person wrote, or why these are refused: a person can mistype too."""
-    parsed = ParsedCall(call.call, call.tool, dict(arguments))
-    edited: Admitted | Failure
-    if call.tool.admission_may_block:
-        edited = yield Admit(parsed, call.key)
-    else:
-        edited = admit(parsed, policy, call.key, tell)
     if isinstance(edited, Failure):
         return replace(
             edited,
@@ -414,6 +441,7 @@ def _apply_edit(
         bound=edited.bound,
         key=edited.key,
         resources=edited.resources,
+        identity=edited.identity,
         note=_describe_edit(call.arguments, edited.arguments),
     )
 

@@ -202,7 +202,10 @@ class Batch:
 
     def _plan(self) -> None:
         """Work out which call waits for which, and start those that wait for nobody."""
-        plan = planning.plan_steps([_step_to_plan(state) for state in self.states])
+        injected = self._settings.injected
+        plan = planning.plan_steps(
+            [_step_to_plan(state, injected) for state in self.states]
+        )
         self._uses = plan.uses
         for index, others in enumerate(plan.waits_for):
             waits = {other for other in others if self.results[other] is None}
@@ -403,6 +406,7 @@ class Batch:
             self._settings.policy,
             self._make_default_key(state, parsed),
             self._settings.tell,
+            injected=self._settings.injected,
             isolation=levels.SEARCH.found,
         )
 
@@ -521,12 +525,11 @@ def _may_write(state: CallState) -> bool:
     return call is None or call.tool.writes
 
 
-def _step_to_plan(state: CallState) -> planning.Step:
+def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:
     if state.pending is None:
         return planning.Step(state.call.id, state.call.name, {})
-    return planning.make_step(
-        state.call.id, state.pending.tool, state.pending.arguments
-    )
+    tool = state.pending.tool.with_injected(injected)
+    return planning.make_step(state.call.id, tool, state.pending.arguments)
 
 
 def _admission_event(admitted: Admitted) -> CallAdmitted:

@@ -104,7 +104,13 @@ def _approve(
     approval: Approval | None = yield make_question(
         call, call.verdict.reason, call.place
     )
-    approved = yield from apply_approval(call, approval, settings.policy, settings.tell)
+    approved = yield from apply_approval(
+        call,
+        approval,
+        settings.policy,
+        injected=settings.injected,
+        tell=settings.tell,
+    )
     return approved, None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -44,6 +44,7 @@ class RunSettings(Struct, frozen=True):
         epoch: How often the run was started or taken over, where it is stored.
         looks_up: Whether the store can report the state of a write without claiming it.
         secrets: What no result may contain; None without secrets.
+        injected: What the caller injects into tools, and their rules may look at.
         refusal: Why a model may not call a tool at this step of the run; None without rules.
     """
 
@@ -63,6 +64,7 @@ class RunSettings(Struct, frozen=True):
     renews: bool = False
     looks_up: bool = False
     secrets: KnownSecrets | None = None
+    injected: Mapping[str, Any] = field(default_factory=dict)
     refusal: Callable[[str], Failure | None] | None = None
 
     def redact(self, value: Any) -> Any:

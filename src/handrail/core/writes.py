@@ -184,7 +184,13 @@ def _repeat_if_approved(
             failure=refuse_pending(call, f"{so_far} To be done again it"),
             attempts=outcome.attempts,
         )
-    repeated = yield from apply_approval(call, approval, settings.policy, settings.tell)
+    repeated = yield from apply_approval(
+        call,
+        approval,
+        settings.policy,
+        injected=settings.injected,
+        tell=settings.tell,
+    )
     if isinstance(repeated, Failure):
         return outcome
     # Edited arguments with another key name another act, which is done once as ever.
@@ -216,7 +222,9 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     return Claim(
         scope=f"{settings.scope}{tool.name}",
         key=call.key,
-        fingerprint=keys.fingerprint(tool.name, tool.version, call.arguments),
+        fingerprint=keys.fingerprint(
+            tool.name, tool.version, call.arguments, call.identity
+        ),
         run_id=settings.run_id,
         replay=tool.replay_class,
         lease_s=_lease_s(tool, settings),
@@ -274,7 +282,11 @@ def _take_claim(
             call, reason, place, refused=call.approval
         )
         approved = yield from apply_approval(
-            call, approval, settings.policy, settings.tell
+            call,
+            approval,
+            settings.policy,
+            injected=settings.injected,
+            tell=settings.tell,
         )
         if isinstance(approved, Failure):
             return approved

@@ -395,6 +395,7 @@ class Engine:
             key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
             tell=partial(tell_all, listening) if listening else None,
             secrets=known if known.forms else None,
+            injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
         )
         window = None

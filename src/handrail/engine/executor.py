@@ -29,7 +29,7 @@ from handrail.context import Context
 from handrail.core import retries
 from handrail.core.admission import LONGEST_ADMISSION_S, Admitted, admit
 from handrail.core.batch import Batch, CallState
-from handrail.core.policy import Policy
+from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     Admit,
     Approval,
@@ -350,8 +350,8 @@ class BatchExecutor:
         pending = self.wait(state, effect)
         events: list[Event] = []
         decisions: list[Admitted | Failure] = []
-        policy = self.active.settings.policy
-        work = partial(_decide, effect, policy, events=events, decisions=decisions)
+        settings = self.active.settings
+        work = partial(_decide, effect, settings, events=events, decisions=decisions)
         end = partial(self.take_decision, state, pending, events, decisions)
         job = self.engine.services.deciding_threads.submit(
             work, partial(self.scheduler.call_soon_threadsafe, end)
@@ -517,7 +517,8 @@ class BatchExecutor:
             self.answer_pending(state, pending, True)
             return
         now = self.engine.now()
-        key = (self.engine.scope, tool.resolve_rate_key(call.arguments))
+        deciding = tool.with_injected(self.active.injected)
+        key = (self.engine.scope, deciding.resolve_rate_key(call.arguments))
         most_s = min(tool.timeout_s, self.active.settings.deadline.at - now)
         wait_s = self.engine.services.limits.wait_s(
             tool.name, key, tool.rate_limit, now=now, most_s=most_s
@@ -848,7 +849,7 @@ class BatchExecutor:
 
 def _decide(
     effect: Admit,
-    policy: Policy,
+    settings: RunSettings,
     *,
     events: list[Event],
     decisions: list[Admitted | Failure],
@@ -857,9 +858,10 @@ def _decide(
     decisions.append(
         admit(
             effect.call,
-            policy,
+            settings.policy,
             effect.default_key,
             events.append,
+            injected=settings.injected,
             isolation=levels.SEARCH.found,
         )
     )

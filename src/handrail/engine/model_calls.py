@@ -19,7 +19,7 @@ from handrail.engine.read_result import READ_RESULT
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, select_tools
 from handrail.engine.user_code import is_cancelled_from_outside
-from handrail.errors import HandrailError, MissingInjection, ModelError
+from handrail.errors import HandrailError, ModelError
 from handrail.events import (
     AskedOtherwise,
     ContextFolded,
@@ -30,7 +30,7 @@ from handrail.events import (
 from handrail.futures import wait_for
 from handrail.messages import ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
-from handrail.tools.tool import BaseTool
+from handrail.tools.tool import BaseTool, missing_injection
 from handrail.tools.toolset import Toolset
 from handrail.workers.processes import locate_function
 from handrail.workers.threads import wrap_error
@@ -269,7 +269,5 @@ def check_injected(tools: Iterable[BaseTool], injected: Mapping[str, Any]) -> No
             locate_function(tool)
         for name, kind in tool.injected_parameters.items():
             if issubclass(kind, Injected) and name not in injected:
-                raise MissingInjection(
-                    f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
-                    f"pass inject={{{name!r}: ...}}"
-                )
+                raise missing_injection(tool, name)
+        tool.with_injected(injected)  # raises where a rule cannot look at a value

@@ -31,7 +31,7 @@ from handrail.ports import LedgerStore
 from handrail.records import StoredRun, WriteRecord
 from handrail.tools import keys
 from handrail.tools.function_tool import FunctionTool
-from handrail.tools.tool import BaseTool
+from handrail.tools.tool import BaseTool, missing_injection
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import ThreadPool
 
@@ -63,16 +63,19 @@ def undoable(
     tools: Toolset,
     *,
     scope: str,
+    injected: Mapping[str, Any],
     threads: ThreadPool,
 ) -> Generator[StoreAnswer[Any], Any, list[Undoable]]:
     """Yield the store's answers; return the writes of a run that its tools can take back, the newest first.
 
     Args:
         scope: The prefix of the scopes of its writes.
+        injected: What the caller injects, which rules of its tools may look at.
         threads: Where its calls are admitted again, which calls functions of its tools' authors.
 
     Raises:
         ConfigError: The store has no ledger that can be read.
+        MissingInjection: A rule of a tool looks at a value that `injected` does not have.
     """
     run_id = stored.record.run_id
     if not isinstance(store, LedgerStore):
@@ -84,7 +87,9 @@ def undoable(
     writes = _Writes(done, scope)
     all_tools = Toolset(with_steps(tools))
     matches: list[Undoable] = yield threads.call(
-        partial(_match_writes, stored, all_tools, writes, edits)
+        partial(
+            _match_writes, stored, all_tools, writes, edits=edits, injected=injected
+        )
     )
     return matches
 
@@ -128,7 +133,7 @@ class _Writes:
         ]
         if not matching and by_code:
             fingerprint = keys.fingerprint(
-                call.tool.name, call.tool.version, call.arguments
+                call.tool.name, call.tool.version, call.arguments, call.identity
             ).hex()
             matching = [write for write in of_tool if write.fingerprint == fingerprint]
             equal = [
@@ -147,7 +152,9 @@ def _match_writes(
     stored: StoredRun,
     tools: Toolset,
     writes: _Writes,
+    *,
     edits: Mapping[str, Mapping[str, Json]],
+    injected: Mapping[str, Any],
 ) -> list[Undoable]:
     run_id = stored.record.run_id
     undoables = []
@@ -171,6 +178,7 @@ def _match_writes(
             parsed,
             Policy(max_permission="admin"),
             keys.default_key(run_id, int(turn), int(index)),
+            injected=injected,
         )
         if isinstance(admitted, Failure):
             continue
@@ -203,12 +211,22 @@ def choose_writes(
     return [each for each in offered if steps is None or each.step in steps]
 
 
-def make_undo_tool(undo: Undoable, tools: Toolset, run_id: str) -> FunctionTool:
-    """Return the write that takes this one back."""
+def make_undo_tool(
+    undo: Undoable, tools: Toolset, run_id: str, *, injected: Mapping[str, Any]
+) -> FunctionTool:
+    """Return the write that takes this one back.
+
+    Raises:
+        MissingInjection: `compensate` takes a value that `injected` does not have.
+    """
     tool: BaseTool = Toolset(with_steps(tools))[undo.tool]
     compensate: Callable[..., Any] = tool.compensate or _nothing_to_do
     bound = tool.bind(dict(undo.arguments))
     arguments = {} if isinstance(bound, Failure) else dict(bound)
+    for name in tool.injected_into(compensate):
+        if name not in injected:
+            raise missing_injection(tool, name)
+        arguments[name] = injected[name]
 
     def take_back() -> Any:
         return compensate(**arguments, result=undo.value)

@@ -380,6 +380,7 @@ def fork(
             new_run_id(),
             tools=engine.callable_tools(),
             edits=edits,
+            injected=options.get("inject") or {},
         )
     )
     yield engine.runs.begin_run(record)
@@ -433,7 +434,9 @@ def _ending_by_error(error: BaseException) -> Ending:
 # ---------------------------------------------------------------------- taking writes back
 
 
-def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
+def undoable(
+    engine: Engine, run_id: str, inject: Mapping[str, Any] | None
+) -> Verb[list[undoing.Undoable]]:
     """See `Runtime.undoable`."""
     stored = require_run((yield engine.load_run(run_id)), run_id)
     return (
@@ -442,22 +445,27 @@ def undoable(engine: Engine, run_id: str) -> Verb[list[undoing.Undoable]]:
             stored,
             engine.callable_tools(),
             scope=engine.scope_prefix,
+            injected=inject or {},
             threads=engine.services.deciding_threads,
         )
     )
 
 
 def undo(
-    engine: Engine, run_id: str, steps: Sequence[str] | None
+    engine: Engine,
+    run_id: str,
+    steps: Sequence[str] | None,
+    inject: Mapping[str, Any] | None,
 ) -> Verb[list[ToolResult]]:
     """See `Runtime.undo`."""
     results: list[ToolResult] = []
-    offered = yield from undoable(engine, run_id)
+    offered = yield from undoable(engine, run_id, inject)
     for write in undoing.choose_writes(offered, run_id, steps):
-        active = engine.open_run(run=f"{run_id}.undo", deps=None, inject=None)
-        batch = engine.open_single_call(
-            undoing.make_undo_tool(write, engine.callable_tools(), run_id), active
+        active = engine.open_run(run=f"{run_id}.undo", inject=inject)
+        undo_tool = undoing.make_undo_tool(
+            write, engine.callable_tools(), run_id, injected=active.injected
         )
+        batch = engine.open_single_call(undo_tool, active)
         yield PerformBatch(engine, active, batch)
         results += batch.collect_results()
         yield from undoing.release_key(engine.store, write, results[-1])

@@ -6,6 +6,7 @@ Rule 1: what the other run has written since is not written again without a pers
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,12 +31,14 @@ def make_fork(
     run_id: str,
     tools: Toolset,
     edits: Mapping[str, Mapping[str, Json]],
+    injected: Mapping[str, Any],
 ) -> tuple[RunRecord, JournalEntry]:
     """Return a new run that has the first turns of this one, and those turns.
 
     Args:
         run_id: The new run's name.
         edits: The arguments that people edited, by the step of the call.
+        injected: What the caller injects, which rules of the tools may look at.
 
     Raises:
         ConfigError: The run has no such turn.
@@ -50,7 +53,7 @@ def make_fork(
     run_input = input_from_json(stored.record.input)
     done_before = (
         *run_input.done_before,
-        *_find_writes_since(at_turn, stored, tools, edits),
+        *_find_writes_since(at_turn, stored, tools, edits, injected=injected),
     )
     record = replace(
         stored.record,
@@ -69,6 +72,8 @@ def _find_writes_since(
     stored: StoredRun,
     tools: Toolset,
     edits: Mapping[str, Mapping[str, Json]],
+    *,
+    injected: Mapping[str, Any],
 ) -> list[str]:
     """Return the writes that a run has performed, or may have performed, from a turn on."""
     writes = []
@@ -90,7 +95,7 @@ def _find_writes_since(
             continue
         if position in edits:
             parsed = ParsedCall(call, parsed.tool, dict(edits[position]))
-        admitted = admit(parsed, Policy(max_permission="admin"))
+        admitted = admit(parsed, Policy(max_permission="admin"), injected=injected)
         if not isinstance(admitted, Failure):
             writes.append(describe_write(parsed.tool.name, admitted.arguments))
     return writes

@@ -15,6 +15,9 @@ from handrail.parsing import names
 from handrail.sandboxes.levels import LEVELS
 from handrail.tools import conditions, keys
 
+RULES = ("check", "approve", "key", "resource", "rate_key")
+"""Settings that decide about a call by its arguments, and by the injected values that they name."""
+
 Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
 """What a setting is, in words, and whether a value is one."""
 
@@ -80,7 +83,11 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
 
 
 def find_wrong_function(
-    declared: Mapping[str, Any], bound: Sequence[str], arguments: Sequence[str] | None
+    declared: Mapping[str, Any],
+    bound: Sequence[str],
+    arguments: Sequence[str] | None,
+    *,
+    injected: Collection[str] = (),
 ) -> str:
     """Return which function has the wrong signature, as the rest of a sentence; empty if none has.
 
@@ -88,6 +95,7 @@ def find_wrong_function(
         declared: The settings, and under `then` the function that makes the arguments of a step, if it is one.
         bound: Names of the parameters that `run` gets from a model.
         arguments: Names of the JSON arguments; None if they cannot be listed.
+        injected: Names of the parameters that the caller fills: a rule gets those that it names.
     """
     named = {"check": bound, "compensate": (*bound, "result")}
     if arguments is not None:
@@ -98,6 +106,9 @@ def find_wrong_function(
         function = declared[setting]
         if callable(function):
             by_name = dict.fromkeys(parameters, ...)
+            if setting != "then":
+                taken = parameter_names(function).intersection(injected)
+                by_name |= dict.fromkeys(taken, ...)
             if fault := _find_misfit(setting, function, **by_name):
                 return fault
     return ""
@@ -119,22 +130,28 @@ def _find_misfit(
 
 
 def find_unknown_name(
-    declared: Mapping[str, Any], described: Mapping[str, Json], also: Iterable[str]
+    declared: Mapping[str, Any],
+    described: Mapping[str, Json],
+    *,
+    injected: Collection[str],
+    in_step: Iterable[str],
 ) -> str:
     """Say which template or condition looks at a parameter that there is not; empty when none does.
 
     Args:
         described: The schema of the parameters.
-        also: What `then` looks at.
+        injected: Names of the parameters that the caller fills; `then` cannot look at them.
+        in_step: What `then` looks at.
     """
     if is_open(described):
         return ""
-    properties = described.get("properties") or {}
+    arguments = set(described.get("properties") or {})
     looked_at = _list_names(declared)
-    looked_at["then"] = set(also)
+    looked_at["then"] = set(in_step)
     for setting, named in looked_at.items():
-        for name in sorted(named - properties.keys()):
-            near = names.nearest(name, properties)
+        known = arguments.union(injected) if setting in RULES else arguments
+        for name in sorted(named - known):
+            near = names.nearest(name, sorted(known))
             hint = f" Did you mean `{near[0]}`?" if near else ""
             return (
                 f"`{setting}` looks at `{name}`, which is none of its parameters.{hint}"
@@ -159,6 +176,37 @@ def _list_names(declared: Mapping[str, Any]) -> dict[str, set[str]]:
     if isinstance(approve, str):
         listed["approve"] = conditions.names_in(approve)
     return listed
+
+
+def list_injected_names(
+    declared: Mapping[str, Any], injected: Collection[str]
+) -> dict[str, frozenset[str]]:
+    """Return the injected parameters that rules look at, by setting; without the settings that look at none.
+
+    A function looks at those that its signature names; `**arguments` names none.
+    """
+    looked_at = _list_names(declared)
+    for setting in RULES:
+        if callable(declared[setting]):
+            looked_at[setting] = parameter_names(declared[setting])
+    common = {
+        setting: frozenset(looked_at.get(setting, ())).intersection(injected)
+        for setting in RULES
+    }
+    return {setting: named for setting, named in common.items() if named}
+
+
+def parameter_names(function: Callable[..., Any]) -> set[str]:
+    """Return the names that a function takes by keyword; empty for a built-in without a signature."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set()
+    by_keyword = (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    return {each.name for each in parameters if each.kind in by_keyword}
 
 
 def is_open(described: Mapping[str, Json]) -> bool:

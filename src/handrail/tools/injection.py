@@ -1,11 +1,26 @@
-"""Which parameters of a function the model never sees: its context, and what the runtime injects."""
+"""Which parameters of a function the model never sees: its context, and what the runtime injects.
+
+Injected values may stand in the rules of a tool, such as `key="ticket:{tenant}:{number}"`. A key is written into the
+ledger, the audit log and requests to services, so a secret stands in it as a digest.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+import pydantic
 
 from handrail.context import Context, Injected, InjectedOpenly
+from handrail.errors import Json, SetupError
+from handrail.tools import keys
 
 _CONTAINERS = (Annotated, Union, UnionType)
 
@@ -27,3 +42,60 @@ def find_injected_kind(hint: Any) -> type[Any] | None:
         return None
     kinds = (find_injected_kind(part) for part in get_args(hint))
     return next(filter(None, kinds), None)
+
+
+_DIGITS = 32
+"""Of a secret's digest: 128 bits, so that nobody finds a second secret with the same one."""
+
+
+def hide_secret(value: Json) -> str:
+    """Return what stands for a secret in a key: the same in every process, and nothing that leads back to it.
+
+    A secret that can be guessed (a PIN, a name) can be tried out against the digest.
+    """
+    return f"secret_{keys.digest(value)[:_DIGITS]}"
+
+
+def plain_value(name: str, value: Any) -> Json:
+    """Return an injected value as templates and conditions see it: JSON, with the fields of objects by name.
+
+    Args:
+        name: What it is injected as.
+
+    Raises:
+        SetupError: It holds something that has no text of its own, such as a connection.
+    """
+    if isinstance(value, Enum):
+        return plain_value(name, value.value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, UUID | date | datetime | time | Decimal):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [plain_value(name, each) for each in value]
+    # pydantic writes each of its secrets as the same stars
+    if hasattr(type(value), "get_secret_value"):
+        return plain_value(name, value.get_secret_value())
+    if isinstance(value, bytes):
+        return value.hex()
+    return {
+        str(field): plain_value(name, each)
+        for field, each in _fields_of(name, value).items()
+    }
+
+
+def _fields_of(name: str, value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, pydantic.BaseModel):
+        return dict(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    raise SetupError(
+        f"the injected `{name}` holds a {type(value).__name__}, which a template or condition cannot look at; "
+        "inject text or a number for it"
+    )

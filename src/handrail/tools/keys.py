@@ -172,15 +172,24 @@ def _normalize_numbers(value: Json) -> Json:
     return value
 
 
-def fingerprint(tool: str, version: str, arguments: Mapping[str, Json]) -> bytes:
+def fingerprint(
+    tool: str,
+    version: str,
+    arguments: Mapping[str, Json],
+    identity: Sequence[str] = (),
+) -> bytes:
     """Return a digest that is equal for two calls that ask for the same act.
 
-    Injected parameters are left out, and so is the tool's description: a corrected typo in it must not turn the
-    recovery from a crash into a conflict.
+    The tool's description is left out: a corrected typo in it must not turn the recovery from a crash into a conflict.
+
+    Args:
+        identity: What tells the call from an equal one for somebody else; see `admission.Admitted`. Other injected
+            values are left out.
     """
-    return hashlib.sha256(
-        f"{tool}\0{version}\0{canonical(arguments)}".encode("utf-8", "surrogatepass")
-    ).digest()
+    text = f"{tool}\0{version}\0{canonical(arguments)}"
+    if identity:
+        text += f"\0{canonical(list(identity))}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def default_key(run_id: str, turn: int, index: int) -> str:

@@ -40,9 +40,9 @@ from pydantic_core import to_jsonable_python
 
 from handrail._lazy import cached_property
 from handrail.calls import Page
-from handrail.context import Context
+from handrail.context import Context, Injected
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
-from handrail.errors import Failure, Json, ToolDefinitionError
+from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
 from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
@@ -365,9 +365,7 @@ class BaseTool:
                 "properties": {name: {} for name in argument_names},
                 "additionalProperties": False,
             }
-            if not declaration.find_unknown_name(
-                self._settings(), described, self._names_in_step()
-            ):
+            if not self._find_unknown_name(described):
                 return True
         # a name may be an alias, so describe the tool; that raises if it is not
         return self.parameters is not None
@@ -405,15 +403,31 @@ class BaseTool:
             except ToolDefinitionError:
                 # a hint that cannot be resolved yet, or ever: reported when the tool is described
                 return
-        if fault := declaration.find_wrong_function(functions, bound, arguments):
+        if fault := declaration.find_wrong_function(
+            functions, bound, arguments, injected=self._injectable()
+        ):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
 
     def _check_names(self, described: Mapping[str, Json]) -> None:
         """Check that templates and conditions look at parameters of the schema."""
-        if fault := declaration.find_unknown_name(
-            self._settings(), described, self._names_in_step()
-        ):
+        if fault := self._find_unknown_name(described):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}")
+
+    def _find_unknown_name(self, described: Mapping[str, Json]) -> str:
+        return declaration.find_unknown_name(
+            self._settings(),
+            described,
+            injected=self._injectable(),
+            in_step=self._names_in_step(),
+        )
+
+    def _injectable(self) -> set[str]:
+        """Return the names of the parameters that `inject=` fills."""
+        return {
+            name
+            for name, kind in self.injected_parameters.items()
+            if issubclass(kind, Injected)
+        }
 
     def _names_in_step(self) -> set[str]:
         if self.then is None:
@@ -670,6 +684,38 @@ class BaseTool:
         }
 
     @cached_property
+    def injected_in_rules(self) -> Mapping[str, frozenset[str]]:
+        """Names of the injected values that its rules look at, by setting; mostly empty."""
+        if not any(getattr(self, setting) for setting in declaration.RULES):
+            return {}
+        return declaration.list_injected_names(self._settings(), self._injectable())
+
+    def injected_into(self, function: Callable[..., Any]) -> list[str]:
+        """Return the injected parameters of the tool that a function of its author names too."""
+        return sorted(declaration.parameter_names(function) & self._injectable())
+
+    def with_injected(self, injected: Mapping[str, Any]) -> Self:
+        """Return the tool as it decides about a call with these injected values; itself if its rules look at none.
+
+        Raises:
+            MissingInjection: A rule looks at a value that was not given.
+            SetupError: A template or condition looks at a value that has no text of its own.
+        """
+        names = self.injected_in_rules
+        if not names:
+            return self
+        for name in sorted(frozenset().union(*names.values()) - injected.keys()):
+            raise missing_injection(self, name)
+        deciding = copy(self)
+        secret = [
+            name for name, kind in self.injected_parameters.items() if kind is Injected
+        ]
+        vars(deciding)["call_rules"] = self.call_rules.with_injected(
+            injected, names, secret=secret
+        )
+        return deciding
+
+    @cached_property
     def _defaults(self) -> Mapping[str, Json]:
         """The default of each optional argument, as JSON."""
         properties = self.parameters.get("properties", {}).items()
@@ -893,6 +939,14 @@ class Then(Struct, frozen=True):
             name: keys.fill_json(value, fields)
             for name, value in self.arguments.items()
         }
+
+
+def missing_injection(tool: BaseTool, name: str) -> MissingInjection:
+    """Return the error of a tool that needs a value which nobody gave."""
+    return MissingInjection(
+        f"tool {tool.name!r} needs `{name}`, which is injected and was not given; "
+        f"pass inject={{{name!r}: ...}}"
+    )
 
 
 def _get_result_hint(run: Callable[..., Any]) -> Any:
