@@ -74,7 +74,13 @@ def _find_objection(
         return None
     question = make_question(call, call.verdict.reason, call.place)
     approval: Approval | None = yield replace(question, is_preview=True)
-    approved = yield from apply_approval(call, approval, settings.policy, settings.tell)
+    approved = yield from apply_approval(
+        call,
+        approval,
+        settings.policy,
+        injected=settings.injected,
+        tell=settings.tell,
+    )
     if isinstance(approved, Failure):
         return approved
     return None
