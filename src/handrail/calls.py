@@ -119,6 +119,8 @@ class ToolResult(Struct):
         media: What the model is shown beside the text.
         done_under: The ledger's key of the write if it is not the call's own: an earlier call made the same write, or a
             person had it made again.
+        ends_run: Why the loop around the calls must end now, as a sentence for people: the model turns in a circle, or
+            the run has made all its calls. Empty otherwise. `run` ends by itself.
         question: What a person is asked about the call, where it waits for approval and the question is stored.
     """
 
@@ -134,6 +136,7 @@ class ToolResult(Struct):
     handle: str = ""
     media: Sequence[Media] = ()
     done_under: str = ""
+    ends_run: str = ""
     question: ApprovalRequest | None = None
 
     @property

@@ -11,7 +11,7 @@ def rounds(*steps) -> list[int]:
     """What is said of each step; a letter is a call with its result, and `a1` `a2` are one call with two results."""
     repeats = LoopDetector()
     return [
-        repeats.count_rounds((step[1:] or "same", step[0], {"q": step[0]}))
+        repeats.count_rounds((step[1:] or "same", step[0], {"q": step[0]}, False))
         for step in steps
     ]
 
@@ -79,3 +79,20 @@ def times(seen: str, length: int) -> int:
         ),
         default=1,
     )
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.sampled_from("abc"))
+def test_the_calls_that_close_a_circle_are_known_before_they_are_made(calls, following):
+    detector = LoopDetector()
+    for name in calls:
+        detector.count_rounds(("same", name, {}, False))
+    is_closing = (following, {}) in detector.find_closing_calls()
+    rounds = detector.count_rounds(("same", following, {}, False))
+    assert is_closing == (rounds >= 3)
+
+
+def test_what_may_change_closes_no_circle_before_it_is_made():
+    detector = LoopDetector()
+    for _ in range(2):
+        detector.count_rounds(("busy", "a", {}, True))
+    assert detector.find_closing_calls() == []

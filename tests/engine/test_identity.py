@@ -368,6 +368,7 @@ def test_an_answer_begins_a_new_round_of_a_handled_conversation(open_door):
         assert door("handle", answers, run="user-1") == []
     for _ in range(2):
         door("handle", asks, run="user-1")
+    asks["tool_calls"][0]["function"]["arguments"] = '{"name": "y"}'
     (reply,) = door("handle", asks, run="user-1")
     assert "BUDGET_EXHAUSTED" in reply["content"]
 
@@ -378,3 +379,74 @@ def test_what_is_no_list_of_calls_is_refused_in_one_sentence(open_door, wrong):
     with pytest.raises(hr.ConfigError, match=r"calls are a list of `hr\.ToolCall"):
         open_door(tools)("calls", wrong, run="r")
     assert done == []
+
+
+# -- loops of somebody else --------------------------------------------------------------------------------------------
+
+
+def test_the_call_that_closes_a_circle_is_refused_before_it_runs(open_door):
+    runs = []
+
+    @hr.tool(effect="read")
+    async def look(text: str) -> str:
+        """Look."""
+        runs.append(text)
+        return "the same"
+
+    door = open_door([look])
+    results = [
+        door("calls", [named(number, "look", text="a")], run="r")[0]
+        for number in range(4)
+    ]
+    codes = [result.failure and result.failure.code for result in results]
+    assert codes == [None, None, hr.Code.REPEATED_CALL, hr.Code.REPEATED_CALL]
+    assert runs == ["a", "a"]
+    assert [bool(result.ends_run) for result in results] == [False, False, True, True]
+    assert "3 times" in results[2].ends_run
+    assert door("calls", [named(9, "look", text="b")], run="r")[0].ok
+
+
+@pytest.mark.parametrize("code", ["BANK_DOWN", "IN_DOUBT", "APPROVAL_PENDING"])
+def test_what_may_succeed_later_is_tried_a_third_time(open_door, code):
+    runs = []
+
+    @hr.tool(effect="write", repeatable=True, approve=code == "APPROVAL_PENDING")
+    async def pay(text: str) -> str:
+        """Pay."""
+        runs.append(text)
+        if code == "BANK_DOWN" and len(runs) <= 6:  # each call tries three times
+            raise hr.NoEffect("BANK_DOWN", "The bank is down.", retryable=True)
+        if code == "IN_DOUBT" and len(runs) < 3:
+            raise RuntimeError("lost")
+        return "paid"
+
+    door = open_door([pay])
+    for number in range(2):
+        result = door("calls", [named(number, "pay", text="a")], run="r")[0]
+        assert result.failure.code == code
+    word = {"call_2": True}
+    assert door("calls", [named(2, "pay", text="a")], run="r", words=word)[0].ok
+
+
+def test_a_run_without_calls_left_says_that_it_ends(open_door):
+    tools, _ = make_tools()
+    door = open_door(tools, budget=hr.Budget(calls=1))
+    assert not door("calls", [named(1, "read", name="a")], run="r")[0].ends_run
+    result = door("calls", [named(2, "read", name="b")], run="r")[0]
+    assert result.ends_run == "the budget is used up: 1 of 1 calls are used"
+
+
+def test_a_failure_with_a_note_is_one_json_object(open_door):
+    @hr.tool(effect="read")
+    async def look(text: str) -> str:
+        """Look."""
+        raise hr.ToolError("NOT_THERE", "There is none.")
+
+    door = open_door([look])
+    texts = [
+        door("calls", [named(number, "look", text="a")], run="r")[0].text
+        for number in range(2)
+    ]
+    first, second = map(json.loads, texts)
+    assert "same as before" in second.pop("note")
+    assert first == second

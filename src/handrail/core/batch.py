@@ -92,11 +92,13 @@ class Batch:
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
         names: What the calls are known by in every process, one for each; empty for one that is known by its place.
+        closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
         positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
             another call, and the same write again is done again.
 
     Attributes:
         prescribes: One of its tools declares what follows, or that the run ends.
+        refused_circles: The index of each call that was refused because it would close a circle.
         followed: Result of the step that followed a call, by the place of the call; see `follow_ups`.
     """
 
@@ -113,6 +115,7 @@ class Batch:
         recorded: Mapping[int, ToolResult] | None = None,
         positions: Sequence[CallPosition] = (),
         names: Sequence[str] = (),
+        closing: Sequence[tuple[str, Any]] = (),
     ) -> None:
         began = settings.now()
         self.states = [
@@ -142,6 +145,8 @@ class Batch:
         self._followers: dict[int, list[int]] = {}
         # those whose followers are still to be started
         self._ended: deque[int] = deque()
+        self.refused_circles: set[int] = set()
+        self._closing = closing
         self._open(finish, tools)
 
     # ------------------------------------------------------------------ opening
@@ -184,6 +189,8 @@ class Batch:
             return False
         admitted = admit_quickly(call, tool, self._settings.policy)
         if admitted is None:
+            return False
+        if self._closing and self._closes_circle(admitted):
             return False
         failure = budgets.spend_call(self._budget, self._spent, call.name)
         if failure is not None:
@@ -353,8 +360,7 @@ class Batch:
         if type(admitted) is not Failure:
             if self.by_code:
                 admitted = replace(admitted, guarded=False)
-            failure = budgets.spend_call(self._budget, self._spent, parsed.tool.name)
-            admitted = failure or admitted
+            admitted = self._spend_call(state, admitted)
         recorded = self._recorded.get(state.place)
         if recorded is not None:
             if recorded.attempts and refused:
@@ -371,6 +377,20 @@ class Batch:
             self._start_plain(state, admitted)
         else:
             self._start(state, admitted)
+
+    def _spend_call(self, state: CallState, admitted: Admitted) -> Admitted | Failure:
+        """Count a call that may run; return why it may not, if it would close a circle or the budget is used up."""
+        name = admitted.tool.name
+        if self._closing and self._closes_circle(admitted):
+            recorded = self._recorded.get(state.place)
+            if recorded is None or not recorded.attempts:
+                self.refused_circles.add(state.index)
+                return refuse_circle(name)
+        return budgets.spend_call(self._budget, self._spent, name) or admitted
+
+    def _closes_circle(self, admitted: Admitted) -> bool:
+        step = (admitted.call.name, admitted.arguments)
+        return step in self._closing and not admitted.tool.poll
 
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
         """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
@@ -512,6 +532,15 @@ class Batch:
 def _refuse_cancelled(call: ToolCall) -> Failure:
     return Failure(
         Code.CANCELLED, f"The run was cancelled before `{call.name}` was started."
+    )
+
+
+def refuse_circle(name: str) -> Failure:
+    """Return that a call would close a circle for the third time, so that it is not made."""
+    return Failure(
+        Code.REPEATED_CALL,
+        f"`{name}` was not called again: twice before, the same calls gave the same results.",
+        "Its result is above. Use it, call differently, or answer.",
     )
 
 

@@ -88,10 +88,14 @@ class Progress(Struct):
         """Note what calls are known by; return whether the same ones were handed over lately."""
         if not names or not all(names):
             return False
-        if set(names).issubset(self.last_names):
+        if self.knows_names(names):
             return True
         self.last_names = (*self.last_names, *names)[-_MOST_NAMES:]
         return False
+
+    def knows_names(self, names: Sequence[str]) -> bool:
+        """Whether calls that are known by these names were handed over lately."""
+        return bool(names) and set(names).issubset(self.last_names)
 
 
 class AskModel(Struct):

@@ -2,7 +2,8 @@
 
 A call repeats when tool, arguments and what came back are equal to an earlier one's. Circles of one call (A A A), of
 two (A B A B A B) and of three are detected. After the second round the model reads a note, and with the third the run
-ends.
+ends. The call that would close a third round is refused before it runs, unless its result may have changed since: it
+could be tried again later, or people may have decided meanwhile.
 
 Rule 1: a call whose result differs is new information, and restarts the count.
 Rule 2: a tool that declares `poll=True` is never counted.
@@ -28,9 +29,12 @@ LONGEST_CIRCLE = 3
 WARNED_AT = 2
 STOPPED_AT = 3
 
-Step: TypeAlias = tuple[str, str, Any]
-"""The text that the model got back, tool name and arguments. Compared by `==`: no digest is made, and mostly the texts,
-which stand first, differ already."""
+Step: TypeAlias = tuple[str, str, Any, bool]
+"""The text that the model got back, tool name, arguments, and whether the same call may give something else later.
+
+Compared by `==`: no digest is made, and mostly the texts, which stand first, differ already."""
+
+_DECIDED_BY_PEOPLE = frozenset((Code.APPROVAL_PENDING, Code.IN_DOUBT))
 
 NOTE = (
     "This call and its result are the same as before. Use the result, call differently, or answer; "
@@ -60,6 +64,22 @@ class LoopDetector(Struct):
         steps = list(self.steps)
         return max(_rounds(steps, length) for length in range(1, LONGEST_CIRCLE + 1))
 
+    def find_closing_calls(self) -> list[tuple[str, Any]]:
+        """Return tool and arguments of the calls each of which would close a third round now."""
+        if len(self.steps) < STOPPED_AT - 1:
+            return []
+        steps = list(self.steps)
+        closing: list[tuple[str, Any]] = []
+        for length in range(1, LONGEST_CIRCLE + 1):
+            since = STOPPED_AT * length - 1
+            last = steps[-since:]
+            first = last[:length]
+            if len(last) == since and last == (first * STOPPED_AT)[:since]:
+                _, name, arguments, may_change = first[-1]
+                if not may_change:
+                    closing.append((name, arguments))
+        return closing
+
 
 def _rounds(steps: Sequence[Step], length: int) -> int:
     """Return how many equal runs of `length` steps stand at the end."""
@@ -81,21 +101,40 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
     reason = ""
     for state, result in zip(batch.states, results, strict=True):
         call = state.call
+        if state.index in batch.refused_circles:
+            reason = _describe_circle(call.name, STOPPED_AT)
+            results[state.index] = replace(result, ends_run=reason)
+            continue
         arguments: Any = call.arguments
         if state.admitted is not None:
             if state.admitted.tool.poll:
                 continue
             arguments = state.admitted.arguments
-        step = (_information(result), call.name, arguments)
+        step = (_information(result), call.name, arguments, _may_change(result))
         if detector.record_if_new(step) or _is_repeated_in_turn(state, batch):
             continue
         rounds = detector.count_rounds(step)
         if rounds >= STOPPED_AT:
-            reason = f"{call.name} was called {rounds} times with the same arguments and the same result"
-            results[state.index] = _refuse_repeat(result, rounds)
+            reason = _describe_circle(call.name, rounds)
+            refused = _refuse_repeat(result, rounds)
+            results[state.index] = replace(refused, ends_run=reason)
         elif rounds == WARNED_AT:
             results[state.index] = _with_warning(result)
     return results, reason
+
+
+def _describe_circle(name: str, rounds: int) -> str:
+    return (
+        f"{name} was called {rounds} times with the same arguments and the same result"
+    )
+
+
+def _may_change(result: ToolResult) -> bool:
+    """Whether the same call may give another result later, though nothing else is done meanwhile."""
+    failure = result.failure
+    return failure is not None and (
+        failure.retryable or failure.code in _DECIDED_BY_PEOPLE
+    )
 
 
 def _is_repeated_in_turn(state: CallState, batch: Batch) -> bool:
@@ -127,9 +166,12 @@ def _digest(media: Media) -> str:
 
 
 def _with_warning(result: ToolResult) -> ToolResult:
-    # A second note is one more line: the text has the field already.
-    text = with_note(result.text, NOTE, None if result.note else result.value)
     note = "; ".join(filter(None, (result.note, NOTE)))
+    if result.failure is not None:
+        text = failure_text(result.failure, note)
+    else:
+        # A second note is one more line: the text has the field already.
+        text = with_note(result.text, NOTE, None if result.note else result.value)
     return replace(result, note=note, text=text)
 
 

@@ -161,9 +161,16 @@ def _with_media_named(value: Any) -> str:
     return "\n".join(map(as_text, value))
 
 
-def failure_text(failure: Failure) -> str:
-    """Return a failure as the model reads it, cut where its author, or what the model itself wrote, is too long."""
-    text = as_text(failure.as_json())
+def failure_text(failure: Failure, note: str = "") -> str:
+    """Return a failure as the model reads it, cut where its author, or what the model itself wrote, is too long.
+
+    Args:
+        note: A sentence for the model, as one more field.
+    """
+    document = failure.as_json()
+    if note:
+        document["note"] = note
+    text = as_text(document)
     if len(text) <= MOST_FAILURE_CHARACTERS:
         return text
     short = Failure(
@@ -172,7 +179,10 @@ def failure_text(failure: Failure) -> str:
         _both_ends(failure.suggestion, MOST_FAILURE_CHARACTERS // 4),
         failure.retryable,
     )
-    return as_text(short.as_json())
+    document = short.as_json()
+    if note:
+        document["note"] = note
+    return as_text(document)
 
 
 def _both_ends(text: str, most: int) -> str:

@@ -32,7 +32,7 @@ from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallPosition
-from handrail.core.budgets import Budget, Spent
+from handrail.core.budgets import Budget, Spent, calls_used_up
 from handrail.core.conversation import (
     AskModel,
     Conversation,
@@ -73,6 +73,7 @@ from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import (
+    Code,
     ConfigError,
     Fenced,
     Json,
@@ -520,6 +521,9 @@ class Engine:
             yield levels.SEARCH.start()
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
+        closing: Sequence[tuple[str, Any]] = ()
+        if not active.progress.knows_names(names):
+            closing = active.progress.repeats.find_closing_calls()
         return Batch(
             turn.calls,
             turn.finish,
@@ -533,6 +537,7 @@ class Engine:
             else None,
             positions=positions,
             names=names,
+            closing=closing,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -663,8 +668,10 @@ class Engine:
                 active.progress.reads_on = True
             # Calls that are handed over again are no loop of the model's.
             if active.progress.note_names(names):
-                return batch.collect_results()
-            return detect_loops(active.progress.repeats, batch)[0]
+                results = batch.collect_results()
+            else:
+                results = detect_loops(active.progress.repeats, batch)[0]
+            return _mark_exhausted(results, active)
 
     # ------------------------------------------------------------------ conversations
 
@@ -952,6 +959,22 @@ class Engine:
             ),
             report=report,
         )
+
+
+def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolResult]:
+    """Return results that say where the loop around them must end because the run has made all its calls."""
+    reason = calls_used_up(active.budget, active.progress.spent)
+    if not reason:
+        return results
+    return [
+        replace(each, ends_run=reason) if _is_exhausted(each) else each
+        for each in results
+    ]
+
+
+def _is_exhausted(result: ToolResult) -> bool:
+    """Whether a call was refused because of the budget."""
+    return result.failure is not None and result.failure.code == Code.BUDGET_EXHAUSTED
 
 
 def refuse_assignment(runtime: object, name: str) -> None:
