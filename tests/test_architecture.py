@@ -34,6 +34,7 @@ FLOORS: list[set[str]] = [
     {"workflows", "admin", "toolbox"},
     {"sync"},
     {"runtime"},
+    {"sessions"},
     {"testing"},
     {"pytest_plugin", "cli"},
 ]

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from handrail.parsing import jsontext as jsontext
     from handrail.runs import Run as Run
     from handrail.runtime import Runtime as Runtime
+    from handrail.sessions.session import Session as Session
+    from handrail.sessions.session import SyncSession as SyncSession
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.toolbox.openapi import openapi as openapi
     from handrail.tools.function_tool import FunctionTool as FunctionTool
@@ -95,6 +97,7 @@ _HOME_OF = {
         "core.retries": "Backoff",
         "runs": "Run",
         "runtime": "Runtime",
+        "sessions.session": "Session SyncSession",
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "toolbox.openapi": "openapi",

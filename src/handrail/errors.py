@@ -10,7 +10,7 @@ an exception:
     │   ├── MissingInjection       an injected parameter that nobody filled
     │   └── ConfigError            a model name, a key, a file or an option that cannot be used
     │       ├── RunNameTaken       a new run has the name of a stored one
-    │       └── RunUnderWay        a run cannot be resumed: a living process carries it out
+    │       └── RunUnderWay        a run cannot be gone on with: somebody else carries it out, or has
     ├── ModelError                 the model's provider refused, failed, or answered with garbage
     ├── StoreUnavailable           a store did not answer; nothing was claimed
     ├── JournalMismatch            the journal of a run does not fit the code that resumes it
@@ -135,7 +135,10 @@ class RunNameTaken(ConfigError):
 
 
 class RunUnderWay(ConfigError):
-    """A run cannot be resumed because a living process carries it out. Nothing was changed."""
+    """A run cannot be resumed, or be asked another question, because somebody else does. Nothing was changed.
+
+    Of several callers that ask the next question of one conversation at the same moment, all but one get this error.
+    """
 
 
 class ModelError(HandrailError):

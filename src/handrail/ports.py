@@ -94,7 +94,7 @@ class RunStore(Protocol):
     """
 
     def begin_run(
-        self, record: RunRecord, *, new: bool = False
+        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
     ) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name with its own input: its epoch grows by one.
 
@@ -106,9 +106,12 @@ class RunStore(Protocol):
 
         Args:
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
+            unchanged: Take the run over only if its epoch is still that of `record`: of several callers that have
+                loaded it in one epoch, exactly one succeeds. The steps are not returned again.
 
         Raises:
             RunNameTaken: `new` was given and there is a run of that name. Nothing was changed.
+            Fenced: `unchanged` was given, and somebody else has taken the run over. Nothing was changed.
             StoreUnavailable: Nothing was changed.
         """
         ...

@@ -25,7 +25,7 @@ RecordStatus: TypeAlias = Literal[
 """The status of a stored run. `done` is every end that a resume would not change; `Run.status` says which. `queued` is
 a run that its process left unfinished: any process may resume it."""
 
-StepKind: TypeAlias = Literal["model", "call", "person"]
+StepKind: TypeAlias = Literal["model", "call", "person", "question", "fold"]
 
 
 class JournalStep(Struct, frozen=True):
@@ -91,7 +91,7 @@ class RunRecord(Struct, frozen=True):
     def name_taken(self) -> RunNameTaken:
         """Return the error for a new run with this run's name."""
         driver = ""
-        advice = f"resume({self.run_id!r}) returns its end again or goes on with it"
+        advice = f"after={self.run_id!r} asks it another question, resume({self.run_id!r}) returns its end again"
         if self.status == "running" and self.owner and not is_gone(self.owner):
             process = self.owner.rpartition(":")[0] or self.owner
             driver = f", and is being carried out by the process {process}"

@@ -35,6 +35,8 @@ class Run(Struct, Generic[T_co], frozen=True):
             type says, with another status than `done`: look at `ok` first.
         reason: Why it ended otherwise than by an answer, as a sentence for people.
         seconds: From start to end, without what people took to answer, as the budget counts.
+        round: Which question of its conversation it answers; 1 for a run that goes on from no other.
+        earlier: How many of the messages stood before this question.
     """
 
     id: str
@@ -46,6 +48,13 @@ class Run(Struct, Generic[T_co], frozen=True):
     budget: Budget
     seconds: float
     output: T_co = None  # type: ignore[assignment]  # None is what a run without an answer has
+    round: int = 1
+    earlier: int = 0
+
+    @property
+    def new_messages(self) -> Sequence[Message]:
+        """The question, and what followed it: `messages` without those of earlier rounds."""
+        return self.messages[self.earlier :]
 
     @property
     def ok(self) -> bool:
@@ -84,7 +93,7 @@ class Run(Struct, Generic[T_co], frozen=True):
             **({} if self.output is None else {"output": plain(self.output)}),
             "results": [
                 _result(message)
-                for message in self.messages
+                for message in self.new_messages
                 if isinstance(message, ToolMessage)
             ],
         }

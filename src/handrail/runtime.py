@@ -386,12 +386,17 @@ class Runtime:
             inject: The values of injected parameters, by name.
             options: How the model answers: temperature, length, ...
             run_id: The name of the run, by which it is cancelled and resumed.
+            after: The run that this question goes on from, or its name: it is asked in that run, after everything that
+                was said there, with a budget and a search for loops of its own. A store that keeps no runs needs the
+                `Run` itself. Repeated writes are found in the whole run.
             observers: Called with every event of this run, beside those of the runtime.
             selector: What this run shows of many tools, in place of the runtime's.
             flow: Which calls it must make and must not, and when: `hr.Require`, `hr.Forbid`.
 
         Raises:
             SetupError: A model, tool or injected value that cannot be used as given.
+            RunUnderWay: `after` is carried out by somebody else, or has been asked another question since.
+            ConfigError: `after` has not answered yet: it waits for a person, or its process has left it.
         """
         return await self._perform(
             verbs.run(self._engine, question, model=model, output=output, **options)

@@ -439,7 +439,12 @@ class SyncRuntime:
         **options: Unpack[RunOptions],
     ) -> SyncRunStream[Any]:
         """Do what `run` does, and yield its events as they happen: `for event in runtime.stream(...)`."""
-        options["run_id"] = run_id = options.get("run_id") or new_run_id()
+        after = options.get("after")
+        if after is None:
+            options["run_id"] = run_id = options.get("run_id") or new_run_id()
+        else:
+            run_id = after if isinstance(after, str) else after.id
+        cancel = partial(self.cancel, run_id, scope=options.get("scope"))
 
         def start(observer: Observer) -> Run[Any]:
             observed: RunOptions = {
@@ -448,7 +453,7 @@ class SyncRuntime:
             }
             return self.run(question, model=model, output=output, **observed)
 
-        return SyncRunStream(_stream_events(start, cancel=partial(self.cancel, run_id)))
+        return SyncRunStream(stream_events(start, cancel=cancel))
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 
@@ -574,10 +579,15 @@ class SyncRunStream(Generic[T]):
         self._events.close()
 
 
-def _stream_events(
+def stream_events(
     start: Callable[[Observer], Run[T]], cancel: Callable[[], Any]
 ) -> Generator[Event, None, Run[T]]:
-    """Yield the events of a run that `start` drives in a thread of its own; return the run."""
+    """Yield the events of a run that `start` drives in a thread of its own; return the run.
+
+    Args:
+        cancel: Called if the events are not read to the end.
+    """
+    is_over = False
     events: SimpleQueue[Event | None] = SimpleQueue()
     outcome: list[Run[T] | BaseException] = []
 
@@ -595,8 +605,10 @@ def _stream_events(
     try:
         while (event := events.get()) is not None:
             yield event
+        is_over = True
     finally:
-        cancel()  # it is over already, unless the loop was left
+        if not is_over:
+            cancel()
         thread.join()
     if isinstance(outcome[0], BaseException):
         raise outcome[0]

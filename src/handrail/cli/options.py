@@ -504,6 +504,6 @@ def call_failures(run: Run) -> Iterator[Failure | None]:
     """Yield the failure of each call of a run, None for one that succeeded."""
     return (
         message.result.failure
-        for message in run.messages
+        for message in run.new_messages
         if isinstance(message, ToolMessage)
     )

@@ -297,7 +297,7 @@ class Batch:
             error: `CallCancelled` or `StoreUnavailable`.
         """
         if state.undecided is not None:
-            self._take_decision(state, state.undecided, _refuse_cancelled(state.call))
+            self._take_decision(state, state.undecided, refuse_cancelled(state.call))
             return
         execution = state.execution or self._begin_execution(state)
         try:
@@ -329,7 +329,7 @@ class Batch:
             pending = state.pending
             if pending is not None:
                 state.pending = None
-                failure = _refuse_cancelled(state.call)
+                failure = refuse_cancelled(state.call)
                 self._end(state, refuse_call(state.call, failure, pending.repairs))
 
     # ------------------------------------------------------------------ starting
@@ -529,7 +529,8 @@ class Batch:
             self._ended.popleft()
 
 
-def _refuse_cancelled(call: ToolCall) -> Failure:
+def refuse_cancelled(call: ToolCall) -> Failure:
+    """Return the failure of a call that was not started, because its run was cancelled."""
     return Failure(
         Code.CANCELLED, f"The run was cancelled before `{call.name}` was started."
     )

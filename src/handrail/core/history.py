@@ -232,9 +232,9 @@ class _Sanitizer:
             result = self.find_result(call)
             if result is not None:
                 return ToolMessage(replace(result, call_id=id))
-        failure = _lost_write(call.name)
+        failure = lost_write(call.name)
         if self.reads is not None and self.reads(call.name):
-            failure = _lost_read(call.name)
+            failure = lost_read(call.name)
         return ToolMessage(
             ToolResult(id, call.name, failure=failure, text=failure_text(failure))
         )
@@ -310,7 +310,8 @@ _ARGUMENTS = {"input", "args", "arguments"}
 """The keys of arguments, which may have an `id` of their own."""
 
 
-def _lost_read(name: str) -> Failure:
+def lost_read(name: str) -> Failure:
+    """Return the failure of a read that was never answered."""
     return Failure(
         Code.CANCELLED,
         f"`{name}` was never answered: the conversation was interrupted before its result.",
@@ -319,7 +320,8 @@ def _lost_read(name: str) -> Failure:
     )
 
 
-def _lost_write(name: str) -> Failure:
+def lost_write(name: str) -> Failure:
+    """Return the failure of a write of which nobody knows whether it happened."""
     return Failure(
         Code.IN_DOUBT,
         f"The conversation was interrupted before the result of `{name}`: it may or may not have happened.",

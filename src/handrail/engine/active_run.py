@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from os import urandom
+from secrets import token_hex
 from time import time
 from typing import Any
 
@@ -24,8 +25,15 @@ from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
 from handrail.events import Event, HttpExchange, Streamed
 from handrail.futures import wait_for
+from handrail.journal import rounds
 from handrail.journal.cursor import JournalCursor, working_time_s
-from handrail.messages import Delta, Message, Options
+from handrail.messages import (
+    AssistantMessage,
+    Delta,
+    Message,
+    Options,
+    ToolMessage,
+)
 from handrail.ports import Approver, Observer, Selector
 from handrail.records import ApprovalRequest, StoredRun
 from handrail.tools.toolset import Toolset
@@ -56,6 +64,20 @@ class Words(Struct, eq=False):
         return word
 
 
+class Earlier(Struct, frozen=True):
+    """The rounds of a conversation before the present one.
+
+    Attributes:
+        turns: How many answers were asked for in them.
+        is_stored: Whether a store keeps them; their turns are then counted through all processes.
+    """
+
+    messages: Sequence[Message] = ()
+    rounds: int = 0
+    turns: int = 0
+    is_stored: bool = True
+
+
 class ActiveRun(Struct, eq=False):
     """One run as its runtime holds it while it is under way. Its methods alone change it."""
 
@@ -84,6 +106,12 @@ class ActiveRun(Struct, eq=False):
     """Its journal, where the store keeps runs."""
     words: Words | None = None
     """What people have said of its calls elsewhere."""
+    round: int = 1
+    """Which question of the conversation it answers."""
+    earlier: int = 0
+    """How many of its messages stood before this question."""
+    first_answer: int = 0
+    """How many stood before the first answer to it."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     checked: Toolset | None = None
@@ -101,12 +129,42 @@ class ActiveRun(Struct, eq=False):
     ) -> None:
         """Begin with these messages, and with the form that the answer must have."""
         self.progress.messages = list(messages)
+        self.first_answer = len(messages)
         self.wanted = wanted
+
+    def follow(self, earlier: Earlier) -> None:
+        """Take part in a conversation after these rounds of it."""
+        self.round = earlier.rounds + 1
+        self.earlier = len(earlier.messages)
+        self.progress.turn = earlier.turns
+        self.progress.reads_on = any(
+            isinstance(message, ToolMessage) and message.result.handle
+            for message in earlier.messages
+        )
+        if not earlier.is_stored:
+            # Another process may count turns of this run too; see `Engine.open_run`.
+            prefix = f"{self.id}/{token_hex(4)}"
+            self.settings = replace(self.settings, key_prefix=prefix)
+        if self.window is not None:
+            self._learn_scale(self.window, earlier.messages)
+
+    def _learn_scale(self, window: Window, messages: Sequence[Message]) -> None:
+        """Learn from the last answer of an earlier round how many tokens this text has."""
+        for position in range(len(messages) - 1, -1, -1):
+            message = messages[position]
+            if isinstance(message, AssistantMessage):
+                window.size(messages[:position])
+                window.learn_scale(message.turn.usage.input_tokens)
+                return
 
     def attach_journal(
         self, stored: StoredRun, *, now: Callable[[], float], replaying: bool
     ) -> None:
-        """Continue along a journal, as if no time had passed since its last step."""
+        """Continue along a journal, as if no time had passed since its last step in this round."""
+        if self.progress.turn:
+            last = self.progress.turn
+            steps = [step for step in stored.steps if step.turn > last]
+            stored = replace(stored, steps=steps)
         self.started = now() - working_time_s(stored.steps)
         deadline = Deadline.within(self.budget.time_s, self.started)
         self.settings = replace(
@@ -125,6 +183,19 @@ class ActiveRun(Struct, eq=False):
     def take_words(self, given: Mapping[str, Approval]) -> None:
         """Take what people have said of its calls elsewhere, by the id of the call."""
         self.words = Words(given)
+
+    def apply_folds(self, turn: int) -> bool:
+        """Let those results become handles that did so before this turn; return whether the journal has any."""
+        if self.recording is None or not (folds := self.recording.folds(turn)):
+            return False
+        rounds.apply_folds(self.progress.messages, folds)
+        self.progress.reads_on = True
+        return True
+
+    @property
+    def answers(self) -> Sequence[Message]:
+        """The messages after the question."""
+        return self.progress.messages[self.first_answer :]
 
     # ------------------------------------------------------------------ ending
 

@@ -78,6 +78,7 @@ from handrail.errors import (
     Fenced,
     Json,
     ModelError,
+    RunUnderWay,
     SetupError,
     StoreUnavailable,
 )
@@ -90,6 +91,7 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
+from handrail.journal.rounds import question_as_json
 from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
@@ -461,11 +463,11 @@ class Engine:
         """Add a run to those that can be cancelled by name, and announce its start.
 
         Raises:
-            SetupError: A run of that id is under way already.
+            RunUnderWay: A run of that id is under way already.
         """
         name = qualify_name(self.scope, active.id)
         if self._deployment.live.setdefault(name, active) is not active:
-            raise SetupError(f"the run {active.id!r} is under way already")
+            raise RunUnderWay(f"the run {active.id!r} is under way already")
         if active.observers:
             active.tell(RunStarted(active.id, model))
 
@@ -486,6 +488,8 @@ class Engine:
             budget=active.budget,
             seconds=self.now() - active.started - progress.spent.waited_s,
             output=ending.output,
+            round=active.round,
+            earlier=active.earlier,
         )
 
     def release_run(self, active: ActiveRun) -> None:
@@ -685,9 +689,9 @@ class Engine:
 
         Raises:
             ConfigError: The form cannot be described to a model.
-            SetupError: A run of that id is under way already.
+            RunUnderWay: A run of that id is under way already.
         """
-        sound = sanitize(messages, reads=self._reads)
+        sound = sanitize(messages, reads=self.reads)
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
@@ -696,7 +700,16 @@ class Engine:
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
 
-    def _reads(self, name: str) -> bool:
+    def sanitize(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages fit to send: the same object where they are."""
+        return sanitize(messages, reads=self.reads).messages
+
+    def is_live(self, run_id: str) -> bool:
+        """Whether this process carries out a run."""
+        return qualify_name(self.scope, run_id) in self._deployment.live
+
+    def reads(self, name: str) -> bool:
+        """Whether the tool of that name only reads."""
         tool = self.callable_tools().get(name)
         return tool is not None and not tool.writes
 
@@ -705,7 +718,9 @@ class Engine:
         recording = active.recording
         try:
             ending = yield from self._converse(active, model)
-            if recording is not None and (last := recording.last_entry(ending)):
+            if recording is not None and (
+                last := recording.last_entry(ending, active.answers)
+            ):
                 yield self.runs.append_entry(last)
                 recording.confirm_entry()
         except Fenced:
@@ -735,6 +750,8 @@ class Engine:
             if active.cancelled:
                 return cancelled(active)
             if isinstance(step, AskModel):
+                if active.apply_folds(step.number):
+                    step.tools = self.asker.shown_tools(active)
                 answer = (
                     recording.answer(step.number) if recording is not None else None
                 )
@@ -809,6 +826,17 @@ class Engine:
                 recorded = recording.results(number, [place]) if recording else {}
                 note_follow_up(batch, step, recorded.get(place, step.refusal))
 
+    def record_question(
+        self, active: ActiveRun, asked: RunInput, ended: Json
+    ) -> Verb[None]:
+        """Record the question that begins a round; `ended` is the result of the round before."""
+        recording = active.recording
+        assert recording is not None
+        recording.note_question(
+            active.progress.turn + 1, question_as_json(asked, ended)
+        )
+        yield from self._record_entry(active, recording)
+
     def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
         """Record what has been noted; cancel the run if somebody has asked for that."""
         entry = recording.entry()
@@ -826,14 +854,7 @@ class Engine:
         """Return the record of a new run; None where the store keeps no runs."""
         if self._keeps is None:
             return None
-        asked = RunInput(
-            messages,
-            model if isinstance(model, str) else "",
-            active.options,
-            budget=budget_as_json(active.budget),
-            output=active.wanted.plan.schema if active.wanted is not None else None,
-            flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
-        )
+        asked = make_run_input(active, messages, model)
         if (tools := self.tools.snapshot()) is not self._digested[0]:
             self._digested = (tools, toolset_digest(tools))
         return RunRecord(
@@ -975,6 +996,20 @@ def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolRe
 def _is_exhausted(result: ToolResult) -> bool:
     """Whether a call was refused because of the budget."""
     return result.failure is not None and result.failure.code == Code.BUDGET_EXHAUSTED
+
+
+def make_run_input(
+    active: ActiveRun, messages: Sequence[Message], model: str | Model
+) -> RunInput:
+    """Return the input of a run, or of one of its rounds, as a store has it."""
+    return RunInput(
+        messages,
+        model if isinstance(model, str) else "",
+        active.options,
+        budget=budget_as_json(active.budget),
+        output=active.wanted.plan.schema if active.wanted is not None else None,
+        flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
+    )
 
 
 def refuse_assignment(runtime: object, name: str) -> None:

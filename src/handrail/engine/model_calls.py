@@ -76,7 +76,8 @@ class ModelCaller:
         """
         left_s = active.settings.deadline.at - self._now()
         tools = asked.tools
-        if active.window is not None and await self._fold(active, active.window):
+        window = active.window
+        if window is not None and await self._fold(active, window, asked.number):
             tools = self.shown_tools(active)
         patience = active.patience
         if patience is None or patience.task is not asyncio.current_task():
@@ -190,10 +191,10 @@ class ModelCaller:
             )
         return offered[2]
 
-    async def _fold(self, active: ActiveRun, window: Window) -> bool:
+    async def _fold(self, active: ActiveRun, window: Window, turn: int) -> bool:
         """Let old results become handles where the conversation outgrows its window; say whether any did."""
         messages = active.progress.messages
-        folds = 0
+        folds: list[tuple[int, str]] = []
         for position in to_fold(messages, window.overflows(messages)):
             message = cast(ToolMessage, messages[position])
             try:
@@ -208,10 +209,12 @@ class ModelCaller:
                 )
                 break
             messages[position] = fold(message, handle)
-            folds += 1
+            folds.append((position, handle))
         if folds:
             active.progress.reads_on = True
-            active.tell(ContextFolded(folds, window.size(messages)))
+            if active.recording is not None:
+                active.recording.note_folds(turn, folds)
+            active.tell(ContextFolded(len(folds), window.size(messages)))
         return bool(folds)
 
     async def _ask_for_form(

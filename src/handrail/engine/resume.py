@@ -1,6 +1,8 @@
-"""Opens a stored run again: who may resume it, what comes from the store, and what the caller must give again.
+"""Opens a stored run again: who may resume it or ask it another question, what comes from the store, and what the
+caller must give again.
 
-`Runtime.resume` says what resuming means; `journal.cursor` drives a run along its journal.
+`Runtime.resume` says what resuming means; `journal.cursor` drives a run along its journal, `journal.rounds` reads the
+rounds before the last one.
 """
 
 from __future__ import annotations
@@ -11,15 +13,30 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall, ToolResult
+from handrail.core.batch import refuse_cancelled
 from handrail.core.budgets import Budget
 from handrail.core.flow import Rules, rules_from_json
-from handrail.engine.active_run import ActiveRun
-from handrail.engine.engine import Engine
+from handrail.core.history import lost_read, lost_write
+from handrail.core.policy import Policy
+from handrail.core.results import failure_text
+from handrail.engine.active_run import ActiveRun, Earlier
+from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.journal.codec import RunInput, budget_from_json, input_from_json
-from handrail.ports import Approver, Model, Observer, Selector
+from handrail.journal.cursor import check_version
+from handrail.journal.rounds import (
+    Round,
+    lost_calls,
+    read_messages,
+    read_rounds,
+    with_results,
+)
+from handrail.messages import AssistantMessage, UserMessage
+from handrail.ports import Approver, LedgerStore, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
+from handrail.runs import Run
 
 
 def require_run(stored: StoredRun | None, run_id: str) -> StoredRun:
@@ -81,6 +98,115 @@ def check_name_free(stored: StoredRun | None) -> None:
         raise stored.record.name_taken()
 
 
+def check_answered(engine: Engine, stored: StoredRun, after: str | Run[Any]) -> None:
+    """Raise unless a run can be asked another question: it has ended, and `after` is how it ended.
+
+    Raises:
+        RunUnderWay: Somebody carries it out, or has asked another question since `after`.
+        ConfigError: It waits, was left unfinished, is a workflow or poisoned.
+        JournalMismatch: It was recorded by a newer version.
+    """
+    record = stored.record
+    name = f"the run {record.run_id!r}"
+    check_version(record)
+    if input_from_json(record.input).workflow:
+        raise ConfigError(f"{name} is a workflow, and cannot be asked another question")
+    if engine.is_live(record.run_id):
+        raise RunUnderWay(f"{name} is under way already; wait for its end")
+    check_left(record)
+    if poisoned := poisoning(record):
+        raise poisoned[1]
+    if record.status == "waiting":
+        reason = ""
+        if isinstance(record.result, Mapping):
+            reason = f", {record.result.get('reason', '')}"
+        raise ConfigError(
+            f"{name} has not answered yet{reason}: decide, then resume it; or cancel it"
+        )
+    if record.status in ("running", "queued"):
+        raise ConfigError(
+            f"{name} was left by its process before it had answered: resume it, then ask the next question"
+        )
+    rounds = 1 + sum(step.kind == "question" for step in stored.steps)
+    if isinstance(after, Run) and after.round != rounds:
+        raise RunUnderWay(
+            f"{name} has been asked another question since: it has {rounds} rounds, and `after` is its round "
+            f"{after.round}"
+        )
+
+
+def is_left_unfinished(engine: Engine, record: RunRecord) -> bool:
+    """Whether a run was left before its end, by a process that is gone or has released it."""
+    return (
+        record.status in ("running", "queued")
+        and not record.is_poisoned
+        and not engine.is_live(record.run_id)
+        and not is_under_way(record)
+    )
+
+
+def load_ended_rounds(engine: Engine, stored: StoredRun) -> Verb[list[Round]]:
+    """Return the rounds of a run that has ended, with a result for each call."""
+    rounds = read_rounds(stored)
+    if lost := lost_calls(rounds[-1]):
+        results = yield from _find_lost_results(engine, stored.record.run_id, lost)
+        rounds[-1] = with_results(rounds[-1], results)
+    return rounds
+
+
+def _find_lost_results(
+    engine: Engine, run_id: str, calls: Mapping[str, ToolCall]
+) -> Verb[dict[str, ToolResult]]:
+    """Return results for the calls of a cancelled run that have none, as far as the ledger knows what became of them.
+
+    Args:
+        calls: By the key of the call's step.
+    """
+    started: set[str] = set()
+    is_known = isinstance(engine.store, LedgerStore)
+    if isinstance(engine.store, LedgerStore):
+        # a claim does not name its call, so every call of a tool that has written is in doubt
+        for write in (yield engine.store.list_writes(run_id=run_id, most=_EVERY)):
+            started.add(write.scope)
+    results: dict[str, ToolResult] = {}
+    for key, call in calls.items():
+        failure = lost_write(call.name)
+        if engine.reads(call.name):
+            failure = lost_read(call.name)
+        elif is_known and f"{engine.scope_prefix}{call.name}" not in started:
+            failure = refuse_cancelled(call)
+        results[key] = ToolResult(
+            call.id, call.name, failure=failure, text=failure_text(failure)
+        )
+    return results
+
+
+_EVERY = 1_000_000_000
+
+
+def read_earlier(engine: Engine, rounds: Sequence[Round], turns: int) -> Earlier:
+    """Return rounds that have ended as the next one goes on from them; `turns` answers were asked for in them."""
+    messages = read_messages(rounds, engine.sanitize)
+    return Earlier(messages, rounds=len(rounds), turns=turns)
+
+
+def follow_run(engine: Engine, run: Run[Any]) -> Earlier:
+    """Return a run that no store keeps as its next round goes on from it: without a question that got no answer."""
+    messages = list(engine.sanitize(run.messages))
+    if not any(isinstance(each, AssistantMessage) for each in run.new_messages):
+        while messages and isinstance(messages[-1], UserMessage):
+            messages.pop()
+    return Earlier(messages, rounds=run.round, is_stored=False)
+
+
+def policy_of(engine: Engine, stored: StoredRun) -> Policy | None:
+    """Return the policy of a stored run where it is not the engine's: a fork asks before it repeats a write."""
+    if not stored.record.forked_from:
+        return None
+    done_before = input_from_json(stored.record.input).done_before
+    return replace(engine.policy, done_before=frozenset(done_before))
+
+
 def open_stored_run(
     engine: Engine,
     stored: StoredRun,
@@ -104,7 +230,8 @@ def open_stored_run(
         JournalMismatch: Its input cannot be read by this version.
     """
     run_id = stored.record.run_id
-    asked = input_from_json(stored.record.input)
+    *ended, last = read_rounds(stored)
+    asked = last.asked
     if asked.workflow:
         raise ConfigError(
             f"run {run_id!r} is a workflow; resume it by workflow({asked.workflow[0]}, run_id={run_id!r})"
@@ -113,11 +240,6 @@ def open_stored_run(
         raise ConfigError(
             f"the model of run {run_id!r} was an object; give it again with model="
         )
-    policy = (
-        replace(engine.policy, done_before=frozenset(asked.done_before))
-        if stored.record.forked_from
-        else None
-    )
     active = engine.open_run(
         run=run_id,
         deps=deps,
@@ -129,13 +251,22 @@ def open_stored_run(
         flow=rules_from_json(asked.flow) if flow is None else flow,
         principal=principal,
         approver=approver,
-        policy=policy,
+        policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
     resolved = engine.resolve_model(model if model is not None else asked.model)
+    messages = asked.messages
+    if ended:
+        earlier = read_earlier(engine, ended, last.first_turn - 1)
+        active.follow(earlier)
+        messages = [*earlier.messages, *messages]
     return (
         active,
-        replace(asked, output=output if output is not None else asked.output),
+        replace(
+            asked,
+            messages=messages,
+            output=output if output is not None else asked.output,
+        ),
         resolved,
     )
 

@@ -29,20 +29,34 @@ from handrail.dialects import message_fields, wire_dialect
 from handrail.effects import Approval, Returned
 from handrail.engine.active_run import ActiveRun, new_run_id
 from handrail.engine.approvals import load_edits
-from handrail.engine.engine import Engine, PerformBatch, Verb, current_call
+from handrail.engine.engine import (
+    Engine,
+    PerformBatch,
+    Verb,
+    current_call,
+    make_run_input,
+)
 from handrail.engine.resume import (
+    check_answered,
     check_left,
     check_name_free,
+    follow_run,
+    load_ended_rounds,
     open_stored_run,
     poisoning,
+    policy_of,
+    read_earlier,
     require_run,
     take_over,
 )
 from handrail.engine.user_code import parse_approval
-from handrail.errors import ConfigError, Json
+from handrail.errors import ConfigError, Fenced, Json, RunUnderWay
+from handrail.journal.codec import RunInput
+from handrail.journal.rounds import next_turn
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
-from handrail.records import RunRecord
+from handrail.process_identity import owner
+from handrail.records import RunRecord, StoredRun
 from handrail.runs import Run
 
 if TYPE_CHECKING:
@@ -73,18 +87,24 @@ class CallOptions(Whose, total=False):
     observers: Sequence[Observer]
 
 
-class RunOptions(Whose, total=False):
-    """What `run` and `stream` take beside the question, the model and the output; see `Runtime.run`."""
+class RoundOptions(Whose, total=False):
+    """What every question of a conversation may take beside the model and the output; see `Runtime.run`."""
 
-    system: str
     budget: Budget | None
     deps: Any
     inject: Mapping[str, Any] | None
     options: Options | None
-    run_id: str | None
     observers: Sequence[Observer]
     selector: str | Selector | None
     flow: Rules
+
+
+class RunOptions(RoundOptions, total=False):
+    """What `run` and `stream` take beside the question, the model and the output; see `Runtime.run`."""
+
+    system: str
+    run_id: str | None
+    after: str | Run[Any] | None
 
 
 class ResumeOptions(Whose, total=False):
@@ -274,6 +294,7 @@ def run(
     inject: Mapping[str, Any] | None = None,
     options: Options | None = None,
     run_id: str | None = None,
+    after: str | Run[Any] | None = None,
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules = (),
@@ -283,6 +304,26 @@ def run(
     engine = serve(engine, whose)
     resolved = engine.resolve_model(model)
     messages = conversation_of(question, system=system)
+    if after is not None:
+        _check_follows(after, system=system, run_id=run_id)
+        return (
+            yield from ask_next(
+                engine,
+                after,
+                messages,
+                model=model,
+                output=output,
+                deps=deps,
+                inject=inject,
+                budget=budget,
+                observers=observers,
+                options=options,
+                selector=selector,
+                flow=flow,
+                principal=whose.get("principal"),
+                approver=whose.get("approver"),
+            )
+        )
     if engine.keeps_runs and run_id is not None:
         check_name_free((yield engine.load_run(run_id)))
     elif engine.keeps_runs and (caller := current_call.get()) is not None:
@@ -318,6 +359,73 @@ def run(
     engine.open_conversation(active, messages, output, resolved)
     record = engine.make_record(active, messages, model)
     return (yield from _drive_to_end(engine, active, resolved, record, new=True))
+
+
+def _check_follows(after: object, *, system: str, run_id: str | None) -> None:
+    if not isinstance(after, str | Run):
+        raise ConfigError(
+            f"`after` is a `Run` or the name of one, not {type(after).__name__}"
+        )
+    if system:
+        raise ConfigError(
+            "a run keeps the instructions with which it began: leave out `system`, or begin another run"
+        )
+    if run_id is not None:
+        raise ConfigError(
+            "a run that is gone on with keeps its name: leave out `run_id`"
+        )
+
+
+def ask_next(
+    engine: Engine,
+    after: str | Run[Any],
+    question: Sequence[Message],
+    *,
+    model: str | Model,
+    output: Any,
+    stored: StoredRun | None = None,
+    **options: Any,
+) -> Verb[Run[Any]]:
+    """Ask the next question of a conversation.
+
+    Args:
+        stored: The run, if it was loaded already.
+        options: As `Engine.open_run` takes them.
+
+    Raises:
+        RunUnderWay: Somebody else asks, or has asked, the next question.
+    """
+    run_id = after if isinstance(after, str) else after.id
+    resolved = engine.resolve_model(model)
+    record: RunRecord | None = None
+    if engine.keeps_runs:
+        if stored is None:
+            engine.unrecorded.offer(run_id)
+            stored = require_run((yield engine.load_run(run_id)), run_id)
+        check_answered(engine, stored, after)
+        rounds = yield from load_ended_rounds(engine, stored)
+        earlier = read_earlier(engine, rounds, next_turn(stored.steps) - 1)
+        record = replace(stored.record, owner=owner(), result=rounds[-1].result)
+    elif isinstance(after, Run):
+        earlier = follow_run(engine, after)
+    else:
+        raise ConfigError(
+            "this store keeps no runs: pass the `Run` itself as `after`, or open the runtime with "
+            'store="sqlite:///handrail.db"'
+        )
+    policy = None if stored is None else policy_of(engine, stored)
+    active = engine.open_run(run=run_id, policy=policy, **options)
+    active.follow(earlier)
+    engine.open_conversation(active, [*earlier.messages, *question], output, resolved)
+    asked = make_run_input(active, question, model)
+    try:
+        return (
+            yield from _drive_to_end(engine, active, resolved, record, question=asked)
+        )
+    except Fenced as error:
+        raise RunUnderWay(
+            f"somebody else has asked the run {run_id!r} its next question at the same moment; this one was not asked"
+        ) from error
 
 
 def resume(
@@ -401,14 +509,23 @@ def _drive_to_end(
     record: RunRecord | None,
     *,
     new: bool = False,
+    question: RunInput | None = None,
 ) -> Verb[Run[Any]]:
     """Drive an opened run until it has ended.
 
     Args:
         record: What the store is to keep of it; None where its journal is attached already, or it has none.
+        question: The input of its next round.
+
+    Raises:
+        Fenced: Somebody else has asked the next question.
     """
     try:
-        if record is not None:
+        if record is not None and question is not None:
+            stored = yield engine.runs.begin_run(record, unchanged=True)
+            engine.attach_journal(active, stored)
+            yield from engine.record_question(active, question, record.result)
+        elif record is not None:
             stored = yield engine.runs.begin_run(record, new=new)
             engine.attach_journal(active, stored)
         ending = yield from engine.drive_conversation(active, model)

@@ -6,6 +6,8 @@ A run is its input and its steps. A step has a key that names its position, not 
     3.0     the result of the first call of that turn
     3.0.p   a person's decision on that call
     3.2     after the results of its two calls: of the step that followed the first, with the call that code made
+    3.q     the question before that answer, where it is not the first of its run; see `rounds`
+    3.f     the results that became handles before that answer; see `rounds`
 
 So calls that ran side by side may have ended in any order, and code that has changed meanwhile finds what it needs.
 Resuming is running: the same generators are driven again, and answered from the steps as far as there are steps.
@@ -270,7 +272,7 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
     """Return the input of a run as a store has it."""
     options = run_input.options
     members: dict[str, Json] = {
-        "messages": [_message_as_json(each) for each in run_input.messages],
+        "messages": [message_as_json(each) for each in run_input.messages],
         "model": run_input.model,
         "options": _without_empty(
             {
@@ -305,7 +307,7 @@ def input_from_json(body: Json) -> RunInput:
         if output:
             options = replace(options, output=Output(*output))
         return RunInput(
-            messages=[_message_from_json(each) for each in members["messages"]],
+            messages=[message_from_json(each) for each in members["messages"]],
             model=members["model"],
             options=options,
             budget=members["budget"],
@@ -316,7 +318,8 @@ def input_from_json(body: Json) -> RunInput:
         )
 
 
-def _message_as_json(message: Message) -> dict[str, Json]:
+def message_as_json(message: Message) -> dict[str, Json]:
+    """Return a message as a journal stores it."""
     match message:
         case SystemMessage(text=text):
             return {"system": text}
@@ -345,7 +348,8 @@ def _media_from_json(body: Sequence[Json]) -> Media:
     return Media(media_type, b64decode(data), url, name)
 
 
-def _message_from_json(body: Json) -> Message:
+def message_from_json(body: Json) -> Message:
+    """Return a message from a journal."""
     with _reading("a message", body) as members:
         if "system" in members:
             return SystemMessage(members["system"])

@@ -15,22 +15,24 @@ from typing import Any, TypeVar
 
 from handrail.calls import ToolResult
 from handrail.core.batch import Batch
-from handrail.core.conversation import Ending, Status
+from handrail.core.conversation import Ending
 from handrail.core.results import plain
 from handrail.errors import Code, JournalMismatch, Json
-from handrail.journal import codec
-from handrail.messages import Turn
+from handrail.journal import codec, rounds
+from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
 from handrail.records import (
     JOURNAL_V,
     JournalEntry,
     JournalStep,
     RecordStatus,
+    RunRecord,
+    StepKind,
     StoredRun,
 )
 
 T = TypeVar("T")
 
-_RECORD_STATUS: Mapping[Status, RecordStatus] = {
+_RECORD_STATUS: Mapping[str, RecordStatus] = {
     "waiting": "waiting",
     "failed": "failed",
     "cancelled": "cancelled",
@@ -54,17 +56,13 @@ class JournalCursor:
         replaying: bool = False,
     ) -> None:
         record = stored.record
-        if record.journal_v > JOURNAL_V:
-            raise JournalMismatch(
-                f"the run {record.run_id!r} was recorded by a newer handrail (journal {record.journal_v}, "
-                f"here {JOURNAL_V})"
-            )
+        check_version(record)
         self.run_id = record.run_id
         self.epoch = record.epoch
         self.replaying = replaying
         self._elapsed_s = elapsed_s
         self._stored_steps = {step.key: step for step in stored.steps}
-        # Values noted by this process, without their steps: a long run would hold its whole conversation twice.
+        # Values read or noted by this process, without their steps: a long run would hold its whole conversation twice.
         self._noted_values: dict[str, Any] = {}
         self._new_steps: list[JournalStep] = []
         self._unconfirmed: JournalEntry | None = None
@@ -123,6 +121,65 @@ class JournalCursor:
             self._noted_values[key] = result
             self._new_steps.append(JournalStep(key, "call", body, elapsed_s))
 
+    def note_question(self, turn: int, body: Json) -> None:
+        """Record the question that begins a round."""
+        self._note(rounds.question_key(turn), "question", body)
+
+    def note_folds(self, turn: int, folds: Sequence[tuple[int, str]]) -> None:
+        """Record which results became handles before a turn: their positions, and the handles."""
+        self._note(rounds.fold_key(turn), "fold", [list(each) for each in folds])
+
+    def folds(self, turn: int) -> Sequence[Any]:
+        """Return which results became handles before a turn, as the store has it."""
+        step = self._stored_steps.get(rounds.fold_key(turn))
+        return step.body if step is not None else ()
+
+    def _note(self, key: str, kind: StepKind, body: Json) -> None:
+        self._new_steps.append(JournalStep(key, kind, body, self._elapsed_s()))
+
+    def list_messages(self, messages: Sequence[Message]) -> list[Json] | None:
+        """Return the messages after a question as the result of their round lists them.
+
+        A message that a step spells out is listed by the key of the step, any other as it is.
+
+        Returns:
+            None where the steps spell all of them out, in order; also where the run ended before it read all answers
+            that are recorded.
+        """
+        keys = {id(value): key for key, value in self._noted_values.items()}
+        listed: list[Json] = []
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                key = keys.get(id(message.turn))
+            elif isinstance(message, ToolMessage):
+                key = keys.get(id(message.result))
+            else:
+                key = None
+            listed.append(key or codec.message_as_json(message))
+        answers = sum(isinstance(message, AssistantMessage) for message in messages)
+        if answers < self._count_answers() or listed == list(
+            self._spelled_out(messages)
+        ):
+            return None
+        return listed
+
+    def _count_answers(self) -> int:
+        keys = self._noted_values.keys() | self._stored_steps.keys()
+        return sum(key.endswith(".m") for key in keys)
+
+    def _spelled_out(self, messages: Sequence[Message]) -> Iterable[str]:
+        """Yield the keys of the steps that spell out these answers, where nothing stands between them."""
+        numbers = sorted(
+            int(key.partition(".")[0])
+            for key in self._noted_values.keys() | self._stored_steps.keys()
+            if key.endswith(".m")
+        )
+        turns = [each.turn for each in messages if isinstance(each, AssistantMessage)]
+        for number, turn in zip(numbers, turns, strict=False):
+            yield codec.model_key(number)
+            for index in range(len(turn.calls)):
+                yield codec.call_key(number, index)
+
     def entry(self) -> JournalEntry | None:
         """Return the entry with the new steps; None if there are none."""
         if self.replaying or not self._new_steps:
@@ -150,14 +207,24 @@ class JournalCursor:
         unconfirmed = () if self._unconfirmed is None else self._unconfirmed.steps
         return [*unconfirmed, *self._new_steps]
 
-    def last_entry(self, ending: Ending) -> JournalEntry | None:
-        """Return the entry that ends the run."""
+    def last_entry(
+        self, ending: Ending, messages: Sequence[Message] = ()
+    ) -> JournalEntry | None:
+        """Return the entry that ends the run, or its round; `messages` are those after the question."""
         if self.replaying:
             return None
-        result = {"status": ending.status, "reason": ending.reason, "text": ending.text}
+        result: dict[str, Json] = {
+            "status": ending.status,
+            "reason": ending.reason,
+            "text": ending.text,
+        }
         if ending.output is not None:
             result["output"] = plain(ending.output)
-        status = _RECORD_STATUS.get(ending.status, "done")
+        if ending.status != "waiting":
+            listed = self.list_messages(messages)
+            if listed is not None:
+                result[rounds.MESSAGES] = listed
+        status = record_status(ending.status)
         self._unconfirmed = JournalEntry(
             self.run_id, self.epoch, self._open_steps(), status=status, result=result
         )
@@ -172,12 +239,27 @@ class JournalCursor:
             return noted
         step = self._stored_steps.get(key)
         if step is not None:
-            return read(step.body)
+            value = self._noted_values[key] = read(step.body)
+            return value
         if self.replaying:
             raise JournalMismatch(
                 f"the journal of {self.run_id!r} ends before step {key}; a replay does nothing new"
             )
         return None
+
+
+def record_status(status: str) -> RecordStatus:
+    """Return the status of the record of a run that has ended with this status."""
+    return _RECORD_STATUS.get(status, "done")
+
+
+def check_version(record: RunRecord) -> None:
+    """Raise JournalMismatch for a run that a newer version has recorded."""
+    if record.journal_v > JOURNAL_V:
+        raise JournalMismatch(
+            f"the run {record.run_id!r} was recorded by a newer handrail (journal {record.journal_v}, "
+            f"here {JOURNAL_V})"
+        )
 
 
 def working_time_s(steps: Sequence[JournalStep]) -> float:

@@ -5,7 +5,7 @@ Rule 1: what the other run has written since is not written again without a pers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,6 +21,8 @@ from handrail.journal.codec import (
     input_from_json,
     result_from_json,
 )
+from handrail.journal.cursor import record_status
+from handrail.journal.rounds import Round, next_turn, question_key
 from handrail.records import JournalEntry, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 
@@ -44,7 +46,11 @@ def make_fork(
         ConfigError: The run has no such turn.
     """
     forked_from = stored.record.run_id
-    before = [step for step in stored.steps if step.turn < at_turn]
+    before = [
+        step
+        for step in stored.steps
+        if step.turn < at_turn or step.key == question_key(at_turn)
+    ]
     if at_turn < 1 or len(before) == len(stored.steps):
         turns = max((step.turn for step in stored.steps), default=0)
         raise ConfigError(
@@ -65,6 +71,47 @@ def make_fork(
         forked_at=at_turn,
     )
     return record, JournalEntry(record.run_id, 1, before)
+
+
+def make_branch(
+    stored: StoredRun,
+    rounds: Sequence[Round],
+    run_id: str,
+    tools: Toolset,
+    edits: Mapping[str, Mapping[str, Json]],
+    injected: Mapping[str, Any],
+) -> tuple[RunRecord, JournalEntry]:
+    """Return a new run that has the first rounds of this one, and these rounds, so that another question can follow.
+
+    No write of the whole run is done again without a person's approval.
+
+    Args:
+        rounds: All of the run's, or its first ones.
+        run_id: The new run's name.
+        edits: The arguments that people edited, by the step of the call.
+        injected: The values of injected parameters, by name.
+    """
+    run_input = input_from_json(stored.record.input)
+    done_before = (
+        *run_input.done_before,
+        *_find_writes_since(1, stored, tools, edits, injected=injected),
+    )
+    kept = {step.key for each in rounds for step in each.steps}
+    kept |= {question_key(each.first_turn) for each in rounds[1:]}
+    steps = [step for step in stored.steps if step.key in kept]
+    record = replace(
+        stored.record,
+        run_id=run_id,
+        input=input_as_json(replace(run_input, done_before=done_before)),
+        epoch=0,
+        result=None,
+        forked_from=stored.record.run_id,
+        forked_at=next_turn(steps),
+    )
+    status = record_status(str(rounds[-1].result.get("status", "done")))
+    return record, JournalEntry(
+        run_id, 1, steps, status=status, result=rounds[-1].result
+    )
 
 
 def _find_writes_since(

@@ -29,13 +29,17 @@ class FullMemoryStore(MemoryStore):
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> StoredRun:
+    def begin_run(
+        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
+    ) -> StoredRun:
         """See `ports.RunStore.begin_run`."""
         with self._lock:
             now = self._clock()
             stored = self._runs.get(record.run_id)
             if new and stored is not None:
                 raise stored.name_taken()
+            if unchanged and (stored is None or stored.epoch != record.epoch):
+                raise Fenced(f"the run {record.run_id!r} has been taken over")
             earlier = stored or replace(record, created=now, epoch=0)
             taken = replace(
                 earlier,
@@ -48,9 +52,8 @@ class FullMemoryStore(MemoryStore):
                 takeovers=earlier.takeovers_at(now),
             )
             self._runs[record.run_id] = taken
-            return StoredRun(
-                taken, tuple(self._steps.setdefault(record.run_id, {}).values())
-            )
+            steps = self._steps.setdefault(record.run_id, {})
+            return StoredRun(taken, () if unchanged else tuple(steps.values()))
 
     def append_entry(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.append_entry`."""

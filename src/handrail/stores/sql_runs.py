@@ -65,7 +65,9 @@ class DurableRuns(DurableStore):
 
     # ------------------------------------------------------------------ runs
 
-    def begin_run(self, record: RunRecord, *, new: bool = False) -> Future[StoredRun]:
+    def begin_run(
+        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
+    ) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
         run_id = encode_name(record.run_id)
         owner = encode_name(record.owner)
@@ -85,9 +87,14 @@ class DurableRuns(DurableStore):
             input_json,
         )
 
-        def begin(database: Database, now: float) -> StoredRun | RunNameTaken:
-            statement = _SQL["begin_new" if new else "begin"]
-            rows = database.run(statement, (*described, now, now, owner))
+        def begin(database: Database, now: float) -> StoredRun | RunNameTaken | Fenced:
+            if unchanged:
+                rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
+            else:
+                statement = _SQL["begin_new" if new else "begin"]
+                rows = database.run(statement, (*described, now, now, owner))
+            if unchanged and not rows:
+                return Fenced(f"the run {record.run_id!r} has been taken over")
             if not rows:
                 [row] = database.run(_SQL["run"], (run_id,))
                 return _run_record(row).name_taken()
@@ -106,7 +113,7 @@ class DurableRuns(DurableStore):
                 owner=record.owner,
                 takeovers=takeovers,
             )
-            return StoredRun(taken, _steps(database, run_id))
+            return StoredRun(taken, () if unchanged else _steps(database, run_id))
 
         return self._submit(begin)
 
