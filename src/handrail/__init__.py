@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from handrail.sessions.session import SyncSession as SyncSession
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.toolbox.openapi import openapi as openapi
+    from handrail.tools.adopting import adopt as adopt
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
     from handrail.tools.tool import BaseTool as BaseTool
@@ -101,6 +102,7 @@ _HOME_OF = {
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "toolbox.openapi": "openapi",
+        "tools.adopting": "adopt",
         "tools.function_tool": "FunctionTool tool",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",

@@ -240,6 +240,7 @@ class Runtime:
         turn: str = "",
         finish: Finish = "calls",
         words: Mapping[str, Approval | bool] | None = None,
+        passes: tuple[type[Exception], ...] = (),
         **options: Unpack[CallOptions],
     ) -> list[ToolResult]:
         """Carry out the calls of one turn that somebody else keeps; return a result for each, in order.
@@ -255,6 +256,9 @@ class Runtime:
             finish: How the model's answer ended; no call of an answer that was cut runs.
             words: What people have said of these calls, by the id of the call. A word decides a question that was open
                 before, about the same tool and arguments (`ToolResult.question`); any other call is asked about anew.
+            passes: Exceptions of these types that a tool raises are raised here, once every call has its result: the
+                control flow of a loop around. A read leaves nothing behind. A write is in doubt and does not run again,
+                unless its tool declares `interrupts="before"`.
             options: As for `call`.
 
         Raises:
@@ -270,6 +274,7 @@ class Runtime:
                 turn=turn,
                 finish=finish,
                 words=words,
+                passes=passes,
             )
         )
 

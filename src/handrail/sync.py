@@ -196,6 +196,7 @@ class SyncRuntime:
         turn: str = "",
         finish: Finish = "calls",
         words: Mapping[str, Approval | bool] | None = None,
+        passes: tuple[type[Exception], ...] = (),
         **options: Unpack[CallOptions],
     ) -> list[ToolResult]:
         """See `Runtime.calls`."""
@@ -208,6 +209,7 @@ class SyncRuntime:
                 turn=turn,
                 finish=finish,
                 words=words,
+                passes=passes,
             )
         )
 

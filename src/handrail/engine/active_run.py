@@ -104,6 +104,10 @@ class ActiveRun(Struct, eq=False):
     """The form that the answer must have."""
     recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
+    passes: tuple[type[Exception], ...] = ()
+    """Which exceptions of a tool are for the caller of its call."""
+    passed: Exception | None = None
+    """The first such exception."""
     words: Words | None = None
     """What people have said of its calls elsewhere."""
     round: int = 1
@@ -179,6 +183,14 @@ class ActiveRun(Struct, eq=False):
         self.recording = JournalCursor(
             stored, lambda: now() - started - spent.waited_s, replaying=replaying
         )
+
+    def let_pass(self, types: tuple[type[Exception], ...]) -> None:
+        """Give exceptions of these types that a tool raises to the caller of its call."""
+        self.passes = types
+
+    def note_passed(self, error: Exception) -> None:
+        """Keep an exception for the caller; the first one counts."""
+        self.passed = self.passed or error
 
     def take_words(self, given: Mapping[str, Approval]) -> None:
         """Take what people have said of its calls elsewhere, by the id of the call."""

@@ -42,6 +42,10 @@ class AttemptListener(Protocol):
         """Take how the tool of a call ended."""
         ...
 
+    def let_pass(self, tool: BaseTool, outcome: Outcome) -> Outcome:
+        """Return what the call gets in place of an exception that is for the caller."""
+        ...
+
     def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how an attempt ended that had been given up."""
         ...
@@ -220,7 +224,8 @@ class Attempts(Struct, eq=False):
                 self._note_reach(tool, outcome)
             watcher.answer(state, outcome)
             return
-        if until is not None and type(outcome) is Unfinished:
+        outcome = watcher.let_pass(tool, outcome)
+        if until is not None and type(outcome) is Unfinished and not outcome.cancelled:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
         if tool.breaker:
             self._note_reach(tool, outcome)

@@ -690,6 +690,16 @@ class BatchExecutor:
             )
         self.attempts.make(self, state, effect, start, flag)
 
+    def let_pass(self, tool: BaseTool, outcome: Outcome) -> Outcome:
+        """See `AttemptListener.let_pass`. The exception is raised once every call of the turn has its result."""
+        types = self.active.passes
+        if not (types and type(outcome) is Raised and isinstance(outcome.error, types)):
+            return outcome
+        self.active.note_passed(outcome.error)
+        if tool.interrupts == "before":
+            return Raised(NoEffect("INTERRUPTED", f"`{tool.name}` was interrupted."))
+        return Unfinished(End.STOPPED, cancelled=True)
+
     def nested(self, state: CallState, timeout_s: float) -> Nested:
         """Return what starts runs for a call."""
         return Nested(

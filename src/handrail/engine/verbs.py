@@ -153,6 +153,7 @@ def calls(
     turn: str,
     finish: Finish,
     words: Mapping[str, Approval | bool] | None,
+    passes: tuple[type[Exception], ...],
 ) -> Verb[list[ToolResult]]:
     """See `Runtime.calls`."""
     _check_calls(asked)
@@ -165,6 +166,7 @@ def calls(
             round_name=turn,
             names=_name_calls(run, asked),
             words=read_words(words) if words else None,
+            passes=passes,
         )
     )
 
@@ -265,6 +267,7 @@ def _perform_calls(
     round_name: str = "",
     names: Sequence[str] = (),
     words: Mapping[str, Approval] | None = None,
+    passes: tuple[type[Exception], ...] = (),
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
     if options:
@@ -274,8 +277,12 @@ def _perform_calls(
     )
     if words is not None:
         active.take_words(words)
+    if passes:
+        active.let_pass(passes)
     batch = yield from engine.open_batch(active, turn, number, tools, names=names)
     yield from engine.perform_turn(active, batch, number)
+    if active.passed is not None:
+        raise active.passed
     return engine.finish_turn(active, batch, run, names)
 
 

@@ -15,6 +15,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
 from types import SimpleNamespace, UnionType
@@ -238,6 +239,16 @@ def prepare() -> None:
     importing, and waits for it for good.
     """
     pydantic.TypeAdapter(_typed_dict("Nothing", {"at": int}))
+
+
+def find_hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type hints of a function's parameters, without those that cannot be resolved."""
+    found: dict[str, Any] = {}
+    for name, annotation in inspect.get_annotations(fn).items():
+        with suppress(ToolDefinitionError):
+            found |= _resolve_hints({name: annotation}, _find_globals(fn), name)
+    found.pop("return", None)
+    return found
 
 
 def check_parameters(

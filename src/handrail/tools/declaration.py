@@ -310,7 +310,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 _MAY_BE_LEFT_OUT = {
     "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
-    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat",
+    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),
@@ -320,6 +320,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "replay": ("key",),
     "on_repeat": ("return_previous", "ask"),
     "on_doubt": ("tell", "ask"),
+    "interrupts": ("before",),
 }
 _OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")
 # Words of a schema by which arguments may have names that its `properties` do not list.

@@ -10,6 +10,7 @@ from typing_extensions import ParamSpec, TypeVar
 from handrail.errors import Json
 from handrail.parsing import strictjson
 from handrail.schemas import hints
+from handrail.tools.injection import find_injected_parameters
 from handrail.tools.tool import BaseTool, ToolSettings
 
 P = ParamSpec("P")
@@ -25,6 +26,7 @@ class FunctionTool(BaseTool, Generic[F_co]):
     Args:
         fn: Sync or async. Its type hints and docstring describe it, unless `parameters` does.
         parameters: JSON Schema 2020-12 of the arguments; `fn` then gets them as keyword arguments, plain JSON values.
+            Its parameters with the hint `Context` or `Injected` are filled as ever.
         settings: The attributes of `BaseTool`.
 
     Raises:
@@ -54,8 +56,9 @@ class FunctionTool(BaseTool, Generic[F_co]):
     def _describe_by(self, parameters: Mapping[str, Json]) -> None:
         """Take a schema, and what follows from it, in place of the function's signature."""
         self.parameters = hints.import_schema(parameters, name=self.name)
+        properties = self.parameters.get("properties", {})
         self.bind = strictjson.copy
-        self.injected_parameters = {}
+        self.injected_parameters = find_injected_parameters(self.fn, set(properties))
 
     def __call__(
         self: FunctionTool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs

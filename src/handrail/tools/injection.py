@@ -6,7 +6,7 @@ ledger, the audit log and requests to services, so a secret stands in it as a di
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -20,6 +20,7 @@ import pydantic
 
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.errors import Json, SetupError
+from handrail.schemas import hints
 from handrail.tools import keys
 
 _CONTAINERS = (Annotated, Union, UnionType)
@@ -42,6 +43,24 @@ def find_injected_kind(hint: Any) -> type[Any] | None:
         return None
     kinds = (find_injected_kind(part) for part in get_args(hint))
     return next(filter(None, kinds), None)
+
+
+def find_injected_parameters(
+    function: Any, arguments: Collection[str]
+) -> dict[str, type[Any]]:
+    """Return the parameters of a function that the caller fills, by their hints: name -> `Context`, `Injected`, ...
+
+    Args:
+        arguments: The names that a model fills, according to a schema.
+    """
+    if not getattr(function, "__annotations__", None):
+        return {}
+    found: dict[str, type[Any]] = {}
+    for name, hint in hints.find_hints(function).items():
+        kind = find_injected_kind(hint)
+        if kind is not None and name not in arguments:
+            found[name] = kind
+    return found
 
 
 _DIGITS = 32

@@ -151,6 +151,9 @@ class BaseTool:
     """What to do with a repeat: return the first result, or ask a person, the default of a destructive tool."""
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
+    interrupts: Literal["before"] | None = None
+    """`before`: an exception that leaves to the caller (`Runtime.calls`, `passes=`) is raised before the tool does
+    anything, so a write that was interrupted by one may run again."""
     poll: bool = False
     """The tool is meant to be called again and again; its repeated calls never count as a loop."""
     then: Then | None = None
@@ -868,6 +871,7 @@ class ToolSettings(TypedDict, total=False):
     repeat_window_s: float
     on_repeat: Literal["return_previous", "ask"] | None
     on_doubt: Literal["tell", "ask"]
+    interrupts: Literal["before"] | None
     poll: bool
     then: Then | None
     ends_run: bool
