@@ -47,6 +47,7 @@ COMMANDS = {
     "ledger": "List writes, and resolve one that is in doubt.",
     "audit": "Follow, verify and export the audit log.",
     "store": "Inspect, copy and vacuum a store: a SQLite file or a Postgres database.",
+    "bench": "Play the same scenarios on the agent frameworks that are installed, plain and with handrail.",
     "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
     "new": "Create a project: tools, a test that kills them, and settings, in a new folder.",
     "doctor": "Show what this machine has, and what is missing.",
