@@ -21,7 +21,8 @@ def test_a_scenario_is_played_plain_and_with_handrail(frameworks):
     document = json.loads(result.stdout)
     [line] = document["lines"]
     assert line["plain"] == {"text": "3 payments", "is_wanted": False}
-    assert line["handrail"] == {"text": "1 payment", "is_wanted": True}
+    assert line["handrail"]["text"].startswith("1 payment")
+    assert line["handrail"]["is_wanted"]
     assert document["frameworks"]["pydantic-ai"]["pydantic-ai-slim"]
     assert result.exit_code == Exit.OK
 

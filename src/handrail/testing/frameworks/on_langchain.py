@@ -18,7 +18,6 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
-from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import (
     EDITED,
@@ -87,7 +86,7 @@ def play_async(case: Case) -> Talk:
 async def _play_async(case: Case) -> Talk:
     address = str(case.folder / "checkpoints.db")
     async with AsyncSqliteSaver.from_conn_string(address) as saver:
-        agent, runtime = _make_agent(case, saver)
+        agent, runtime = _make_agent(case, saver, whole_turns=False)
         try:
             state = await agent.ainvoke(_input(case.step), _config(case))
             return _as_talk(state)
@@ -99,9 +98,9 @@ async def _play_async(case: Case) -> Talk:
 
 
 def play_sync(case: Case) -> Talk:
-    """Carry out a step by `invoke`."""
+    """Carry out a step by `invoke`; whole turns keep the model's order there."""
     with SqliteSaver.from_conn_string(str(case.folder / "checkpoints.db")) as saver:
-        agent, runtime = _make_agent(case, saver)
+        agent, runtime = _make_agent(case, saver, whole_turns=True)
         try:
             return _as_talk(agent.invoke(_input(case.step), _config(case)))
         except Exception as error:
@@ -111,13 +110,17 @@ def play_sync(case: Case) -> Talk:
                 runtime.blocking.close()
 
 
-def _make_agent(case: Case, saver: BaseCheckpointSaver[Any]) -> tuple[Any, Any]:
+def _make_agent(
+    case: Case, saver: BaseCheckpointSaver[Any], *, whole_turns: bool
+) -> tuple[Any, Any]:
     model = ScriptedChat(script=case.scenario.script)
     if case.how == "handrail":
         from handrail.adapters.langchain import HandrailMiddleware
 
-        runtime = Runtime(case.tools(), store=case.store)
-        middleware: list[AgentMiddleware[Any, Any, Any]] = [HandrailMiddleware(runtime)]
+        runtime = case.make_runtime()
+        middleware: list[AgentMiddleware[Any, Any, Any]] = [
+            HandrailMiddleware(runtime, whole_turns=whole_turns)
+        ]
         agent = create_agent(model, middleware=middleware, checkpointer=saver)
         return agent, runtime
     tools = [

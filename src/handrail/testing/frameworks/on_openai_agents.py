@@ -146,7 +146,7 @@ def _make_tools(case: Case) -> tuple[list[Any], Runtime | None]:
     if case.how == "handrail":
         from handrail.adapters.openai_agents import as_function_tools
 
-        runtime = Runtime(case.tools(), store=case.store)
+        runtime = case.make_runtime()
         return list(as_function_tools(runtime, run=case.run)), runtime
     tools: list[FunctionTool] = [
         function_tool(

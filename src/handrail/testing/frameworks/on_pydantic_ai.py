@@ -96,7 +96,7 @@ def _make_agent(case: Case) -> tuple[Agent[None, Any], Runtime | None]:
     if case.how == "handrail":
         from handrail.adapters.pydantic_ai import HandrailToolset
 
-        runtime = Runtime(case.tools(), store=case.store)
+        runtime = case.make_runtime()
         toolset = HandrailToolset(runtime)
         return Agent(model, toolsets=[toolset], output_type=output), runtime
     tools = [

@@ -24,6 +24,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.ports import Observer
+from handrail.runtime import Runtime
 from handrail.testing.frameworks.scenarios import (
     DIES,
     FOLDER,
@@ -48,18 +50,16 @@ class Case(Struct, frozen=True):
     step: Step
     folder: Path
     run: str = "thread-1"
+    observers: Sequence[Observer] = ()
 
-    @property
-    def store(self) -> str:
-        """The address of handrail's store."""
-        return f"sqlite:///{self.folder / 'handrail.db'}"
-
-    def tools(self) -> list[FunctionTool]:
-        """Return the tools as handrail declares them."""
-        return [
+    def make_runtime(self) -> Runtime:
+        """Return a runtime with the tools as handrail declares them."""
+        tools = [
             FunctionTool(fn, **_describe(fn, self.step), **settings)
             for fn, settings in self.scenario.tools.items()
         ]
+        store = f"sqlite:///{self.folder / 'handrail.db'}"
+        return Runtime(tools, store=store, observers=self.observers)
 
     def functions(self) -> list[tuple[Callable[..., Any], str]]:
         """Return the functions with their descriptions, for the framework's own tools."""
