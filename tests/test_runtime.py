@@ -405,7 +405,7 @@ SETTINGS = [
     "tools",
 ]
 VERBS = [
-    "approvals", "blocking", "call", "calls", "cancel", "close", "fork", "handle", "offered", "preview", "replay",
+    "approvals", "blocking", "call", "calls", "cancel", "close", "deliver", "fork", "handle", "offered", "preview", "replay",
     "resume", "run", "stream", "undo", "undoable", "workflow",
 ]  # fmt: skip
 

@@ -86,6 +86,11 @@ def approve(
     """
     log_key.check(store)
     asked = question(store, id)
+    if asked.awaits_result:
+        raise ConfigError(
+            f"the question {id!r} waits for the result of {asked.tool}, and not for an approval; "
+            "`deliver` it, or `handrail approvals answer`"
+        )
     if (
         asked.required_approvals > 1
         and asked.state == "open"
@@ -127,6 +132,26 @@ def deny(
     return _decide(
         store, question(store, id), granted=False, by=by, reason=reason, edited=None
     )
+
+
+def deliver(
+    store: ApprovalStore, id: str, value: Json, *, by: str = ""
+) -> ApprovalRequest:
+    """Deliver the result of a deferred call, which a question waits for. The same value once more changes nothing.
+
+    Raises:
+        ConfigError: There is no such question, it waits for an approval, another value was delivered, or it is closed.
+    """
+    log_key.check(store)
+    asked = question(store, id)
+    if not asked.awaits_result:
+        raise ConfigError(
+            f"the question {id!r} waits for an approval, and not for a result; approve or deny it"
+        )
+    answer = {"value": value}
+    if asked.state == "approved" and asked.edited == answer:
+        return asked
+    return _decide(store, asked, granted=True, by=by, reason="", edited=answer)
 
 
 def withdraw(
@@ -179,6 +204,11 @@ def _decide(
     if asked.state == "cancelled":
         raise ConfigError(
             f"the run {asked.run_id!r} was cancelled, and the question {asked.id!r} is closed with it"
+        )
+    if asked.state == "approved" and asked.awaits_result:
+        by = f" by {asked.by}" if asked.by else ""
+        raise ConfigError(
+            f"the question {asked.id!r} was answered{by} already, and not with this value"
         )
     if asked.state != "open":
         state = "used, approved" if asked.state == "used" else asked.state
@@ -410,6 +440,24 @@ class SyncApprovalQueue:
         self.get(id)
         return deny(self._store, id, by=by, reason=reason)
 
+    def answer(self, id: str, value: Json, *, by: str = "") -> ApprovalRequest:
+        """Deliver the result of a deferred call, any JSON value. The same value once more changes nothing."""
+        self.get(id)
+        return deliver(self._store, id, value, by=by)
+
+    def find_call(self, call_id: str, run: str) -> str:
+        """Return the id of the question that waits for the result of a call."""
+        waiting = [
+            each
+            for each in self.list("", run=run)
+            if each.awaits_result and each.call_id == call_id
+        ]
+        if not waiting:
+            raise ConfigError(
+                f"no call {call_id!r} of the run {run!r} waits for a result"
+            )
+        return waiting[-1].id
+
     def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
         """Take back an open question, or an approval that no call has used. The same call is asked about anew."""
         self.get(id)
@@ -462,6 +510,14 @@ class ApprovalQueue:
     async def deny(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
         """Deny the call of a question; the model reads the reason."""
         return await asyncio.to_thread(self._queue.deny, id, by=by, reason=reason)
+
+    async def answer(self, id: str, value: Json, *, by: str = "") -> ApprovalRequest:
+        """Deliver the result of a deferred call, any JSON value. The same value once more changes nothing."""
+        return await asyncio.to_thread(self._queue.answer, id, value, by=by)
+
+    async def find_call(self, call_id: str, run: str) -> str:
+        """Return the id of the question that waits for the result of a call."""
+        return await asyncio.to_thread(self._queue.find_call, call_id, run)
 
     async def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
         """Take back an open question, or an approval that no call has used."""

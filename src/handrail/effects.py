@@ -86,6 +86,8 @@ class AskHuman(Struct, frozen=True):
         principal: On whose behalf the call is made; where several must agree, this person does not count.
         writes: Whether the call is a write, whose claim uses the approval.
         refused: The id of the stored approval that a claim has just refused; another one is needed.
+        awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
+            up.
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
     """
 
@@ -103,6 +105,7 @@ class AskHuman(Struct, frozen=True):
     principal: str = ""
     writes: bool = False
     refused: str = ""
+    awaits_result: bool = False
     is_preview: bool = False
 
 

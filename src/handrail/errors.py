@@ -50,6 +50,7 @@ class Code(StrEnum):
     NOT_APPROVED = "NOT_APPROVED"
     APPROVAL_PENDING = "APPROVAL_PENDING"
     APPROVAL_EXPIRED = "APPROVAL_EXPIRED"
+    RESULT_PENDING = "RESULT_PENDING"
     TIMEOUT = "TIMEOUT"
     IN_DOUBT = "IN_DOUBT"
     IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
@@ -67,9 +68,12 @@ class Code(StrEnum):
 
 ONLY_OURS = frozenset({
     Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.APPROVAL_PENDING, Code.IN_DOUBT, Code.REPEATED_CALL,
-    Code.BUDGET_EXHAUSTED,
+    Code.BUDGET_EXHAUSTED, Code.RESULT_PENDING,
 })  # fmt: skip
 """Codes that only handrail may give, because runs wait or end by them. From a tool they become `TOOL_ERROR`."""
+
+PENDING = frozenset({Code.APPROVAL_PENDING, Code.RESULT_PENDING})
+"""The codes of calls that wait for somebody outside: such a result is not final, and its run waits."""
 
 
 @final

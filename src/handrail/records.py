@@ -122,6 +122,9 @@ class JournalEntry(Struct, frozen=True):
     result: Json = None
 
 
+AWAITS_RESULT = "its result comes from outside"
+"""The reason of a question whose answer is the result of its call; see `BaseTool.deferred`."""
+
 RUN_CANCELLED = "the run was cancelled"
 """The reason of a question that was closed without an answer."""
 
@@ -172,6 +175,11 @@ class ApprovalRequest(Struct, frozen=True):
     def step(self) -> str:
         """The key of the call's step in its run: `2.0` is the first call of the second turn."""
         return ".".join(self.place.partition("#")[0].rsplit("/", 2)[1:])
+
+    @property
+    def awaits_result(self) -> bool:
+        """Whether it waits for the result of its call, and not for an approval."""
+        return self.reason == AWAITS_RESULT
 
     def with_decision(
         self,

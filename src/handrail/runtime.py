@@ -46,6 +46,7 @@ from handrail.events import Event
 from handrail.futures import wait_for
 from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Observer, Selector, Store
+from handrail.records import ApprovalRequest
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -657,6 +658,32 @@ class Runtime:
         return await self._perform(
             verbs.undo(self._engine.serve(scope), run_id, steps, inject)
         )
+
+    async def deliver(
+        self,
+        call: str,
+        value: Json,
+        *,
+        run: str | None = None,
+        by: str = "",
+        scope: str | None = None,
+    ) -> ApprovalRequest:
+        """Deliver the result of a call of a `deferred` tool. It is stored; the run goes on when it is resumed.
+
+        The same value once more changes nothing, so a message may come twice.
+
+        Args:
+            call: The id of the question (`ToolResult.question`), or with `run` that of the call.
+            value: Any JSON value.
+            by: Who answers, for the audit log.
+
+        Raises:
+            ConfigError: No call waits for this result, or another value was delivered.
+        """
+        queue = self.approvals if scope is None else self.approvals.for_scope(scope)
+        if run is not None:
+            call = await queue.find_call(call, run)
+        return await queue.answer(call, value, by=by)
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """End a run, from any thread: its calls are cancelled, and its `Run` has the status `cancelled`.

@@ -43,6 +43,7 @@ from handrail.events import Event
 from handrail.futures import result_now
 from handrail.messages import Finish, Message
 from handrail.ports import Approver, Model, Observer, Selector, Store
+from handrail.records import ApprovalRequest
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
 
@@ -481,6 +482,21 @@ class SyncRuntime:
         return self._perform(
             verbs.undo(self._engine.serve(scope), run_id, steps, inject)
         )
+
+    def deliver(
+        self,
+        call: str,
+        value: Json,
+        *,
+        run: str | None = None,
+        by: str = "",
+        scope: str | None = None,
+    ) -> ApprovalRequest:
+        """See `Runtime.deliver`."""
+        queue = self.approvals if scope is None else self.approvals.for_scope(scope)
+        if run is not None:
+            call = queue.find_call(call, run)
+        return queue.answer(call, value, by=by)
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
         """See `Runtime.cancel`."""

@@ -29,7 +29,7 @@ from typing_extensions import Unpack
 from handrail.calls import ToolCall, ToolResult, arguments_text
 from handrail.core.batch import CallPosition
 from handrail.core.budgets import Budget
-from handrail.core.conversation import Ending
+from handrail.core.conversation import Ending, describe_pending
 from handrail.core.flow import Rules
 from handrail.core.results import as_text
 from handrail.engine import verbs
@@ -39,7 +39,6 @@ from handrail.engine.model_calls import check_injected
 from handrail.engine.nested_runs import ONLY_AT_FIRST, check_same_question
 from handrail.engine.verbs import Whose
 from handrail.errors import (
-    Code,
     ConfigError,
     Fenced,
     HandrailError,
@@ -151,10 +150,8 @@ class Steps:
         yield from engine.perform_turn(active, batch, number)
         result = batch.collect_results()[0]
         for each in (result, *batch.followed.values()):
-            if each.failure is not None and each.failure.code == Code.APPROVAL_PENDING:
-                raise self._leave(
-                    Ending("waiting", f"waiting for approval of {each.name}")
-                )
+            if reason := describe_pending([each]):
+                raise self._leave(Ending("waiting", reason))
         if active.cancelled:
             raise self._leave(cancelled(active))
         return result

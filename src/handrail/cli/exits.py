@@ -48,6 +48,7 @@ _OF_STATUS: Mapping[str, Exit] = {
 
 _OF_FAILURE: Mapping[str, Exit] = {
     Code.APPROVAL_PENDING: Exit.WAITING,
+    Code.RESULT_PENDING: Exit.WAITING,
     Code.BUDGET_EXHAUSTED: Exit.BUDGET,
     Code.NOT_PERMITTED: Exit.DENIED,
     Code.NOT_APPROVED: Exit.DENIED,

@@ -29,7 +29,7 @@ from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import claim_for
 from handrail.effects import Admit, Effect, Returned
-from handrail.errors import Code, Failure, Json
+from handrail.errors import PENDING, Code, Failure, Json
 from handrail.events import CallAdmitted, CallFinished
 from handrail.messages import Finish
 from handrail.parsing import strictjson
@@ -546,7 +546,7 @@ def refuse_circle(name: str) -> Failure:
 
 
 def _is_pending(result: ToolResult) -> bool:
-    return result.failure is not None and result.failure.code == Code.APPROVAL_PENDING
+    return result.failure is not None and result.failure.code in PENDING
 
 
 def _may_write(state: CallState) -> bool:

@@ -29,7 +29,7 @@ from handrail.core.loop_detection import LoopDetector, detect_loops
 from handrail.core.results import as_text
 from handrail.core.run_settings import RunSettings
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
-from handrail.errors import Code, Failure
+from handrail.errors import PENDING, Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
 from handrail.parsing import jsontext
@@ -355,27 +355,29 @@ def _ending_by_results(
     ):
         # every result says so, and the model had its chance to answer
         return Ending("budget", used_up, turn.text)
-    waiting = _waiting_for_approval(results)
-    if waiting:
-        return Ending(
-            "waiting", f"waiting for approval of {', '.join(waiting)}", turn.text
-        )
+    if waiting := describe_pending(results):
+        return Ending("waiting", waiting, turn.text)
     return None
 
 
-def _waiting_for_approval(results: Iterable[ToolResult]) -> list[str]:
-    return [
-        result.name
-        for result in results
-        if result.failure and result.failure.code == Code.APPROVAL_PENDING
-    ]
+def describe_pending(results: Iterable[ToolResult]) -> str:
+    """Return what a run waits for, as a clause for people; empty when it waits for nothing."""
+    names: dict[str, list[str]] = {}
+    for result in results:
+        if result.failure is not None and result.failure.code in PENDING:
+            names.setdefault(result.failure.code, []).append(result.name)
+    parts = []
+    if approvals := names.get(Code.APPROVAL_PENDING):
+        parts.append(f"waiting for approval of {', '.join(approvals)}")
+    if deferred := names.get(Code.RESULT_PENDING):
+        parts.append(f"waiting for the result of {', '.join(deferred)}")
+    return " and ".join(parts)
 
 
 def _ending_by_tools(batch: Batch, output: OutputTracker | None) -> Ending | None:
     """Return how the run ends by what its tools declare: a step waits for a person, or a result is the answer."""
-    waiting = _waiting_for_approval(batch.followed.values())
-    if waiting:
-        return Ending("waiting", f"waiting for approval of {', '.join(waiting)}")
+    if waiting := describe_pending(batch.followed.values()):
+        return Ending("waiting", waiting)
     for state, result in zip(batch.states, batch.collect_results(), strict=True):
         last_step = batch.followed.get(state.index, result)
         ends_run = state.admitted is not None and state.admitted.tool.ends_run

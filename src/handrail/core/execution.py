@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from handrail.calls import ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
@@ -48,6 +50,7 @@ from handrail.effects import (
     Returned,
 )
 from handrail.errors import Code, Failure, StoreUnavailable
+from handrail.records import AWAITS_RESULT
 from handrail.schemas.validation import NULLS_LEFT_OUT
 
 
@@ -81,16 +84,76 @@ def execute(
             failure = yield from reserve(call)
             if failure is not None:
                 return _refuse(call, failure)
-        if call.tool.writes:
-            outcome = yield from perform_write(call, settings, claimed)
+        if call.tool.deferred:
+            outcome = yield from _defer(call, settings, claimed, began)
         else:
-            outcome = yield from _read(call, settings, began)
+            outcome = yield from _run(call, settings, claimed, began)
     except CallCancelled:
         outcome = CallOutcome(call, failure=_cancellation(call))
     except StoreUnavailable:
         outcome = CallOutcome(call, failure=_store_failure(call))
     result = yield from _shape_result(outcome, settings)
     return ExecutedCall(outcome.call, result)
+
+
+def _run(
+    call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
+) -> Generator[Effect[Admitted], Any, CallOutcome]:
+    """Run the tool of a call."""
+    if call.tool.writes:
+        return (yield from perform_write(call, settings, claimed))
+    return (yield from _read(call, settings, began))
+
+
+def _defer(
+    call: Admitted, settings: RunSettings, claimed: Claimed | None, began: float | None
+) -> Generator[Effect[Admitted], Any, CallOutcome]:
+    """Run a tool whose result comes from outside; return the result if it is there, else that the call waits for it."""
+    name = call.tool.name
+    if not settings.keeps:
+        failure = Failure(
+            Code.NOT_PERMITTED,
+            f"`{name}` was not started: its result comes later, and this call is of no run that could wait for it.",
+            "Go on without it.",
+        )
+        return CallOutcome(call, failure=failure)
+    place = f"{call.place}#result"
+    question = replace(make_question(call, AWAITS_RESULT, place), awaits_result=True)
+    # Stored before the tool runs: what it starts may answer at once.
+    answer: Approval | None = yield replace(question, is_preview=True)
+    if answer is None:
+        outcome = yield from _run(call, settings, claimed, began)
+        if outcome.failure is not None:
+            return outcome
+        answer = yield question
+    return _read_delivery(call, answer)
+
+
+def _read_delivery(call: Admitted, answer: Approval | None) -> CallOutcome:
+    """Return what was delivered as the result of a call, or why there is nothing."""
+    name = call.tool.name
+    if answer is not None and answer.granted and answer.arguments is not None:
+        return CallOutcome(call, answer.arguments.get("value"), attempts=1)
+    if answer is None:
+        failure = Failure(
+            Code.RESULT_PENDING,
+            f"The result of `{name}` is not there yet.",
+            "Do not call it again meanwhile; tell the user what it waits for.",
+        )
+    elif answer.expired:
+        failure = Failure(
+            Code.TIMEOUT,
+            f"The result of `{name}` did not come in time.",
+            "Go on without it, or tell the user.",
+        )
+    else:
+        reason = f": {answer.reason}" if answer.reason else ""
+        failure = Failure(
+            Code.NOT_APPROVED,
+            f"There will be no result of `{name}`{reason}.",
+            "Go on without it, or ask the user how to go on.",
+        )
+    return CallOutcome(call, failure=failure, attempts=1)
 
 
 def _approve(

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from handrail.calls import Media, ToolResult
 from handrail.core.batch import Batch, CallState
 from handrail.core.results import as_text, failure_text, with_note
-from handrail.errors import Code, Failure
+from handrail.errors import PENDING, Code, Failure
 
 LONGEST_CIRCLE = 3
 WARNED_AT = 2
@@ -34,7 +34,7 @@ Step: TypeAlias = tuple[str, str, Any, bool]
 
 Compared by `==`: no digest is made, and mostly the texts, which stand first, differ already."""
 
-_DECIDED_BY_PEOPLE = frozenset((Code.APPROVAL_PENDING, Code.IN_DOUBT))
+_DECIDED_BY_PEOPLE = PENDING | {Code.IN_DOUBT}
 
 NOTE = (
     "This call and its result are the same as before. Use the result, call differently, or answer; "

@@ -29,6 +29,7 @@ def is_plain(call: Admitted) -> bool:
         tool.writes
         or call.resources
         or tool.rate_limit
+        or tool.deferred
         or call.verdict.decision is Decision.ASK
     )
 

@@ -24,7 +24,7 @@ from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import look_up
 from handrail.effects import Approval, Effect
-from handrail.errors import Code, Failure
+from handrail.errors import PENDING, Failure
 from handrail.records import ApprovalRequest
 from handrail.tools.tool import BaseTool
 
@@ -90,6 +90,6 @@ def make_preview(result: ToolResult) -> Preview:
     """Return what the result of a previewed call says."""
     if result.failure is None:
         return Preview("allow")
-    if result.failure.code == Code.APPROVAL_PENDING:
+    if result.failure.code in PENDING:
         return Preview("ask", result.failure, result.question)
     return Preview("deny", result.failure)

@@ -119,14 +119,9 @@ class Approvals:
             if standing is not None:
                 return Approval(True, by=f"{standing.by} ({standing.id})")
         request = await self._load_or_store(store, active, asked)
-        match request.state:
-            case "open":
-                return request
-            case "expired":
-                return Approval(False, expired=True)
-            case "denied" | "cancelled":
-                return Approval(False, request.by, request.decision_reason)
-        return _granted(request)
+        if asked.awaits_result and request.state == "open":
+            return None
+        return _delivered(request)
 
     async def _decide_without_store(
         self, active: ActiveRun, asked: AskHuman
@@ -159,6 +154,8 @@ class Approvals:
         """Return what the kept question's answer means for the call."""
         for _ in range(_MOST_LOOKS):
             request = await self._load_or_store(store, active, asked)
+            if asked.awaits_result:
+                return _delivered(request)
             if request.state == "open":
                 request = await self._take_word(store, request, active, asked)
             if request.state == "open":
@@ -201,6 +198,8 @@ class Approvals:
             is_same = (
                 each.place == asked.place if in_place else each.reason == asked.reason
             )
+            if asked.awaits_result and each.call_id != asked.call.id:
+                continue  # the same question once more is another one
             if is_same and each.digest == asked.digest:
                 earlier.append(each)
         for each in earlier:
@@ -210,6 +209,8 @@ class Approvals:
         if earlier and self._still_decides(earlier[-1], asked, in_place=in_place):
             return earlier[-1]
         place = asked.place if in_place else asked.reason
+        if asked.awaits_result and not in_place:
+            place = f"{place}/{asked.call.id}"
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
         question = _question(active, asked, place)
@@ -312,6 +313,18 @@ class Approvals:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
+
+
+def _delivered(request: ApprovalRequest) -> Approval | ApprovalRequest:
+    """Return the answer to a question without using it up; the question while it is open."""
+    match request.state:
+        case "open":
+            return request
+        case "expired":
+            return Approval(False, expired=True)
+        case "denied" | "cancelled":
+            return Approval(False, request.by, request.decision_reason)
+    return _granted(request)
 
 
 def _granted(request: ApprovalRequest, question: str = "") -> Approval:

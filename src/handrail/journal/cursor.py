@@ -17,7 +17,7 @@ from handrail.calls import ToolResult
 from handrail.core.batch import Batch
 from handrail.core.conversation import Ending
 from handrail.core.results import plain
-from handrail.errors import Code, JournalMismatch, Json
+from handrail.errors import PENDING, Code, JournalMismatch, Json
 from handrail.journal import codec, rounds
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
 from handrail.records import (
@@ -109,7 +109,7 @@ class JournalCursor:
         for state, result in zip(batch.states, batch.collect_results(), strict=True):
             key = codec.call_key(turn, state.place)
             code = None if result.failure is None else result.failure.code
-            if code == Code.APPROVAL_PENDING or self._has(key):
+            if code in PENDING or self._has(key):
                 continue
             body = codec.result_as_json(result)
             if (

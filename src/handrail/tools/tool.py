@@ -151,6 +151,9 @@ class BaseTool:
     """What to do with a repeat: return the first result, or ask a person, the default of a destructive tool."""
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
+    deferred: bool = False
+    """Its result comes later, from outside, by `Runtime.deliver`; its call waits as for an approval. The body starts
+    what is to give the result (its own value is not used), and for a write it does so at most once."""
     interrupts: Literal["before"] | None = None
     """`before`: an exception that leaves to the caller (`Runtime.calls`, `passes=`) is raised before the tool does
     anything, so a write that was interrupted by one may run again."""
@@ -564,7 +567,9 @@ class BaseTool:
 
     @cached_property
     def may_ask_later(self) -> bool:
-        """Whether a person may be asked once the ledger has answered."""
+        """Whether a question may follow once the ledger has answered, or the tool has run."""
+        if self.deferred:
+            return True
         return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
 
     @cached_property
@@ -820,7 +825,16 @@ class BaseTool:
         return f"<Tool {self.name}: {self.effect or 'undeclared effect'}, {self.timeout_s:g} s>"
 
 
-_DECIDING = ("approve", "check", "resource", "after", "rate", "then", "ends_run")
+_DECIDING = (
+    "approve",
+    "check",
+    "resource",
+    "after",
+    "rate",
+    "then",
+    "ends_run",
+    "deferred",
+)
 """Settings that decide about a call, or follow from it, beside its arguments and the policy."""
 
 _CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
@@ -871,6 +885,7 @@ class ToolSettings(TypedDict, total=False):
     repeat_window_s: float
     on_repeat: Literal["return_previous", "ask"] | None
     on_doubt: Literal["tell", "ask"]
+    deferred: bool
     interrupts: Literal["before"] | None
     poll: bool
     then: Then | None

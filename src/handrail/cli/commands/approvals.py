@@ -134,7 +134,9 @@ def show(id: str, store: str, as_json: bool) -> None:
         ("expires", f"{moment(question.expires)}{_time(question, ', ')}"),
     ]
     print_columns(console(), [row for row in rows if row[1]])
-    if question.state == "open":
+    if question.state == "open" and question.awaits_result:
+        say(f"answer:  {command_line(f'approvals answer {id} VALUE', store)}")
+    elif question.state == "open":
         # the login name may be that of who has agreed
         another = " --by NAME" if question.agreed else ""
         for verb, by in (("approve", another), ("deny", "")):
@@ -227,6 +229,50 @@ def deny(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
     _print_outcome(after, store, as_json, next_step)
 
 
+@command.command("answer")
+@click.argument("id", shell_complete=completion_names.questions)
+@click.argument("value")
+@click.option("--json", "is_json", is_flag=True, help="VALUE is JSON, not text.")
+@options.decider
+@options.store
+@options.debug
+def answer(id: str, value: str, is_json: bool, by: str, store: str) -> None:
+    """Deliver the result that a call waits for, such as the answer to a question to the user.
+
+    \b
+    Example:
+      handrail approvals answer a_5513ba120ecc7f16 "the blue one"
+    """
+    result: Json = value
+    if is_json:
+        result = cases.parse_json(value, "VALUE")
+    with QUESTIONS.open(store) as approval_store:
+        id = _find_question(approval_store, id)
+        after = admin.deliver(approval_store, id, result, by=by)
+        next_step = _next_step(approval_store, after, store)
+    _print_outcome(after, store, False, next_step)
+
+
+@command.command("withdraw")
+@click.argument("id", shell_complete=completion_names.questions)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the audit log.")
+@options.decider
+@options.store
+@options.as_json
+@options.debug
+def withdraw(id: str, reason: str, by: str, store: str, as_json: bool) -> None:
+    """Take back an open question, or an approval that no call has used. The same call is asked about anew.
+
+    \b
+    Example:
+      handrail approvals withdraw a_5513ba120ecc7f16
+    """
+    with QUESTIONS.open(store) as approval_store:
+        id = _find_question(approval_store, id)
+        after = admin.withdraw(approval_store, id, by=by, reason=reason)
+    _print_outcome(after, store, as_json, "nothing to do: no call is allowed by it")
+
+
 def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
     """Return the next step after an answer: a command, a call to repeat, or nothing to do."""
     if (
@@ -269,6 +315,11 @@ def _print_outcome(
         say(
             f"another: {command_line(f'approvals approve {after.id} --by NAME', place)}"
         )
+        return
+    if after.awaits_result and after.edited is not None:
+        by = f" by {after.by}" if after.by else ""
+        say(f"answered{by}: {after.tool}  {brief(after.edited.get('value'))}")
+        say(f"go on:   {next_step}")
         return
     say(f"{after.state}{admin.describe_decision(after)}: {_call(after)}")
     if after.edited is not None and (

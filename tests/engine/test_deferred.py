@@ -1,0 +1,191 @@
+"""Tools whose result comes from outside."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import handrail as hr
+from handrail.calls import arguments_text
+from handrail.testing import ScriptedModel, call
+from handrail.toolbox.asking import ask_user
+from tests.support.drivers import BOUND_S
+
+
+class Desk:
+    """A runtime of either kind, with a job that somebody else does."""
+
+    def __init__(self, kind, store, **settings):
+        self.started: list[str] = []
+
+        def render(scene: str) -> str:
+            """Render a scene."""
+            self.started.append(scene)
+            return "begun"
+
+        job = hr.FunctionTool(render, effect="write", deferred=True)
+        self.runtime = kind([job, ask_user], store=store, **settings)
+
+    def do(self, verb, *args, **options):
+        value = verb(*args, **options)
+        if asyncio.iscoroutine(value):
+            return asyncio.run(asyncio.wait_for(value, BOUND_S))
+        return value
+
+    def hand_over(self, number=1, name="render", run="t", **arguments):
+        text = arguments_text(arguments or {"scene": "a"})
+        asked = [hr.ToolCall(f"c{number}", name, text)]
+        [result] = self.do(self.runtime.calls, asked, run=run)
+        return result
+
+    def deliver(self, *args, **options):
+        return self.do(self.runtime.deliver, *args, **options)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/h.db"
+
+
+@pytest.fixture(params=[hr.Runtime, hr.SyncRuntime])
+def desk(request, store):
+    made = Desk(request.param, store)
+    yield made
+    made.do(made.runtime.close)
+
+
+def test_a_call_waits_until_its_result_is_delivered(desk):
+    waiting = desk.hand_over()
+    assert waiting.failure.code == hr.Code.RESULT_PENDING
+    assert waiting.question.awaits_result
+    assert desk.hand_over().failure.code == hr.Code.RESULT_PENDING
+    desk.deliver(waiting.question.id, {"frames": 24}, by="farm")
+    for _ in range(2):
+        result = desk.hand_over()
+        assert result.value == {"frames": 24}
+    assert desk.started == ["a"]
+
+
+def test_a_result_is_delivered_by_the_id_of_the_call(desk):
+    desk.hand_over(1)
+    desk.hand_over(2, scene="b")
+    desk.deliver("c2", "the second", run="t")
+    assert desk.hand_over(2, scene="b").value == "the second"
+    assert desk.hand_over(1).failure.code == hr.Code.RESULT_PENDING
+
+
+def test_a_message_that_comes_twice_changes_nothing_and_another_one_is_refused(desk):
+    question = desk.hand_over().question
+    first = desk.deliver(question.id, "done", by="farm")
+    assert desk.deliver(question.id, "done", by="again") == first
+    with pytest.raises(hr.ConfigError, match="was answered by farm already"):
+        desk.deliver(question.id, "otherwise")
+    assert desk.hand_over().value == "done"
+
+
+@pytest.mark.parametrize(
+    "value", [None, False, 0, "", [], {"a": [1, {"b": None}]}, "x" * 100_000]
+)
+def test_any_json_value_is_delivered_as_it_is(desk, value):
+    question = desk.hand_over().question
+    desk.deliver(question.id, value)
+    result = desk.hand_over()
+    assert result.ok
+    assert result.value == value
+
+
+def test_nobody_delivers_what_no_call_waits_for(desk):
+    for unknown in ({"call": "a_nothing"}, {"call": "c1", "run": "other"}):
+        with pytest.raises(hr.ConfigError, match=r"there is no question|no call 'c1'"):
+            desk.deliver(unknown.pop("call"), "x", **unknown)
+
+
+def test_a_result_is_no_approval_and_an_approval_is_no_result(desk):
+    waiting = desk.hand_over().question
+    with pytest.raises(hr.ConfigError, match="waits for the result of render"):
+        desk.do(desk.runtime.approvals.approve, waiting.id, by="anna")
+    desk.runtime.tools.redeclare("render", approve=True, deferred=False)
+    asked = desk.hand_over(3, scene="c").question
+    with pytest.raises(hr.ConfigError, match="waits for an approval"):
+        desk.deliver(asked.id, "x")
+    assert desk.started == ["a"]
+
+
+def test_a_result_that_will_not_come_is_told(desk):
+    question = desk.hand_over().question
+    desk.do(desk.runtime.approvals.deny, question.id, by="farm", reason="no power")
+    assert "no power" in desk.hand_over().text
+
+
+def test_the_same_question_of_another_call_is_another_question(desk):
+    first = desk.hand_over(1, "ask_user", question="Which?").question
+    second = desk.hand_over(2, "ask_user", question="Which?").question
+    assert first.id != second.id
+    desk.deliver(first.id, "the blue one")
+    assert desk.hand_over(1, "ask_user", question="Which?").value == "the blue one"
+    assert not desk.hand_over(2, "ask_user", question="Which?").ok
+
+
+def test_a_call_of_no_run_cannot_wait_and_starts_nothing(desk):
+    result = desk.do(desk.runtime.call, "render", {"scene": "a"})
+    assert result.failure.code == hr.Code.NOT_PERMITTED
+    assert desk.started == []
+
+
+def test_a_tenant_delivers_its_own(desk):
+    asked = [hr.ToolCall("c1", "render", '{"scene": "a"}')]
+    [waiting] = desk.do(desk.runtime.calls, asked, run="t", scope="acme")
+    for wrong in (None, "other"):
+        with pytest.raises(hr.ConfigError):
+            desk.deliver("c1", "x", run="t", scope=wrong)
+    desk.deliver(waiting.question.id, "x", scope="acme")
+    [result] = desk.do(desk.runtime.calls, asked, run="t", scope="acme")
+    assert result.value == "x"
+
+
+def test_no_approver_is_asked_for_a_result(store):
+    asked = []
+    desk = Desk(hr.SyncRuntime, store, approver=lambda each: asked.append(each))
+    assert desk.hand_over().failure.code == hr.Code.RESULT_PENDING
+    assert asked == []
+    desk.runtime.close()
+
+
+def test_what_the_tool_starts_may_answer_before_the_tool_returns(store):
+    runtime: hr.SyncRuntime
+
+    def render(context: hr.Context, scene: str) -> str:
+        """Render a scene."""
+        runtime.deliver(context.call_id, f"{scene} at once", run=context.run_id)
+        return "begun"
+
+    tool = hr.FunctionTool(render, effect="write", deferred=True)
+    with hr.SyncRuntime([tool], store=store) as runtime:
+        asked = [hr.ToolCall("c1", "render", '{"scene": "a"}')]
+        [result] = runtime.calls(asked, run="t")
+    assert result.value == "a at once"
+
+
+def test_a_run_waits_and_goes_on_with_the_answer(tmp_path):
+    desk = Desk(hr.Runtime, f"sqlite:///{tmp_path}/h.db")
+
+    async def main():
+        async with desk.runtime as runtime:
+            model = ScriptedModel(
+                [
+                    call("ask_user", question="Which one?", options=["red", "blue"]),
+                    lambda messages: f"You chose {messages[-1].result.text}.",
+                ]
+            )
+            run = await runtime.run("A lamp.", model=model)
+            assert (run.status, run.reason) == (
+                "waiting",
+                "waiting for the result of ask_user",
+            )
+            question = run.messages[-1].result.question
+            assert question.arguments["options"] == ["red", "blue"]
+            await runtime.deliver(question.id, "blue", by="the user")
+            return await runtime.resume(run.id, model=model)
+
+    assert asyncio.run(main()).text == "You chose blue."
