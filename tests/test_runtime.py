@@ -405,8 +405,8 @@ SETTINGS = [
     "tools",
 ]
 VERBS = [
-    "approvals", "blocking", "call", "calls", "cancel", "close", "deliver", "fork", "handle", "offered", "preview", "replay",
-    "resume", "run", "stream", "undo", "undoable", "workflow",
+    "approvals", "blocking", "call", "calls", "cancel", "close", "deliver", "fork", "handle", "offered", "preview",
+    "replay", "resume", "run", "stream", "undo", "undoable", "workflow",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from handrail._version import __version__ as __version__
 if TYPE_CHECKING:
     from handrail import selectors as selectors
     from handrail import testing as testing
+    from handrail.adapters.adopting import adopt as adopt
     from handrail.calls import Media as Media
     from handrail.calls import Page as Page
     from handrail.calls import ToolCall as ToolCall
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from handrail.sessions.session import SyncSession as SyncSession
     from handrail.sync import SyncRuntime as SyncRuntime
     from handrail.toolbox.openapi import openapi as openapi
-    from handrail.tools.adopting import adopt as adopt
     from handrail.tools.function_tool import FunctionTool as FunctionTool
     from handrail.tools.function_tool import tool as tool
     from handrail.tools.tool import BaseTool as BaseTool
@@ -102,7 +102,7 @@ _HOME_OF = {
         "core.structured_output": "Form",
         "sync": "SyncRuntime",
         "toolbox.openapi": "openapi",
-        "tools.adopting": "adopt",
+        "adapters.adopting": "adopt",
         "tools.function_tool": "FunctionTool tool",
         "tools.tool": "BaseTool Then",
         "tools.toolset": "Toolset",
