@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from handrail.parsing import jsontext as jsontext
     from handrail.runs import Run as Run
     from handrail.runtime import Runtime as Runtime
+    from handrail.sessions.message_json import messages_as_json as messages_as_json
+    from handrail.sessions.message_json import messages_from_json as messages_from_json
     from handrail.sessions.session import Session as Session
     from handrail.sessions.session import SyncSession as SyncSession
     from handrail.sync import SyncRuntime as SyncRuntime
@@ -98,6 +100,7 @@ _HOME_OF = {
         "core.retries": "Backoff",
         "runs": "Run",
         "runtime": "Runtime",
+        "sessions.message_json": "messages_as_json messages_from_json",
         "sessions.session": "Session SyncSession",
         "core.structured_output": "Form",
         "sync": "SyncRuntime",

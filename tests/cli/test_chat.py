@@ -104,3 +104,65 @@ def test_help_tools_and_quit_are_answered_here_and_never_by_the_model(cli, shop)
     assert (result.exit_code, result.stdout.strip()) == (0, "Yes.")
     assert "/tools  list" in result.stderr
     assert "get_order: " in result.stderr
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def test_a_conversation_of_the_store_goes_on_tomorrow(cli, tmp_path):
+    store = ["--store", f"sqlite:///{tmp_path}/h.db"]
+    with ScriptedServer(["One.", "Two.", "Three.", "Four."]) as server:
+        model = ["--model", server.model]
+        first = cli("chat", *model, *store, "--system", "Be short.", stdin="1?\n")
+        assert "handrail chat --session r_" in first.stderr
+        again = cli("chat", *model, *store, "--continue", stdin="2?\n")
+        assert "1 question so far" in again.stderr
+        run = cli("run", "3?", *model, *store, "--continue")
+        named = first.stderr.partition("--session ")[2].split()[0]
+        last = cli("chat", *model, *store, "--session", named, stdin="4?\n")
+        contents = [each["content"] for each in server.requests[-1]["messages"]]
+    answers = [each.stdout.strip() for each in (first, again, run, last)]
+    assert answers == ["One.", "Two.", "Three.", "Four."]
+    assert contents == [
+        "Be short.", "1?", "One.", "2?", "Two.", "3?", "Three.", "4?",
+    ]  # fmt: skip
+
+
+def test_a_conversation_is_begun_under_a_name(cli, tmp_path):
+    store = ["--store", f"sqlite:///{tmp_path}/h.db"]
+    with ScriptedServer(["One.", "Two."]) as server:
+        for question in ("1?", "2?"):
+            how = ["--model", server.model, *store, "--session", "ticket-881"]
+            assert cli("run", question, *how).exit_code == 0
+        roles = [each["role"] for each in server.requests[-1]["messages"]]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_a_question_after_one_that_waits_is_refused_in_a_sentence(cli, shop, tmp_path):
+    with ScriptedServer([call("delete_order", order_id="A-1"), "Yes."]) as server:
+        result = cli(
+            "chat",
+            "--tools",
+            shop,
+            "--model",
+            server.model,
+            "--store",
+            f"sqlite:///{tmp_path}/h.db",
+            stdin="Delete A-1\nReady?\n",
+        )
+        assert len(server.requests) == 1
+    assert "has not answered yet" in result.stderr
+    assert result.exit_code == 2
+
+
+def test_what_names_no_conversation_is_told(cli, tmp_path):
+    store = ["--store", f"sqlite:///{tmp_path}/h.db"]
+    for words, sentence in (
+        ([*store, "--continue"], "no conversation in this store yet"),
+        ([*store, "--continue", "--session", "s"], "choose one"),
+        (["--continue"], "keeps no runs"),
+        (["--session", "s"], "keeps no runs"),
+    ):
+        result = cli("run", "?", "--model", "openai:x", *words)
+        assert result.exit_code == 2
+        assert sentence in result.stderr

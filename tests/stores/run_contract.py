@@ -67,6 +67,22 @@ class RunContract:
         assert begun.record.created > 0
         assert list(begun.steps) == []
 
+    def test_a_run_is_taken_over_unchanged_by_one_of_those_that_have_read_it(
+        self, store
+    ):
+        first = self.begun(store)
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER], "done")))
+        taken = self.settled(store.begin_run(first.record, unchanged=True))
+        assert (taken.record.epoch, taken.record.status, list(taken.steps)) == (
+            2, "running", [],
+        )  # fmt: skip
+        for record in (first.record, replace(RUN, run_id="r_none")):
+            with pytest.raises(Fenced):
+                self.settled(store.begin_run(record, unchanged=True))
+        stored = self.settled(store.load_run("r_1"))
+        assert (stored.record.epoch, list(stored.steps)) == (2, [ANSWER])
+        assert self.settled(store.load_run("r_none")) is None
+
     def test_a_new_run_takes_nothing_over(self, store):
         self.settled(store.begin_run(RUN, new=True))
         before = self.settled(store.load_run("r_1"))

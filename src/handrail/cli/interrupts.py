@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli.printer import Printer
 from handrail.events import Event, RunStarted
-from handrail.messages import Message
 from handrail.runs import Run
 from handrail.runtime import Runtime
-
-
-async def ask(runtime: Runtime, question: str | Sequence[Message], **how: Any) -> Run:
-    """Run one question to its end; see `drive`."""
-    return await drive(runtime, runtime.run, question, **how)
 
 
 async def drive(

@@ -213,6 +213,28 @@ store = click.option(
 store_argument = click.argument("store", required=False, default=default_store)
 
 
+def conversation(runs: Callable[..., Any]) -> Callable[[F], F]:
+    """`--continue` and `--session NAME`: which conversation of the store a question goes on with.
+
+    Args:
+        runs: Completes the names of runs.
+    """
+    latest = click.option(
+        "--continue",
+        "latest",
+        is_flag=True,
+        help="Go on with the conversation of the store that was changed last.",
+    )
+    named = click.option(
+        "--session",
+        metavar="NAME",
+        default="",
+        shell_complete=runs,
+        help="Go on with the conversation of this name, or begin it; any run can be gone on with.",
+    )
+    return lambda command: latest(named(command))
+
+
 def decider(command: F) -> F:
     """`--by NAME`: who decides, for the record."""
     return click.option(

@@ -27,6 +27,7 @@ from handrail.core.conversation import last_text
 from handrail.errors import JournalMismatch
 from handrail.journal import codec
 from handrail.journal.cursor import working_time_s
+from handrail.journal.rounds import read_rounds
 from handrail.messages import (
     AssistantMessage,
     Message,
@@ -45,6 +46,7 @@ class HistoryTurn(Struct, frozen=True):
 
     Attributes:
         results: One for each call of the turn; None where there is none yet.
+        question: What a person asked before it, where it is not the first of the run.
         answered_s: How long the run had worked when the model had answered; `ended_at_s` when the calls had ended.
     """
 
@@ -53,10 +55,12 @@ class HistoryTurn(Struct, frozen=True):
     results: Sequence[ToolResult | None] = ()
     answered_at_s: float = 0.0
     ended_at_s: float = 0.0
+    question: Sequence[Message] = ()
 
     @property
     def messages(self) -> Iterator[Message]:
-        """The answer, as the model wrote it, and the results that there are."""
+        """The question, the answer, as the model wrote it, and the results that there are."""
+        yield from self.question
         yield AssistantMessage(self.turn)
         yield from (
             ToolMessage(result) for result in self.results if result is not None
@@ -64,11 +68,17 @@ class HistoryTurn(Struct, frozen=True):
 
 
 class RunHistory(Struct, frozen=True):
-    """A stored run, decoded."""
+    """A stored run, decoded.
+
+    Attributes:
+        asked: The input of its first round.
+        unanswered: The last question, where it is not the first one and has no answer yet.
+    """
 
     stored: StoredRun
     asked: codec.RunInput
     turns: Sequence[HistoryTurn]
+    unanswered: Sequence[Message] = ()
 
     @property
     def messages(self) -> list[Message]:
@@ -76,6 +86,7 @@ class RunHistory(Struct, frozen=True):
         return [
             *self.asked.messages,
             *(message for each in self.turns for message in each.messages),
+            *self.unanswered,
         ]
 
     @property
@@ -145,19 +156,27 @@ def read_history(stored: StoredRun) -> RunHistory:
             f"the run {stored.record.run_id!r} was recorded by a newer handrail (journal {stored.record.journal_v}, "
             f"this one reads up to {JOURNAL_V})"
         )
-    return RunHistory(
-        stored, codec.input_from_json(stored.record.input), list(_turns(stored.steps))
-    )
+    first, *later = read_rounds(stored)
+    questions = {min(each.turns): each.asked.messages for each in later if each.turns}
+    turns = [
+        replace(turn, question=questions.get(turn.number, ()))
+        for turn in _turns(stored.steps)
+    ]
+    unanswered: Sequence[Message] = ()
+    if later and not later[-1].turns:
+        unanswered = later[-1].asked.messages
+    return RunHistory(stored, first.asked, turns, unanswered)
 
 
 def last_question(run_input: codec.RunInput) -> str:
     """Return the last question of a person before the run started."""
+    return question_in(run_input.messages)
+
+
+def question_in(messages: Sequence[Message]) -> str:
+    """Return the last question of a person in messages; empty where there is none."""
     return next(
-        (
-            each.text
-            for each in reversed(run_input.messages)
-            if isinstance(each, UserMessage)
-        ),
+        (each.text for each in reversed(messages) if isinstance(each, UserMessage)),
         "",
     )
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.run_history import RunHistory, last_question, turn_lines
+from handrail.cli.run_history import RunHistory, last_question, question_in, turn_lines
 from handrail.cli.store_access import command_line, indent_json, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.errors import JournalMismatch, Json
@@ -133,8 +133,12 @@ class RunPage:
         for question in self._questions:
             words.setdefault(question.step, []).append(question)
         for turn in self._history.turns:
+            if turn.question:
+                self._printer.question(question_in(turn.question))
             for self._at_s, line in turn_lines(turn, words, whole=whole):
                 self._printer.show(line)
+        if self._history.unanswered:
+            self._printer.question(question_in(self._history.unanswered))
 
     def wire(self) -> None:
         """Print the answers as they were received."""

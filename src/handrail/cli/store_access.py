@@ -23,6 +23,8 @@ from handrail.audit import log_key
 from handrail.cli.options import NO_STORE, STORE_HERE, default_store, key_file
 from handrail.cli.printer import console, print_columns
 from handrail.cli.timeline import shorten
+from handrail.engine.nested_runs import outer_run
+from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.invisible import json_text
@@ -34,6 +36,7 @@ from handrail.ports import (
     StandingApprovalStore,
     Store,
 )
+from handrail.records import RunRecord
 from handrail.stores.durable import DurableStore
 
 T = TypeVar("T")
@@ -160,6 +163,39 @@ def resolve_run_id(store: object, given: str) -> str:
     return expand_id(
         given, (record.run_id for record in result_now(store.list_runs(most=EVERY)))
     )
+
+
+def find_session(store: object, place: str, *, latest: bool, name: str) -> str:
+    """Return the name of the conversation that `--continue` or `--session` means; empty if neither is given.
+
+    Raises:
+        UsageError: Both are given, or `--continue` where there is no conversation.
+        ConfigError: The store keeps no runs.
+    """
+    if not latest:
+        if name:
+            RUNS.of(store, place)
+        return resolve_run_id(store, name) if name else ""
+    if name:
+        raise click.UsageError(
+            "--continue and --session both name a conversation; choose one."
+        )
+    records = [
+        record
+        for record in result_now(RUNS.of(store, place).list_runs(most=EVERY))
+        if _is_conversation(record)
+    ]
+    if not records:
+        raise click.UsageError(
+            "--continue: there is no conversation in this store yet."
+        )
+    return max(records, key=lambda record: record.updated).run_id
+
+
+def _is_conversation(record: RunRecord) -> bool:
+    """Whether a person can go on with a run: no tool or workflow has started it, and it is no workflow itself."""
+    is_workflow = isinstance(record.input, Mapping) and record.input.get("workflow")
+    return not (is_workflow or parse_scope(record.run_id) or outer_run(record.run_id))
 
 
 def command_line(words: str, place: str) -> str:

@@ -35,7 +35,8 @@ from handrail.messages import (
     ToolMessage,
 )
 from handrail.ports import Approver, Observer, Selector
-from handrail.records import ApprovalRequest, StoredRun
+from handrail.process_identity import owner
+from handrail.records import ApprovalRequest, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 from handrail.workers.threads import wrap_error
 
@@ -62,6 +63,23 @@ class Words(Struct, eq=False):
         if word.question not in ("", question.id):
             return None
         return word
+
+
+_driven_here: set[tuple[Any, ...]] = set()
+"""The stored runs that this process carries out, with any runtime."""
+
+
+def is_driven_here(record: RunRecord) -> bool:
+    """Whether this process carries out a stored run, with this runtime or another one."""
+    return (
+        _driver_of(record) in _driven_here
+        or (record.owner, record.run_id) in _driven_here
+    )
+
+
+def _driver_of(record: RunRecord) -> tuple[Any, ...]:
+    # by when it was created too: several stores may have runs of one name
+    return owner(), record.run_id, record.created, record.epoch
 
 
 class Earlier(Struct, frozen=True):
@@ -116,6 +134,8 @@ class ActiveRun(Struct, eq=False):
     """How many of its messages stood before this question."""
     first_answer: int = 0
     """How many stood before the first answer to it."""
+    driving: tuple[Any, ...] = ()
+    """Its name among the stored runs that this process carries out."""
     offered: tuple[Sequence[str], Toolset, Toolset] | None = None
     """The names that were chosen last, the tools that they were chosen from, and the chosen."""
     checked: Toolset | None = None
@@ -183,6 +203,21 @@ class ActiveRun(Struct, eq=False):
         self.recording = JournalCursor(
             stored, lambda: now() - started - spent.waited_s, replaying=replaying
         )
+        if not replaying:
+            self._drive(_driver_of(stored.record))
+
+    def begin_driving(self) -> None:
+        """Note that this process is about to take the run over: until the store has answered, by its name alone."""
+        self._drive((owner(), self.id))
+
+    def _drive(self, driving: tuple[Any, ...]) -> None:
+        _driven_here.add(driving)
+        _driven_here.discard(self.driving)
+        self.driving = driving
+
+    def stop_driving(self) -> None:
+        """Note that this process carries the run out no longer."""
+        _driven_here.discard(self.driving)
 
     def let_pass(self, types: tuple[type[Exception], ...]) -> None:
         """Give exceptions of these types that a tool raises to the caller of its call."""

@@ -475,6 +475,7 @@ class Engine:
         """Close a run, announce its end, and return its `Run`."""
         self._deployment.live.pop(qualify_name(self.scope, active.id), None)
         active.end_waiting()
+        active.stop_driving()
         if active.observers:
             active.tell(RunEnded(active.id, ending.status, ending.reason))
         progress = active.progress
@@ -703,10 +704,6 @@ class Engine:
     def sanitize(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages fit to send: the same object where they are."""
         return sanitize(messages, reads=self.reads).messages
-
-    def is_live(self, run_id: str) -> bool:
-        """Whether this process carries out a run."""
-        return qualify_name(self.scope, run_id) in self._deployment.live
 
     def reads(self, name: str) -> bool:
         """Whether the tool of that name only reads."""

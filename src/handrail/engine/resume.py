@@ -20,7 +20,7 @@ from handrail.core.flow import Rules, rules_from_json
 from handrail.core.history import lost_read, lost_write
 from handrail.core.policy import Policy
 from handrail.core.results import failure_text
-from handrail.engine.active_run import ActiveRun, Earlier
+from handrail.engine.active_run import ActiveRun, Earlier, is_driven_here
 from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
 from handrail.journal.codec import RunInput, budget_from_json, input_from_json
@@ -98,7 +98,7 @@ def check_name_free(stored: StoredRun | None) -> None:
         raise stored.record.name_taken()
 
 
-def check_answered(engine: Engine, stored: StoredRun, after: str | Run[Any]) -> None:
+def check_answered(stored: StoredRun, after: str | Run[Any]) -> None:
     """Raise unless a run can be asked another question: it has ended, and `after` is how it ended.
 
     Raises:
@@ -111,7 +111,7 @@ def check_answered(engine: Engine, stored: StoredRun, after: str | Run[Any]) -> 
     check_version(record)
     if input_from_json(record.input).workflow:
         raise ConfigError(f"{name} is a workflow, and cannot be asked another question")
-    if engine.is_live(record.run_id):
+    if is_driven_here(record):
         raise RunUnderWay(f"{name} is under way already; wait for its end")
     check_left(record)
     if poisoned := poisoning(record):
@@ -135,12 +135,12 @@ def check_answered(engine: Engine, stored: StoredRun, after: str | Run[Any]) -> 
         )
 
 
-def is_left_unfinished(engine: Engine, record: RunRecord) -> bool:
+def is_left_unfinished(record: RunRecord) -> bool:
     """Whether a run was left before its end, by a process that is gone or has released it."""
     return (
         record.status in ("running", "queued")
         and not record.is_poisoned
-        and not engine.is_live(record.run_id)
+        and not is_driven_here(record)
         and not is_under_way(record)
     )
 

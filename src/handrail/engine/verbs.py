@@ -409,7 +409,7 @@ def ask_next(
         if stored is None:
             engine.unrecorded.offer(run_id)
             stored = require_run((yield engine.load_run(run_id)), run_id)
-        check_answered(engine, stored, after)
+        check_answered(stored, after)
         rounds = yield from load_ended_rounds(engine, stored)
         earlier = read_earlier(engine, rounds, next_turn(stored.steps) - 1)
         record = replace(stored.record, owner=owner(), result=rounds[-1].result)
@@ -528,6 +528,8 @@ def _drive_to_end(
         Fenced: Somebody else has asked the next question.
     """
     try:
+        if record is not None:
+            active.begin_driving()
         if record is not None and question is not None:
             stored = yield engine.runs.begin_run(record, unchanged=True)
             engine.attach_journal(active, stored)

@@ -121,7 +121,7 @@ class _Conversation(Generic[R]):
         stored = yield engine.load_run(self.id)
         if stored is None:
             return (yield from self._begin(engine, question, system, how))
-        if is_left_unfinished(engine, stored.record):
+        if is_left_unfinished(stored.record):
             yield from verbs.resume(engine, self.id, **_for_resume(how))
             stored = require_run((yield engine.load_run(self.id)), self.id)
         return (
@@ -176,7 +176,7 @@ class _Conversation(Generic[R]):
     def _fork(self, id: str, after_round: int | None) -> Verb[str]:
         engine, how = self._serve()
         stored = require_run((yield engine.load_run(self.id)), self.id)
-        check_answered(engine, stored, self.id)
+        check_answered(stored, self.id)
         rounds = yield from load_ended_rounds(engine, stored)
         if after_round is None:
             after_round = len(rounds)

@@ -10,16 +10,20 @@ from typing import Any
 
 import click
 
-from handrail.cli import exits, interrupts, options
+from handrail.approvers.terminal import printable
+from handrail.cli import completion_names, exits, interrupts, options
 from handrail.cli.exits import Exit
 from handrail.cli.next_steps import describe_next_steps
 from handrail.cli.options import Setup
 from handrail.cli.printer import Printer, console
-from handrail.cli.store_access import open_store
+from handrail.cli.store_access import command_line, find_session, open_store
 from handrail.cli.timeline import Timeline
 from handrail.core.budgets import Budget
-from handrail.messages import Message, SystemMessage, UserMessage
+from handrail.errors import ConfigError
+from handrail.messages import Message, UserMessage
+from handrail.ports import RunStore
 from handrail.runs import Run
+from handrail.sessions.session import Session
 
 try:  # gives the prompt editing and history; Windows has none
     import readline  # noqa: F401  # imported for its effect
@@ -44,6 +48,7 @@ Whatever else is typed is a question to the model."""
 @options.setup
 @options.budget
 @options.store
+@options.conversation(completion_names.runs)
 @options.raw
 @options.wire
 @options.verbose
@@ -54,6 +59,8 @@ def command(
     setup: Setup,
     budget: Budget,
     store: str,
+    latest: bool,
+    session: str,
     wire: bool,
     raw: bool,
     verbose: bool,
@@ -64,10 +71,13 @@ def command(
     answer under way, and leaves at the prompt, as Ctrl-D does. Without a terminal every line of stdin is a question.
     The exit code is that of the last answer. /help, /tools and /quit are answered here; the model does not see them.
 
+    With a store the conversation is kept as one run. Go on with the last one by --continue, with any by its name.
+
     \b
     Examples:
       handrail chat --tools examples/weather.py --model openai:NAME
       HANDRAIL_MODEL=openai:qwen3@http://localhost:8000/v1 handrail chat --tools examples/orders.py
+      handrail chat --continue --tools examples/orders.py --model openai:NAME --store sqlite:///handrail.db
     """
     timeline = Timeline(
         streams=True,
@@ -80,24 +90,22 @@ def command(
         open_store(store, create=True, writes=True) as run_store,
         asyncio.Runner() as runner,
     ):
+        name = find_session(run_store, store, latest=latest, name=session)
+        if latest and system:
+            raise click.UsageError(
+                "--system is what the model was told before the first question; leave it out with --continue."
+            )
         runtime = setup.runtime(printer, store=run_store)
+        talk = Session(runtime, id=name, model=model, system=system, budget=budget)
         here: dict[str, Any] = {
             "printer": printer,
             "terminal": setup.consent.terminal,
             "inject": setup.inject,
         }
 
-        def answer(messages: Sequence[Message]) -> Run:
+        def answer(question: str) -> Run:
             with redirect_stdout(sys.stderr):  # what tools print is no answer
-                run = runner.run(
-                    interrupts.ask(
-                        runtime,
-                        messages,
-                        **here,
-                        model=model,
-                        budget=budget,
-                    )
-                )
+                run = runner.run(interrupts.drive(runtime, talk.run, question, **here))
             printer.close()
             if steps := describe_next_steps(run_store, run, setup, store):
                 click.echo(steps, err=True)
@@ -111,17 +119,24 @@ def command(
                 tool.name: tool.description
                 for tool in setup.tools.filter(setup.policy.sees)
             }
-            return _hold(answer, tools, [SystemMessage(system)] if system else [])
+            if name and (said := runner.run(talk.messages())):
+                click.echo(f"{name}: {_count_questions(said)} so far", err=True)
+            code = _hold(answer, tools)
+            if isinstance(run_store, RunStore) and runner.run(talk.messages()):
+                again = command_line(f"chat --session {talk.id}", store)
+                click.echo(f"go on:   {again} ...", err=True)
+            return code
         finally:
             with redirect_stdout(sys.stderr):
                 runner.run(runtime.close())
 
 
-def _hold(
-    answer: Callable[[Sequence[Message]], Run],
-    tools: Mapping[str, str],
-    messages: Sequence[Message],
-) -> Exit:
+def _count_questions(messages: Sequence[Message]) -> str:
+    count = sum(isinstance(message, UserMessage) for message in messages)
+    return "1 question" if count == 1 else f"{count} questions"
+
+
+def _hold(answer: Callable[[str], Run], tools: Mapping[str, str]) -> Exit:
     """Talk until the person leaves; return the exit code of the last answer."""
     code = Exit.OK
     while (question := _next_question()) is not None:
@@ -138,12 +153,14 @@ def _hold(
                     "\n".join(_tool_lines(tools)) or "there are no tools", err=True
                 )
                 continue
-        run = answer([*messages, UserMessage(question)])
-        code = exits.of_run(run.status, options.call_failures(run))
-        # A question that got neither a word nor a call is forgotten, so that it can be asked again. What was done
-        # stays known, also when the answer to it was cancelled.
-        if len(run.messages) > len(messages) + 1:
-            messages = run.messages
+        try:
+            run = answer(question)
+        except ConfigError as error:
+            # It was not asked: the last question waits for a person, or somebody else asks.
+            click.echo(printable(str(error)), err=True)
+            code = exits.of_error(error)
+        else:
+            code = exits.of_run(run.status, options.call_failures(run))
     return code
 
 

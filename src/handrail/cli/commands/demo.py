@@ -164,8 +164,9 @@ async def _investigate(
         approver=approver,
         observers=[printer],
     ) as runtime:
-        return await interrupts.ask(
+        return await interrupts.drive(
             runtime,
+            runtime.run,
             texts.question,
             **here,
             system=texts.system,

@@ -9,14 +9,15 @@ from typing import Any
 
 import click
 
-from handrail.cli import interrupts, is_debugging, options
+from handrail.cli import completion_names, interrupts, is_debugging, options
 from handrail.cli.next_steps import describe_next_steps
 from handrail.cli.options import Setup
 from handrail.cli.progress import Watch, watch_options
-from handrail.cli.store_access import open_store
+from handrail.cli.store_access import find_session, open_store
 from handrail.core.budgets import Budget
 from handrail.ports import Store
 from handrail.runs import Run
+from handrail.sessions.session import Session
 
 
 @click.command("run")
@@ -31,6 +32,7 @@ from handrail.runs import Run
 @options.setup
 @options.budget
 @options.store
+@options.conversation(completion_names.runs)
 @watch_options
 @click.pass_context
 def command(
@@ -41,6 +43,8 @@ def command(
     setup: Setup,
     budget: Budget,
     store: str,
+    latest: bool,
+    session: str,
     watch: Watch,
 ) -> int:
     """Ask a model one question and let it use your tools.
@@ -54,6 +58,7 @@ def command(
       handrail run "Refund order 881" --tools shop.tools:refunds --yes-to medium --max-calls 10
       handrail run "..." --tools examples/weather.py --jsonl | jq .event
       handrail run "..." --tools shop.tools --store sqlite:///handrail.db    # stored; see `handrail runs`
+      handrail run "And yesterday?" --continue --tools examples/weather.py --store sqlite:///handrail.db
     """
     text = options.text_or_stdin(question)
     if not text.strip():
@@ -61,6 +66,9 @@ def command(
         raise click.UsageError(f"The question is empty{where}.")
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_store(store, create=True, writes=True) as run_store:
+        name = find_session(run_store, store, latest=latest, name=session)
+        if latest and system:
+            raise click.UsageError(_SYSTEM_STANDS)
         with redirect_stdout(sys.stderr):  # what tools print is no result
             run = asyncio.run(
                 _run(
@@ -69,6 +77,7 @@ def command(
                     run_store,
                     text,
                     model=model,
+                    name=name,
                     system=system,
                     budget=budget,
                 )
@@ -78,8 +87,18 @@ def command(
     return code
 
 
+_SYSTEM_STANDS = "--system is what the model was told before the first question; leave it out with --continue."
+
+
 async def _run(
-    setup: Setup, watch: Watch, store: Store, question: str, **how: Any
+    setup: Setup,
+    watch: Watch,
+    store: Store,
+    question: str,
+    *,
+    name: str,
+    system: str,
+    **how: Any,
 ) -> Run:
     here: dict[str, Any] = {
         "printer": watch.printer,
@@ -87,9 +106,5 @@ async def _run(
         "inject": setup.inject,
     }
     async with setup.runtime(*watch.observers, store=store) as runtime:
-        return await interrupts.ask(
-            runtime,
-            question,
-            **here,
-            **how,
-        )
+        session = Session(runtime, id=name, system=system)
+        return await interrupts.drive(runtime, session.run, question, **here, **how)
