@@ -112,10 +112,10 @@ def error_in(body: Json | bytes) -> ProviderError | None:
     if isinstance(body, (str, bytes)):
         body = _parse_json(body)
     body = _unwrap(body)
-    if not isinstance(body, Mapping):
+    if not isinstance(body, received.OBJECT):
         return None
     error = _unwrap(body.get("error") or body.get("errors"))
-    if isinstance(error, Mapping):
+    if error is not None and isinstance(error, received.OBJECT):
         return _parse_error(error)
     if error:
         return ProviderError(message=_as_text(error))

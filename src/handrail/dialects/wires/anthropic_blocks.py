@@ -58,7 +58,16 @@ _GROWTH: Mapping[str, Mapping[str, str]] = {
 class ContentBlock:
     """A block of an answer, whole or on its way."""
 
-    __slots__ = ("fields", "id", "input", "is_call", "name", "pieces", "position")
+    __slots__ = (
+        "_has_sound_input",
+        "fields",
+        "id",
+        "input",
+        "is_call",
+        "name",
+        "pieces",
+        "position",
+    )
 
     def __init__(self, fields: dict[str, Json], input: Json) -> None:
         self.fields = fields
@@ -68,6 +77,8 @@ class ContentBlock:
         self.name = json_bodies.string(fields.get("name") or "", "a tool's name")
         self.pieces: dict[str, list[str]] = {}
         self.position = 0
+        # the arguments came as an object that goes back as it is
+        self._has_sound_input = False
 
     @classmethod
     def start(cls, content: Json) -> ContentBlock:
@@ -95,6 +106,9 @@ class ContentBlock:
         """Take the arguments that came as an object, and return their text."""
         text = json_bodies.json_text(self.input, "the input of a tool")
         self.pieces["input"] = [text]
+        self._has_sound_input = isinstance(
+            self.fields.get("input"), dict
+        ) and not received.has_half(text)
         return text
 
     def grow(self, delta: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
@@ -125,8 +139,10 @@ class ContentBlock:
 
     def raw(self) -> Block:
         """Return the block as it goes back."""
+        if not self.pieces:
+            return self.fields
         grown = {name: self.text(name) for name in self.pieces if name != "input"}
-        if "input" in self.pieces:
+        if "input" in self.pieces and not self._has_sound_input:
             grown["input"] = as_object(self.arguments)
         return {**self.fields, **grown}
 
@@ -152,10 +168,9 @@ class MessageEnd(Struct, frozen=True):
         """Parse the end from the fields of an answer, or of the last events of a stream."""
         word = fields.get("stop_reason")
         details = fields.get("stop_details")
-        if isinstance(details, Mapping):
+        why = None
+        if details is not None and isinstance(details, json_bodies.OBJECT):
             why = details.get("explanation")
-        else:
-            why = None
         if isinstance(word, str):
             finish = FINISHES.get(word, "error")
         else:
@@ -189,7 +204,7 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
         "role": "assistant",
         "content": content,
     }
-    if isinstance(end.container, Mapping):
+    if end.container is not None and isinstance(end.container, json_bodies.OBJECT):
         message["container"] = end.container
     return Turn(
         text="".join(block.text("text") for block in blocks),
@@ -210,12 +225,10 @@ def _is_server_side(block: Block) -> bool:
 
 def _usage(usage: Json) -> Usage:
     """Return the usage with all that the model read as its input; the API counts apart what came from its cache."""
-    if not isinstance(usage, Mapping):
+    if not isinstance(usage, json_bodies.OBJECT):
         return Usage()
-    cached, written = (
-        json_bodies.count(usage, f"cache_{act}_input_tokens")
-        for act in ("read", "creation")
-    )
+    cached = json_bodies.count(usage, "cache_read_input_tokens")
+    written = json_bodies.count(usage, "cache_creation_input_tokens")
     return Usage(
         json_bodies.count(usage, "input_tokens") + cached + written,
         json_bodies.count(usage, "output_tokens"),

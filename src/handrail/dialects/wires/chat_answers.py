@@ -470,7 +470,7 @@ def _raw_call(call: ToolCall, streamed: StreamedCall) -> dict[str, Json]:
 
 
 def _parse_usage(usage: Json) -> Usage:
-    if not isinstance(usage, Mapping):
+    if not isinstance(usage, json_bodies.OBJECT):
         return Usage()
     input_details = usage.get("prompt_tokens_details")
     output_details = usage.get("completion_tokens_details")

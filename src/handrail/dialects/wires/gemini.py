@@ -186,7 +186,7 @@ class Gemini(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        names = _name_map(())
+        names = _NO_NAMES
         pairs = zip(calls, in_call_order(calls, results), strict=True)
         parts = [
             part
@@ -356,6 +356,9 @@ class ContentStream(EventStream):
 
 def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
     return name_map(tools, NAMES)
+
+
+_NO_NAMES = NameMap(NAMES)
 
 
 def _generation_config(options: Options) -> dict[str, Json]:
@@ -586,7 +589,9 @@ _VALUES = ("args", "response")
 def _in_json(value: Json, name: str = "") -> Json:
     """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
     try:
-        if isinstance(value, Mapping) and name not in _VALUES:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, json_bodies.OBJECT) and name not in _VALUES:
             return {
                 key: _in_json(value, key)
                 for key, value in _camel(value).items()
@@ -633,10 +638,13 @@ def _take_messages(fields: dict[str, Json]) -> list[Message]:
 def _camel(fields: Json) -> dict[str, Json]:
     """Return the fields by the names of Google's JSON; its servers take those of its protocol buffers as well."""
     given = json_bodies.mapping(fields, "a part of the request")
-    return {
-        re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), key): given[key]
-        for key in given
-    }
+    return {_camel_name(key): given[key] for key in given}
+
+
+def _camel_name(name: str) -> str:
+    if "_" not in name:
+        return name
+    return re.sub(r"(?<=[a-z])_([a-z])", lambda match: match[1].upper(), name)
 
 
 def _parse_parts(content: Json) -> list[Part]:

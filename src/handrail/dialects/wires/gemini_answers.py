@@ -92,7 +92,7 @@ class AnswerAssembler:
             raise provider_errors.classify(None, {}, chunk)
         self._take_usage(chunk.get("usageMetadata"))
         feedback = chunk.get("promptFeedback")
-        if isinstance(feedback, Mapping):
+        if feedback is not None and isinstance(feedback, json_bodies.OBJECT):
             self._take_feedback(feedback)
         self._id = self._id or json_bodies.text_or_empty(chunk, "responseId")
         for candidate in json_bodies.items(candidates or [], "`candidates`"):
@@ -103,7 +103,7 @@ class AnswerAssembler:
 
     def _take_usage(self, usage: Json) -> None:
         """Merge the counts, which are totals so far; not every chunk has all of them."""
-        if isinstance(usage, Mapping):
+        if isinstance(usage, json_bodies.OBJECT):
             self._usage |= {
                 key: value for key, value in usage.items() if value is not None
             }

@@ -542,7 +542,7 @@ def parse_finish(answer: Mapping[str, Json]) -> Finish:
 
 def parse_usage(usage: Json) -> Usage:
     """Return the usage of an answer."""
-    if not isinstance(usage, Mapping):
+    if not isinstance(usage, json_bodies.OBJECT):
         return Usage()
     return Usage(
         json_bodies.count(usage, "input_tokens"),
