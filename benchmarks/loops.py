@@ -6,8 +6,9 @@ import asyncio
 import http.client
 import json
 import tracemalloc
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, cast
 
 import anthropic
 import openai
@@ -16,6 +17,7 @@ import handrail as hr
 from benchmarks import denominators
 from benchmarks.denominators import Provider, arguments_of
 from benchmarks.measuring import Figure, interleaved
+from handrail.dialects import Envelope, ServerDialect
 from handrail.ports import Listener, Request
 from handrail.testing import ScriptedServer
 
@@ -212,7 +214,7 @@ async def length(quick: bool) -> list[Figure]:
 
 
 async def one_call(quick: bool) -> list[Figure]:
-    """One call by `Runtime.call`: a read, and a write with its ledger."""
+    """One call by `Runtime.call`: a read, and a write with its ledger; the read by `Runtime.handle` for each wire."""
     write = hr.FunctionTool(
         get_weather, name="set_weather", effect="write", repeatable=True
     )
@@ -223,6 +225,10 @@ async def one_call(quick: bool) -> list[Figure]:
             "await": lambda: get_weather(**arguments),
             "read": lambda: runtime.call("get_weather", arguments),
             "write": lambda: runtime.call("set_weather", arguments),
+            **{
+                wire: partial(runtime.handle, message, dialect=wire)
+                for wire, message in _messages(arguments).items()
+            },
         },
         rounds=5 if quick else 15,
         times=200,
@@ -232,7 +238,38 @@ async def one_call(quick: bool) -> list[Figure]:
         Figure(
             "one write by Runtime.call, ledger in memory", times["write"] * 1e6, "us"
         ),
+        *(
+            Figure(
+                f"  the read by Runtime.handle, {wire}",
+                times[wire] / times["read"],
+                "x call",
+                HANDLE_GOALS[wire],
+                usual=HANDLE_GOALS[wire],
+            )
+            for wire in HANDLE_GOALS
+        ),
     ]
+
+
+HANDLE_GOALS = {
+    "openai-chat": 1.6,
+    "anthropic": 2.2,
+    "openai-responses": 2.2,
+    "gemini": 3.0,
+}
+"""What `handle` may cost, in calls. A chat message is as a client takes it out of the answer, the others are whole."""
+
+
+def _messages(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a provider of each wire sends for one call."""
+    call = hr.ToolCall("call_a1", "get_weather", json.dumps(arguments))
+    turn = hr.Turn(calls=[call], finish="calls", usage=hr.Usage(100, 20))
+    messages: dict[str, Any] = {}
+    for wire in HANDLE_GOALS:
+        server = cast(ServerDialect, hr.dialect(wire))
+        messages[wire] = server.encode_turn(turn, Envelope("any", "answer_1", 0))
+    messages["openai-chat"] = messages["openai-chat"]["choices"][0]["message"]
+    return messages
 
 
 def over_http(quick: bool) -> list[Figure]:
