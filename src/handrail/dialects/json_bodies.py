@@ -129,6 +129,6 @@ def count(counts: Json, *keys: str) -> int:
         return 0
     for key in keys:
         number = counts.get(key)
-        if isinstance(number, int) and not isinstance(number, bool):
+        if type(number) is int:  # and no bool, which is an int as well
             return min(max(number, 0), _MOST_TOKENS)
     return 0

@@ -86,7 +86,8 @@ class ContentBlock:
         fields = json_bodies.mapping(content, "a block")
         json_bodies.string(fields.get("type"), "a block's type")
         for name in DELTAS:
-            json_bodies.string(fields.get(name) or "", f"`{name}` of a block")
+            if fields.get(name):
+                json_bodies.string(fields[name], f"`{name}` of a block")
         return cls(received.sendable_fields(fields), fields.get("input"))
 
     @classmethod
@@ -129,13 +130,10 @@ class ContentBlock:
 
     def text(self, name: str) -> str:
         """Return a field's text, whole."""
-        beginning = self.fields.get(name)
-        return "".join(
-            (
-                beginning if isinstance(beginning, str) else "",
-                *self.pieces.get(name, ()),
-            )
-        )
+        beginning = json_bodies.text_or_empty(self.fields, name)
+        if name not in self.pieces:
+            return beginning
+        return "".join((beginning, *self.pieces[name]))
 
     def raw(self) -> Block:
         """Return the block as it goes back."""

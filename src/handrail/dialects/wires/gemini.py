@@ -586,17 +586,20 @@ _VALUES = ("args", "response")
 """Fields that hold somebody's own values, with names of their own."""
 
 
+_SCALARS = (str, int, float, bool)
+
+
 def _in_json(value: Json, name: str = "") -> Json:
     """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
     try:
-        if isinstance(value, str):
-            return value
         if isinstance(value, json_bodies.OBJECT) and name not in _VALUES:
-            return {
-                key: _in_json(value, key)
-                for key, value in _camel(value).items()
-                if value is not None
-            }
+            fields: dict[str, Json] = {}
+            for given, each in value.items():
+                if each is None:
+                    continue
+                key = _camel_name(given)
+                fields[key] = each if type(each) in _SCALARS else _in_json(each, key)
+            return fields
         if isinstance(value, list):
             return [_in_json(value) for value in value]
     except RecursionError as error:
