@@ -1,10 +1,12 @@
 """Whether a model turns in a circle."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.core.loop_detection import LoopDetector
+from handrail.core.loop_detection import STOPPED_AT, LoopDetector
 
 
 def rounds(*steps) -> list[int]:
@@ -96,3 +98,15 @@ def test_what_may_change_closes_no_circle_before_it_is_made():
     for _ in range(2):
         detector.count_rounds(("busy", "a", {}, True))
     assert detector.find_closing_calls() == []
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=14), st.sampled_from("abcd"))
+def test_a_call_is_refused_beforehand_just_where_its_old_result_closes_a_circle(
+    earlier, name
+):
+    repeats = LoopDetector()
+    for each in earlier:
+        repeats.count_rounds(("same", each, {}, False))
+    closing = repeats.find_closing_calls()
+    rounds_after = deepcopy(repeats).count_rounds(("same", name, {}, False))
+    assert ((name, {}) in closing) == (rounds_after >= STOPPED_AT)

@@ -129,6 +129,6 @@ def count(counts: Json, *keys: str) -> int:
         return 0
     for key in keys:
         number = counts.get(key)
-        if type(number) is int:  # and no bool, which is an int as well
+        if type(number) is int:  # no bool, which `isinstance` takes for one
             return min(max(number, 0), _MOST_TOKENS)
     return 0

@@ -526,16 +526,17 @@ class Engine:
             yield levels.SEARCH.start()
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
+        progress = active.progress
         closing: Sequence[tuple[str, Any]] = ()
-        if not active.progress.knows_names(names):
-            closing = active.progress.repeats.find_closing_calls()
+        if progress.repeats.steps and not progress.knows_names(names):
+            closing = progress.repeats.find_closing_calls()
         return Batch(
             turn.calls,
             turn.finish,
             tools,
             active.settings,
             budget=active.budget,
-            spent=active.progress.spent,
+            spent=progress.spent,
             turn=number,
             recorded=recording.results(number, range(len(turn.calls)))
             if recording is not None
