@@ -4,6 +4,7 @@ Rule 1: an event is plain data. It holds the model's text and the tool's values;
 Rule 2: events come in the order in which things happened. The last one of a call is its `CallFinished`, but for a
         `FinishedLate` or `LateResult`. It holds the call's own result; a model that repeats itself reads
         `REPEATED_CALL` instead.
+Rule 3: every event names its run, so one observer may listen to many. A run signs its events as it tells them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ from handrail.errors import Failure, Json
 from handrail.messages import Delta, Turn
 
 
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """What every event has.
+
+    Attributes:
+        run_id: The run that it belongs to. Observers see it; whoever makes an event leaves it empty.
+    """
+
+    run_id: str = ""
+
+
 class RunStarted(Struct, frozen=True):
     """A run of a model begins. Calls from elsewhere (`handle`, `call`) come without it."""
 
@@ -26,7 +37,7 @@ class RunStarted(Struct, frozen=True):
     model: str = ""
 
 
-class ModelAsked(Struct, frozen=True):
+class ModelAsked(RunEvent, frozen=True):
     """The model is asked for the turn `turn` (from 1), with this many messages and tools."""
 
     turn: int
@@ -34,7 +45,7 @@ class ModelAsked(Struct, frozen=True):
     tools: int
 
 
-class ToolsSelected(Struct, frozen=True):
+class ToolsSelected(RunEvent, frozen=True):
     """A selector shows the model these tools, by the strategy of that name, of as many that the policy permits."""
 
     turn: int
@@ -43,33 +54,33 @@ class ToolsSelected(Struct, frozen=True):
     of: int
 
 
-class HistoryMended(Struct, frozen=True):
+class HistoryMended(RunEvent, frozen=True):
     """The conversation that a run began with was not fit to send; each note says what was changed."""
 
     notes: Sequence[str]
 
 
-class ContextFolded(Struct, frozen=True):
+class ContextFolded(RunEvent, frozen=True):
     """The window was filling: `results` old ones became handles, and the conversation has about `tokens` now."""
 
     results: int
     tokens: int
 
 
-class Streamed(Struct, frozen=True):
+class Streamed(RunEvent, frozen=True):
     """A piece of the model's answer arrived."""
 
     delta: Delta
 
 
-class ModelAnswered(Struct, frozen=True):
+class ModelAnswered(RunEvent, frozen=True):
     """The model's answer is complete."""
 
     turn: int
     answer: Turn
 
 
-class AnswerTaken(Struct, frozen=True):
+class AnswerTaken(RunEvent, frozen=True):
     """The answer has the form that was asked for. `way` is how it was asked for; `repairs` names its repairs."""
 
     turn: int
@@ -77,7 +88,7 @@ class AnswerTaken(Struct, frozen=True):
     repairs: Sequence[str] = ()
 
 
-class AnswerRefused(Struct, frozen=True):
+class AnswerRefused(RunEvent, frozen=True):
     """The answer has not the form that was asked for; the model reads why, while it may try again."""
 
     turn: int
@@ -85,7 +96,7 @@ class AnswerRefused(Struct, frozen=True):
     failure: Failure
 
 
-class AskedOtherwise(Struct, frozen=True):
+class AskedOtherwise(RunEvent, frozen=True):
     """The server refused a request that asked for the answer's form in the way `way`; it is asked in the way `now`."""
 
     way: str
@@ -93,7 +104,7 @@ class AskedOtherwise(Struct, frozen=True):
     reason: str
 
 
-class CallAdmitted(Struct, frozen=True):
+class CallAdmitted(RunEvent, frozen=True):
     """A call passed every check.
 
     Attributes:
@@ -115,7 +126,7 @@ class CallAdmitted(Struct, frozen=True):
     isolation: str = ""
 
 
-class ApprovalAsked(Struct, frozen=True):
+class ApprovalAsked(RunEvent, frozen=True):
     """A person is asked about a call."""
 
     call: ToolCall
@@ -124,21 +135,21 @@ class ApprovalAsked(Struct, frozen=True):
     reason: str
 
 
-class ApprovalGiven(Struct, frozen=True):
+class ApprovalGiven(RunEvent, frozen=True):
     """A person answered; `approval` is None when nobody was there."""
 
     call: ToolCall
     approval: Approval | None
 
 
-class AttemptStarted(Struct, frozen=True):
+class AttemptStarted(RunEvent, frozen=True):
     """The tool is started; `attempt` counts from 1."""
 
     call: ToolCall
     attempt: int
 
 
-class Progressed(Struct, frozen=True):
+class Progressed(RunEvent, frozen=True):
     """A tool reports its progress: `done` of `total`, which is None where it does not know."""
 
     call: ToolCall
@@ -147,7 +158,7 @@ class Progressed(Struct, frozen=True):
     note: str = ""
 
 
-class AttemptFailed(Struct, frozen=True):
+class AttemptFailed(RunEvent, frozen=True):
     """An attempt ended without a result. `retry_in_s` is None when it was the last one."""
 
     call: ToolCall
@@ -156,7 +167,7 @@ class AttemptFailed(Struct, frozen=True):
     retry_in_s: float | None
 
 
-class CallFinished(Struct, frozen=True):
+class CallFinished(RunEvent, frozen=True):
     """A call has its one result; `seconds` counts from its admission, without what people took to answer.
 
     In a resumed run `recalled` marks the calls that had ended before: their results come from the journal, and nothing
@@ -169,7 +180,7 @@ class CallFinished(Struct, frozen=True):
     recalled: bool = False
 
 
-class FinishedLate(Struct, frozen=True):
+class FinishedLate(RunEvent, frozen=True):
     """A tool that had been given up returned or raised after all; the model has read otherwise by now."""
 
     call: ToolCall
@@ -177,7 +188,7 @@ class FinishedLate(Struct, frozen=True):
     error: str = ""
 
 
-class LateResult(Struct, frozen=True):
+class LateResult(RunEvent, frozen=True):
     """The ledger refused how a write ended: a newer owner has it, or a person has resolved it meanwhile."""
 
     call: ToolCall
@@ -188,7 +199,7 @@ class LateResult(Struct, frozen=True):
     value: Json = None
 
 
-class HttpExchange(Struct, frozen=True):
+class HttpExchange(RunEvent, frozen=True):
     """One request and its answer as they were on the wire, secrets masked."""
 
     method: str

@@ -450,3 +450,28 @@ def test_a_failure_with_a_note_is_one_json_object(open_door):
     first, second = map(json.loads, texts)
     assert "same as before" in second.pop("note")
     assert first == second
+
+
+def test_every_event_names_its_run(open_door):
+    heard = []
+
+    @hr.tool(effect="write", approve=True)
+    async def pay(context: hr.Context, text: str) -> str:
+        """Pay."""
+        context.progress(1, 2)
+        return "paid"
+
+    door = open_door([pay], observers=[heard.append], approver=lambda asked: True)
+    for run in ("a", "b"):
+        door("calls", [named(1, "pay", text=run)], run=run)
+    door("run", "?", model=ScriptedModel(["Hello."]), run_id="c")
+    assert {event.run_id for event in heard} == {"a", "b", "c"}
+    told = {type(event).__name__ for event in heard if event.run_id == "a"}
+    assert told >= {
+        "CallAdmitted",
+        "ApprovalAsked",
+        "ApprovalGiven",
+        "AttemptStarted",
+        "Progressed",
+        "CallFinished",
+    }

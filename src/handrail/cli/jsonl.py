@@ -1,6 +1,6 @@
 """Events as JSON, one line each, for programs that watch a run: `--jsonl`.
 
-    {"v": 1, "at_s": 0.012, "event": "call_admitted", "call": {"id": ...}, "arguments": {...}, "repairs": []}
+    {"v": 1, "at_s": 0.012, "event": "call_admitted", "run_id": "r_1", "call": {"id": ...}, "arguments": {...}, ...}
 
 Rule 1: a record has the fields of its event, under their own names; a reader ignores events that it does not know.
 """

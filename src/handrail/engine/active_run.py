@@ -10,7 +10,7 @@ from time import time
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from handrail import logs
 from handrail.audit.observer import AuditObserver
@@ -301,7 +301,7 @@ class ActiveRun(Struct, eq=False):
 
     def tell(self, event: Event) -> None:
         """Give an event to every observer."""
-        tell_all(self.observers, event)
+        tell_all(self.observers, self.id, event)
 
 
 class ListenerAdapter(Struct):
@@ -334,8 +334,9 @@ async def wait_until_audited(
     return None
 
 
-def tell_all(observers: Sequence[Observer], event: Event) -> None:
-    """Give an event to each observer; one that raises is logged and costs nothing."""
+def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
+    """Give an event of a run to each observer; one that raises is logged and costs nothing."""
+    force_setattr(event, "run_id", run_id)
     for observer in observers:
         try:
             observer(event)

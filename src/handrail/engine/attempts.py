@@ -224,9 +224,9 @@ class Attempts(Struct, eq=False):
                 self._note_reach(tool, outcome)
             watcher.answer(state, outcome)
             return
-        outcome = watcher.let_pass(tool, outcome)
-        if until is not None and type(outcome) is Unfinished and not outcome.cancelled:
+        if until is not None and type(outcome) is Unfinished:
             outcome = Raised(RuntimeError("the tool cancelled itself"))
+        outcome = watcher.let_pass(tool, outcome)
         if tool.breaker:
             self._note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):

@@ -396,7 +396,7 @@ class Engine:
             keeps=run is not None or not by_calls,
             # Another process may count turns of this run too, so the place alone would give two writes one key.
             key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
-            tell=partial(tell_all, listening) if listening else None,
+            tell=partial(tell_all, listening, run_id) if listening else None,
             secrets=known if known.forms else None,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
