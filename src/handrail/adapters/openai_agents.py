@@ -7,36 +7,68 @@ The SDK tells a tool neither its session nor its run, so the application says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agents import FunctionTool, RunContextWrapper
 from agents.exceptions import AgentsException
 from agents.tool_context import ToolContext
 
-from handrail.adapters.shared import Options, may_ask
+from handrail.adapters.shared import (
+    Declarations,
+    Options,
+    ToolForm,
+    adopt_tools,
+    is_adopted,
+    may_ask,
+)
 from handrail.calls import ToolCall
 from handrail.effects import Approval
 from handrail.runtime import Runtime
+from handrail.tools.adopting import give_bodies
 from handrail.tools.tool import BaseTool
 
 RunOf = Callable[[RunContextWrapper[Any]], str]
 
 
 def as_function_tools(
-    runtime: Runtime, *, run: str | RunOf, options: Options | None = None
+    runtime: Runtime,
+    *,
+    run: str | RunOf,
+    tools: Iterable[FunctionTool] = (),
+    declare: Declarations | None = None,
+    options: Options | None = None,
 ) -> list[FunctionTool]:
     """Return the tools of a runtime as tools of an agent.
 
     Args:
         run: Names the conversation: a text, or a function of the run's context.
-        options: Returns options of `Runtime.calls` from the run's context.
+        tools: Tools of the agent that stay the SDK's and that handrail adopts.
+        declare: Declarations for them, by name.
+        options: Returns options of `Runtime.calls` from the run's context, such as `turn`.
+
+    Raises:
+        ConfigError: A declaration is for none of `tools`.
     """
-    tools = _Tools(runtime, run, options)
-    return [tools.as_tool(tool) for tool in runtime.offered()]
+    adopted = {tool.name: tool for tool in tools}
+    forms = [
+        ToolForm(each.name, each.description, each.params_json_schema)
+        for each in adopted.values()
+    ]
+    adopt_tools(runtime, forms, declare or {})
+    calls = _Calls(runtime, run, options)
+    exported = [
+        calls.export(tool) for tool in runtime.offered() if not is_adopted(tool)
+    ]
+    return [*exported, *map(calls.guard, adopted.values())]
 
 
-class _Tools:
+class _Calls:
+    """Carries out the calls of an agent's tools."""
+
     def __init__(
         self, runtime: Runtime, run: str | RunOf, options: Options | None
     ) -> None:
@@ -44,33 +76,60 @@ class _Tools:
         self._run = run
         self._options = options
 
-    def as_tool(self, tool: BaseTool) -> FunctionTool:
-        async def invoke(ctx: ToolContext[Any], arguments: str) -> str:
-            return await self._invoke(tool.name, ctx, arguments)
-
-        async def asks(
-            ctx: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
-        ) -> bool:
-            how = self._how(ctx)
-            preview = await self.runtime.preview(
-                tool.name, arguments, call_id=call_id, **how
-            )
-            return preview.decision == "ask"
-
+    def export(self, tool: BaseTool) -> FunctionTool:
+        """Return a tool of handrail as one of the SDK."""
         return FunctionTool(
             name=tool.name,
             description=tool.description,
             params_json_schema=dict(tool.parameters),
-            on_invoke_tool=invoke,
+            on_invoke_tool=partial(self._invoke, tool.name, None),
             strict_json_schema=False,
-            needs_approval=asks if may_ask(self.runtime, tool.name) else False,
+            needs_approval=self._asking(tool.name),
         )
 
-    async def _invoke(self, name: str, ctx: ToolContext[Any], arguments: str) -> str:
+    def guard(self, tool: FunctionTool) -> FunctionTool:
+        """Return a tool of the SDK whose calls handrail carries out."""
+        return replace(
+            tool,
+            on_invoke_tool=partial(self._invoke, tool.name, tool),
+            needs_approval=self._asking(tool.name),
+        )
+
+    def _asking(self, name: str) -> Any:
+        return partial(self._asks, name) if may_ask(self.runtime, name) else False
+
+    async def _asks(
+        self,
+        name: str,
+        ctx: RunContextWrapper[Any],
+        arguments: dict[str, Any],
+        call_id: str,
+    ) -> bool:
+        """Whether a person must agree; the question is stored, so that a word can answer it."""
+        preview = await self.runtime.preview(
+            name, arguments, call_id=call_id, **self._how(ctx)
+        )
+        return preview.decision == "ask"
+
+    async def _invoke(
+        self,
+        name: str,
+        inner: FunctionTool | None,
+        ctx: ToolContext[Any],
+        arguments: str,
+    ) -> str:
+        """Carry out one call.
+
+        Raises:
+            AgentsException: The run must end: the model turns in a circle, or the budget is used up.
+        """
         how = self._how(ctx)
         call = ToolCall(ctx.tool_call_id, name, arguments)
         if ctx.is_tool_approved(name, call.id):
             how["words"] = {call.id: Approval(True, by="openai-agents")}
+        if inner is not None:
+            bodies = give_bodies({call.id: partial(_call_inner, inner, ctx)})
+            how["inject"] = {**(how.get("inject") or {}), **bodies}
         is_cut = ctx.tool_call is not None and ctx.tool_call.status == "incomplete"
         (result,) = await self.runtime.calls(
             [call], finish="length" if is_cut else "calls", **how
@@ -86,3 +145,9 @@ class _Tools:
             "deps": ctx.context,
             **(self._options(ctx) if self._options else {}),
         }
+
+
+async def _call_inner(
+    inner: FunctionTool, ctx: ToolContext[Any], arguments: dict[str, Any]
+) -> Any:
+    return await inner.on_invoke_tool(ctx, json.dumps(arguments))

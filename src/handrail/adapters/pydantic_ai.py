@@ -8,27 +8,51 @@ The conversation is the run; a run of the agent is the turn, within which budget
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import AgentRunError, ApprovalRequired, ToolFailed
-from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    ToolFailed,
+)
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+)
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 
-from handrail.adapters.shared import Options, describe_question
+from handrail.adapters.pydantic_ai_events import ProgressStream
+from handrail.adapters.shared import (
+    Declarations,
+    Options,
+    ToolForm,
+    adopt_tools,
+    describe_question,
+    is_adopted,
+    make_unique,
+)
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval
-from handrail.messages import Finish
 from handrail.runtime import Runtime
-from handrail.tools.tool import BaseTool
+from handrail.tools.adopting import give_bodies
 
 TEXT = "\0text"
+"""The one argument by which the model's text reaches `call_tool`."""
 
 
 class AsWritten:
-    """Passes arguments on as the model wrote them: handrail validates them, once."""
+    """Passes arguments on as the model wrote them: handrail validates them."""
 
     def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, str]:
         """Return the text."""
@@ -39,34 +63,63 @@ class AsWritten:
         return {TEXT: json.dumps(input)}
 
 
-class HandrailToolset(AbstractToolset[Any]):
+@dataclass(kw_only=True)
+class GuardedTool(ToolsetTool[Any]):
+    """A tool whose calls handrail carries out; `inner` is the tool of the wrapped toolset, if it is adopted."""
+
+    inner: ToolsetTool[Any] | None = None
+
+
+@dataclass
+class HandrailToolset(WrapperToolset[Any]):
     """Gives an agent the tools of a runtime, and carries out their calls through it.
 
     Args:
-        options: Returns options of `Runtime.calls` from the context of a run.
-        id: The toolset's id, which durable execution asks for.
+        wrapped: A toolset whose tools stay pydantic-ai's and that handrail adopts.
+        declare: Declarations for them, by name.
+        options: Returns options of `Runtime.calls` from the `RunContext`.
+        name: The toolset's id, which durable execution asks for.
     """
 
-    def __init__(
-        self, runtime: Runtime, *, options: Options | None = None, id: str = "handrail"
-    ) -> None:
-        self.runtime = runtime
-        self._options = options
-        self._id = id
+    wrapped: AbstractToolset[Any] = field(default_factory=FunctionToolset, kw_only=True)
+    runtime: Runtime
+    declare: Declarations = field(default_factory=dict, kw_only=True)
+    options: Options | None = field(default=None, kw_only=True)
+    name: str = field(default="handrail", kw_only=True)
+    _known: dict[str, ToolDefinition] = field(
+        default_factory=dict, kw_only=True, repr=False
+    )
 
     @property
     def id(self) -> str:
         """Its name within the agent."""
-        return self._id
+        return self.name
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools that the model may be shown now."""
         how = self._how(ctx)
         await self._close_denied(ctx, how)
-        shown = self.runtime.offered(
+        theirs = await self.wrapped.get_tools(ctx)
+        self._adopt({name: tool.tool_def for name, tool in theirs.items()})
+        tools: dict[str, ToolsetTool[Any]] = {}
+        for tool in self.runtime.offered(
             how["run"], scope=how.get("scope"), policy=how.get("policy")
-        )
-        return {tool.name: self._as_tool(tool) for tool in shown}
+        ):
+            inner = theirs.get(tool.name)
+            if is_adopted(tool) == (inner is not None):
+                definition = ToolDefinition(
+                    name=tool.name,
+                    description=tool.description,
+                    parameters_json_schema=dict(tool.parameters),
+                )
+                tools[tool.name] = GuardedTool(
+                    toolset=self,
+                    max_retries=inner.max_retries if inner else 0,
+                    args_validator=AsWritten(),
+                    tool_def=inner.tool_def if inner else definition,
+                    inner=inner,
+                )
+        return tools
 
     async def call_tool(
         self,
@@ -82,40 +135,72 @@ class HandrailToolset(AbstractToolset[Any]):
             ToolFailed: The call failed, with what the model reads.
             AgentRunError: The run must end: the model turns in a circle, or the budget is used up.
         """
-        text = tool_args.get(TEXT) or json.dumps(tool_args)
-        call = ToolCall(ctx.tool_call_id or "", name, text)
         how = self._how(ctx)
+        progress = ProgressStream(ctx)
+        how["observers"] = [*how.get("observers", ()), progress.observe]
+        text = tool_args[TEXT] if TEXT in tool_args else json.dumps(tool_args)
+        call = ToolCall(_call_id(ctx, ctx.tool_call_id or ""), name, text)
         if ctx.tool_call_approved:
-            call, word = _approve(call, ctx)
+            call, word = _read_word(call, ctx)
             how["words"] = {call.id: word}
-        (result,) = await self.runtime.calls([call], finish=_finish(ctx), **how)
-        return _answer(result)
+        replies: list[Any] = []
+        if isinstance(tool, GuardedTool) and tool.inner is not None:
+            body = partial(self._call_inner, name, ctx, tool.inner, replies)
+            how["inject"] = {
+                **(how.get("inject") or {}),
+                **give_bodies({call.id: body}),
+            }
+        answer = _last_answer(ctx)
+        is_cut = answer is not None and answer.finish_reason == "length"
+        (result,) = await self.runtime.calls(
+            [call], finish="length" if is_cut else "calls", **how
+        )
+        await progress.drain()
+        return _reply(result, replies)
+
+    async def _call_inner(
+        self,
+        name: str,
+        ctx: RunContext[Any],
+        inner: ToolsetTool[Any],
+        replies: list[Any],
+        arguments: dict[str, Any],
+    ) -> Any:
+        """Call a tool of the wrapped toolset, as pydantic-ai would have."""
+        validated = inner.args_validator.validate_python(arguments)
+        reply = await self.wrapped.call_tool(name, validated, ctx, inner)
+        replies.append(reply)
+        return reply.return_value if isinstance(reply, ToolReturn) else reply
 
     def _how(self, ctx: RunContext[Any]) -> dict[str, Any]:
         return {
             "run": ctx.conversation_id or ctx.run_id or "",
             "turn": ctx.run_id or "",
             "deps": ctx.deps,
-            **(self._options(ctx) if self._options else {}),
+            "passes": (ApprovalRequired, CallDeferred, ModelRetry),
+            **(self.options(ctx) if self.options else {}),
         }
 
-    def _as_tool(self, tool: BaseTool) -> ToolsetTool[Any]:
-        return ToolsetTool(
-            toolset=self,
-            max_retries=0,
-            args_validator=AsWritten(),
-            tool_def=ToolDefinition(
-                name=tool.name,
-                description=tool.description,
-                parameters_json_schema=dict(tool.parameters),
-            ),
-        )
+    def _adopt(self, definitions: Mapping[str, ToolDefinition]) -> None:
+        new = {
+            name: each
+            for name, each in definitions.items()
+            if self._known.get(name) != each
+        }
+        if new:
+            forms = [
+                ToolForm(each.name, each.description or "", each.parameters_json_schema)
+                for each in new.values()
+            ]
+            declare = {name: self.declare[name] for name in new if name in self.declare}
+            adopt_tools(self.runtime, forms, declare)
+            self._known.update(new)
 
     async def _close_denied(self, ctx: RunContext[Any], how: dict[str, Any]) -> None:
-        """Deny here what a person has denied there: such calls do not come to `call_tool`."""
+        """Deny here what a person has denied there: such a call does not come to `call_tool`."""
         last = ctx.messages[-1] if ctx.messages else None
         denied = {
-            part.tool_call_id: part.model_response_str()
+            _call_id(ctx, part.tool_call_id): part.model_response_str()
             for part in (last.parts if isinstance(last, ModelRequest) else ())
             if isinstance(part, ToolReturnPart) and part.outcome == "denied"
         }
@@ -123,46 +208,60 @@ class HandrailToolset(AbstractToolset[Any]):
             return
         queue = self.runtime.approvals.for_scope(how.get("scope") or "")
         for question in await queue.list(run=how["run"]):
-            if reason := denied.get(question.call_id):
+            if question.call_id in denied:
+                reason = denied[question.call_id]
                 await queue.deny(question.id, by="pydantic-ai", reason=reason)
 
 
-def _approve(call: ToolCall, ctx: RunContext[Any]) -> tuple[ToolCall, Approval]:
-    """Return the call as the model made it, and the word on it: other arguments than the model's are an edit."""
-    asked = next(
-        (
-            part
-            for message in reversed(ctx.messages)
-            if isinstance(message, ModelResponse)
-            for part in message.tool_calls
-            if part.tool_call_id == call.id
-        ),
-        None,
-    )
-    told = ctx.tool_call_metadata or {}
-    word = Approval(True, by=told.get("by", ""), question=told.get("question", ""))
-    if asked is None or json.loads(call.arguments) == asked.args_as_dict():
-        return call, word
-    edited = json.loads(call.arguments)
-    original = ToolCall(call.id, call.name, asked.args_as_json_str())
-    return original, Approval(
-        True, by=word.by, question=word.question, arguments=edited
-    )
-
-
-def _finish(ctx: RunContext[Any]) -> Finish:
+def _last_answer(ctx: RunContext[Any]) -> ModelResponse | None:
     answers = (
         each for each in reversed(ctx.messages) if isinstance(each, ModelResponse)
     )
-    last = next(answers, None)
-    return "length" if last is not None and last.finish_reason == "length" else "calls"
+    return next(answers, None)
 
 
-def _answer(result: ToolResult) -> str:
+def _call_id(ctx: RunContext[Any], call_id: str) -> str:
+    answers = [each for each in ctx.messages if isinstance(each, ModelResponse)]
+    earlier = (part.tool_call_id for each in answers[:-1] for part in each.tool_calls)
+    return make_unique(call_id, earlier)
+
+
+def _read_word(call: ToolCall, ctx: RunContext[Any]) -> tuple[ToolCall, Approval]:
+    """Return the call as the model made it, and the word on it: other arguments than the model's are an edit."""
+    answer = _last_answer(ctx)
+    parts = answer.tool_calls if answer else ()
+    asked = next(
+        (part for part in parts if part.tool_call_id == ctx.tool_call_id), None
+    )
+    metadata = ctx.tool_call_metadata or {}
+    edited = None
+    if asked is not None and _arguments(asked) != json.loads(call.arguments):
+        edited = json.loads(call.arguments)
+        call = ToolCall(call.id, call.name, asked.args_as_json_str())
+    word = Approval(
+        True,
+        by=metadata.get("by", ""),
+        question=metadata.get("question", ""),
+        arguments=edited,
+    )
+    return call, word
+
+
+def _arguments(asked: ToolCallPart) -> Any:
+    try:
+        return json.loads(asked.args_as_json_str())
+    except ValueError:
+        return None
+
+
+def _reply(result: ToolResult, replies: list[Any]) -> Any:
+    """Return what pydantic-ai goes on with, and raise what it hears by exceptions."""
     if result.question is not None:
         raise ApprovalRequired(metadata=describe_question(result.question))
     if result.ends_run:
         raise AgentRunError(result.ends_run)
     if not result.ok:
         raise ToolFailed(result.text)
+    if replies and isinstance(replies[-1], ToolReturn):
+        return replace(replies[-1], return_value=result.text)
     return result.text

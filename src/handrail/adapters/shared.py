@@ -1,17 +1,23 @@
-"""What the adapters share: whose a call is, which tools a person must approve, and what a person is shown."""
+"""What the adapters share: a call of either kind of runtime, adopted tools, and questions to people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, get_args
 
+from msgspec import Struct
+
+from handrail.calls import ToolCall
 from handrail.core.policy import Policy
 from handrail.effects import Risk
+from handrail.errors import ConfigError
 from handrail.events import Event, Progressed
 from handrail.ports import Observer
 from handrail.records import ApprovalRequest
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
+from handrail.tools.adopting import adopt
+from handrail.tools.tool import BaseTool
 
 T = TypeVar("T")
 RISKS: tuple[Risk, ...] = get_args(Risk)
@@ -51,9 +57,60 @@ async def perform_async(steps: Steps[T], runtime: Runtime) -> T:
         return value
 
 
+def hand_over(runtime: Any, calls: Sequence[ToolCall], how: Mapping[str, Any]) -> Any:
+    """Hand calls over to a runtime of either kind."""
+    return runtime.calls(calls, **how)
+
+
+# ---------------------------------------------------------------------- tools
+
+
+class ToolForm(Struct, frozen=True):
+    """A tool of the framework, as a model sees it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+def adopt_tools(
+    runtime: Runtime, tools: Iterable[ToolForm], declare: Declarations
+) -> None:
+    """Add tools of the framework to those of a runtime, unless it has adopted the same before.
+
+    Raises:
+        ConfigError: A declaration is for none of them.
+        DuplicateToolError: The runtime has another tool of that name.
+    """
+    forms = {form.name: form for form in tools}
+    if unknown := declare.keys() - forms.keys():
+        raise ConfigError(
+            f"`declare` names {sorted(unknown)[0]!r}, and there is no such tool; "
+            f"the tools are {', '.join(map(repr, forms)) or 'none'}"
+        )
+    for form in forms.values():
+        settings = declare.get(form.name, {})
+        tool = adopt(form.name, form.description, form.parameters, **settings)
+        present = runtime.tools.get(form.name)
+        if present is not None and is_adopted(present) and present.pin != tool.pin:
+            runtime.tools.remove(form.name)
+            present = None
+        if present is None or not is_adopted(present):
+            runtime.tools.add(tool)
+
+
+def is_adopted(tool: BaseTool) -> bool:
+    """Whether the tool's body comes with each call."""
+    return "handrail_bodies" in tool.injected_parameters
+
+
+# ---------------------------------------------------------------------- questions
+
+
 def may_ask(runtime: Runtime, name: str) -> bool:
     """Whether calls of a tool may need a person, so that it is worth looking for questions about them."""
-    tool, policy = runtime.tools.get(name), runtime.policy
+    tool = runtime.tools.get(name)
+    policy = runtime.policy
     if tool is None:
         return False
     asks_by_risk = policy.ask_from is not None and RISKS.index(
@@ -63,6 +120,21 @@ def may_ask(runtime: Runtime, name: str) -> bool:
     return (
         asks_by_risk or bool(tool.approve) or tool.on_repeat == "ask" or not is_simple
     )
+
+
+def list_questions(
+    runtime: Runtime, calls: Sequence[ToolCall], how: Mapping[str, Any]
+) -> Steps[list[ApprovalRequest]]:
+    """Return the questions that were asked about the run before, where a call may need a person."""
+    own_policy = how.get("policy") is not None
+    if not own_policy and not any(may_ask(runtime, call.name) for call in calls):
+        return []
+    questions: list[ApprovalRequest] = (
+        yield lambda runtime: runtime.approvals.for_scope(how.get("scope") or "").list(
+            "", run=how["run"]
+        )
+    )
+    return questions
 
 
 def describe_question(question: ApprovalRequest) -> dict[str, Any]:
