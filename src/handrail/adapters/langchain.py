@@ -20,6 +20,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import get_runtime
 from langgraph.types import interrupt
 
+from handrail.adapters.adopting import give_bodies
 from handrail.adapters.langchain_forms import (
     AsyncBody,
     Body,
@@ -46,7 +47,6 @@ from handrail.adapters.shared import (
 )
 from handrail.calls import ToolCall, ToolResult
 from handrail.runtime import Runtime
-from handrail.tools.adopting import give_bodies
 
 
 class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):

@@ -17,6 +17,7 @@ from agents import FunctionTool, RunContextWrapper
 from agents.exceptions import AgentsException
 from agents.tool_context import ToolContext
 
+from handrail.adapters.adopting import give_bodies
 from handrail.adapters.shared import (
     Declarations,
     Options,
@@ -28,7 +29,6 @@ from handrail.adapters.shared import (
 from handrail.calls import ToolCall
 from handrail.effects import Approval
 from handrail.runtime import Runtime
-from handrail.tools.adopting import give_bodies
 from handrail.tools.tool import BaseTool
 
 RunOf = Callable[[RunContextWrapper[Any]], str]

@@ -32,6 +32,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 
+from handrail.adapters.adopting import give_bodies
 from handrail.adapters.pydantic_ai_events import ProgressStream
 from handrail.adapters.shared import (
     Declarations,
@@ -45,7 +46,6 @@ from handrail.adapters.shared import (
 from handrail.calls import ToolCall, ToolResult
 from handrail.effects import Approval
 from handrail.runtime import Runtime
-from handrail.tools.adopting import give_bodies
 
 TEXT = "\0text"
 """The one argument by which the model's text reaches `call_tool`."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 
+from handrail.adapters.adopting import adopt
 from handrail.calls import ToolCall
 from handrail.core.policy import Policy
 from handrail.effects import Risk
@@ -16,7 +17,6 @@ from handrail.ports import Observer
 from handrail.records import ApprovalRequest
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
-from handrail.tools.adopting import adopt
 from handrail.tools.tool import BaseTool
 
 T = TypeVar("T")
