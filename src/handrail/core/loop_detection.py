@@ -34,7 +34,11 @@ Step: TypeAlias = tuple[str, str, Any, bool]
 
 Compared by `==`: no digest is made, and mostly the texts, which stand first, differ already."""
 
-_DECIDED_BY_PEOPLE = PENDING | {Code.IN_DOUBT}
+_DECIDED_BY_PEOPLE = PENDING | {
+    Code.IN_DOUBT,
+    Code.NOT_APPROVED,
+    Code.APPROVAL_EXPIRED,
+}
 
 NOTE = (
     "This call and its result are the same as before. Use the result, call differently, or answer; "
