@@ -74,6 +74,10 @@ _OURS: dict[str, Mapping[str, str] | str] = {
     "sandboxes": dict.fromkeys(
         ("bubblewrap", "process"), "handrail.sandboxes.builtin:KNOWN"
     ),
+    "notifiers": {
+        "mail": "handrail.toolbox.notifying:mail_from",
+        "webhook": "handrail.toolbox.notifying:Webhook",
+    },
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

@@ -483,3 +483,8 @@ class Withdrawing(Protocol):
 
 Observer: TypeAlias = Callable[[Event], None]
 """Sees every event and changes nothing. It is called in the driver's thread and must not block."""
+
+
+Notifier: TypeAlias = Callable[[ApprovalRequest], Any]
+"""Told of each question that is stored and that nobody here has answered; a plain function or an async one. What it
+raises is logged."""

@@ -45,7 +45,7 @@ from handrail.errors import Json
 from handrail.events import Event
 from handrail.futures import wait_for
 from handrail.messages import Finish, Message
-from handrail.ports import Approver, Model, Observer, Selector, Store
+from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
 from handrail.records import ApprovalRequest
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
@@ -86,6 +86,9 @@ class Runtime:
         principal: On whose behalf the calls are made, for the audit log.
         secrets: Values that are hidden from models, ledger and logs, in addition to injected ones; the audit log also
             hides what looks like a key.
+        notify: Who is told of a question that is stored and that nobody here has answered: a function, or `mail:...` or
+            `webhook:URL`, see `toolbox.notifying`. It is told once, by the process that stored the question; one that
+            dies at that moment tells nobody.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
 
@@ -116,6 +119,7 @@ class Runtime:
         scope: str = "",
         principal: str = "",
         secrets: Iterable[str] = (),
+        notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -133,6 +137,7 @@ class Runtime:
             scope=scope,
             principal=principal,
             secrets=secrets,
+            notify=notify,
             now=now,
             jitter=jitter,
         )

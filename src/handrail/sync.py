@@ -42,7 +42,7 @@ from handrail.errors import Json
 from handrail.events import Event
 from handrail.futures import result_now
 from handrail.messages import Finish, Message
-from handrail.ports import Approver, Model, Observer, Selector, Store
+from handrail.ports import Approver, Model, Notifier, Observer, Selector, Store
 from handrail.records import ApprovalRequest
 from handrail.runs import Run
 from handrail.tools.toolset import Tools, Toolset
@@ -89,6 +89,7 @@ class SyncRuntime:
         scope: str = "",
         principal: str = "",
         secrets: Iterable[str] = (),
+        notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -106,6 +107,7 @@ class SyncRuntime:
             scope=scope,
             principal=principal,
             secrets=secrets,
+            notify=notify,
             now=now,
             jitter=jitter,
         )

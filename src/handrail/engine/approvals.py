@@ -81,6 +81,8 @@ class Approvals:
         self._services = services
         self._tools = tools
         self._scope = scope
+        self._unnoticed: set[str] = set()
+        """Questions that were stored here, and of which nobody was told."""
         self._returned: set[str] = set()
         """Refusals that were returned to a call already."""
         self._in_claims = (
@@ -103,9 +105,20 @@ class Approvals:
             # Nobody could come back for the answer of a call that belongs to no run.
             return await self._decide_without_store(active, asked)
         try:
-            return await self._decide_stored(store, active, asked)
+            answer = await self._decide_stored(store, active, asked)
         except StoreUnavailable as error:
             return error
+        if self._unnoticed and isinstance(answer, ApprovalRequest):
+            await self._notify(answer)
+        return answer
+
+    async def _notify(self, question: ApprovalRequest) -> None:
+        """Tell the notifier of a question that was stored here, once."""
+        if question.id in self._unnoticed:
+            self._unnoticed.discard(question.id)
+            # as the store has it, so that whoever is told finds it there
+            run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
+            await self._services.notify(replace(question, run_id=run_id))
 
     async def _preview(
         self, active: ActiveRun, asked: AskHuman
@@ -121,6 +134,8 @@ class Approvals:
         request = await self._load_or_store(store, active, asked)
         if asked.awaits_result and request.state == "open":
             return None
+        if request.state == "open":
+            await self._notify(request)
         return _delivered(request)
 
     async def _decide_without_store(
@@ -162,6 +177,8 @@ class Approvals:
                 request = await self._request_decision(store, request, active, asked)
             if request.state in ("denied", "expired"):
                 self._returned.add(request.id)
+            if request.state != "open":
+                self._unnoticed.discard(request.id)
             match request.state:
                 case "open":
                     return request
@@ -214,9 +231,12 @@ class Approvals:
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
         question = _question(active, asked, place)
+        stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
-            active.words.asked_now.add(question.id)
-        return await wait_for(store.ask(question, within_s=within_s))
+            active.words.asked_now.add(stored.id)
+        if self._services.notifier is not None:
+            self._unnoticed.add(stored.id)
+        return stored
 
     def _still_decides(
         self, last: ApprovalRequest, asked: AskHuman, *, in_place: bool

@@ -99,6 +99,7 @@ from handrail.ports import (
     LeaseStore,
     LookUpStore,
     Model,
+    Notifier,
     Observer,
     RunStore,
     Selector,
@@ -208,6 +209,7 @@ class Engine:
         scope: str = "",
         principal: str = "",
         secrets: Iterable[str] = (),
+        notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -249,7 +251,7 @@ class Engine:
             repair=repair,
         )
         """What is the same for all runs; each one replaces what is its own."""
-        self.services = SharedResources()
+        self.services = SharedResources(_resolve_notifier(notify))
         self._models: dict[str, Model] = {}
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)
@@ -1027,6 +1029,15 @@ def refuse_assignment(runtime: object, name: str) -> None:
 def _check(setting: str, given: object, is_one: bool, what: str) -> None:
     if given is not None and not is_one:
         raise ConfigError(f"{setting} is {given!r}; it takes {what}")
+
+
+def _resolve_notifier(notify: str | Notifier | None) -> Notifier | None:
+    if isinstance(notify, str):
+        kind, _, place = notify.partition(":")
+        made: Notifier = plugins.load("notifiers", kind)(place)
+        return made
+    _check("notify", notify, callable(notify), "a function, or a name such as 'mail:'")
+    return notify
 
 
 def _store(store: str | Store) -> Store:

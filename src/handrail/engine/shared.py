@@ -30,13 +30,17 @@ from handrail.engine.user_code import (
     parse_verification,
 )
 from handrail.errors import Json
-from handrail.ports import Approver
+from handrail.ports import Approver, Notifier
+from handrail.records import ApprovalRequest
 from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import ProcessPool, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
 from handrail.workers.threads import ThreadPool, run_tool
+
+LONGEST_NOTICE_S = 15.0
+"""How long a call that waits for people is held until they are told of it."""
 
 MAX_APPROVERS_AT_ONCE = 16
 """How many questions a process asks at the same time of approvers that are plain functions."""
@@ -45,7 +49,9 @@ MAX_APPROVERS_AT_ONCE = 16
 class SharedResources:
     """Threads, worker processes, locks, rate limits and opened tools of one runtime in one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, notifier: Notifier | None = None) -> None:
+        self.notifier = notifier
+        """Who is told of questions that wait."""
         self.threads = ThreadPool()
         self.processes = ProcessPool()
         self.limits = Limits()
@@ -100,6 +106,19 @@ class SharedResources:
         return parse_approval(
             await call_user(partial(approver, request), self._approver_threads)
         )
+
+    async def notify(self, question: ApprovalRequest) -> None:
+        """Tell the notifier of a question; what goes wrong there is logged."""
+        assert self.notifier is not None
+        try:
+            told = call_user(partial(self.notifier, question), self._approver_threads)
+            outcome = await asyncio.wait_for(told, LONGEST_NOTICE_S)
+        except TimeoutError as error:
+            outcome = Raised(error)
+        if isinstance(outcome, Raised):
+            logs.log_exception(
+                f"nobody was told of the question {question.id!r}", outcome.error
+            )
 
     async def verify(
         self, tool: BaseTool, arguments: Mapping[str, Json], context: Context[Any]

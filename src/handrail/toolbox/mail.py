@@ -166,8 +166,13 @@ class SendEmail(BaseTool):
             text: Text of the mail, with greeting and signature, in the recipient's language.
             cc: Addresses that get a copy.
         """
-        message = self._message(
-            _message_id(context.idempotency_key, self._sender), to, cc, subject, text
+        message = make_message(
+            make_message_id(context.idempotency_key, self._sender),
+            self._sender,
+            to,
+            subject=subject,
+            text=text,
+            cc=cc,
         )
         if not self._dry_run:
             if context.cancelled.is_set():
@@ -176,8 +181,9 @@ class SendEmail(BaseTool):
                     "The mail was given up.",
                     suggestion="Send it if it is still wanted.",
                 )
-            with self._session(monotonic() + context.remaining_s()) as session:
-                _hand_in(
+            until = monotonic() + context.remaining_s()
+            with open_session(self._server, until) as session:
+                hand_in(
                     session,
                     self._sender,
                     [*dict.fromkeys([*to, *cc])],
@@ -190,73 +196,6 @@ class SendEmail(BaseTool):
             subject=subject,
             dry_run=self._dry_run,
         )
-
-    def _message(
-        self,
-        id: str,
-        to: Sequence[str],
-        cc: Sequence[str],
-        subject: str,
-        text: str,
-    ) -> EmailMessage:
-        message = EmailMessage(policy=_ASCII)
-        message["From"] = self._sender
-        message["To"] = ", ".join(to)
-        message["Subject"] = subject
-        if cc:
-            message["Cc"] = ", ".join(cc)
-        message["Date"] = datetime.now(UTC)
-        message["Message-ID"] = id
-        # RFC 3834: whoever answers for the absent stays silent
-        message["Auto-Submitted"] = "auto-generated"
-        message.set_content(text)
-        return message
-
-    @contextmanager
-    def _session(self, until: float) -> Iterator[smtplib.SMTP]:
-        """Connect, secure and log in. Whatever fails here, nothing was sent."""
-        server = self._server
-        bounds = _Bounds(server.timeout_s, until)
-        port = server.port or _PORTS[server.tls]
-        own_name = socket.gethostname()
-        try:
-            if server.tls == "tls":
-                tls = ssl.create_default_context()
-                session: smtplib.SMTP = _TlsSmtpSession(
-                    server.host,
-                    port,
-                    own_name,
-                    timeout=bounds.left_s(),
-                    context=tls,
-                    bounds=bounds,
-                )
-            else:
-                session = _SmtpSession(
-                    server.host,
-                    port,
-                    own_name,
-                    timeout=bounds.left_s(),
-                    bounds=bounds,
-                )
-        except (OSError, smtplib.SMTPException) as error:
-            raise _not_sent(error) from error
-        try:
-            try:
-                if server.tls == "starttls":
-                    session.starttls(context=ssl.create_default_context())
-                if server.user:
-                    session.login(
-                        server.user, os.environ.get(server.password_variable, "")
-                    )
-                session.ehlo_or_helo_if_needed()
-            except (OSError, smtplib.SMTPException) as error:
-                raise _not_sent(error) from error
-            yield session
-            # the mail is taken, however they part
-            with suppress(OSError, smtplib.SMTPException):
-                session.quit()
-        finally:
-            session.close()
 
     def _reason_to_refuse(
         self, to: Sequence[str], subject: str, cc: Sequence[str] = (), **_: Any
@@ -279,7 +218,7 @@ class SendEmail(BaseTool):
     def _verify_sent(
         self, arguments: Mapping[str, Json], context: Context[Any]
     ) -> Verification:
-        id = _message_id(context.idempotency_key, self._sender)
+        id = make_message_id(context.idempotency_key, self._sender)
         was_sent = self._lookup(id) if self._lookup else None
         if was_sent is None:
             return Unknown()
@@ -370,7 +309,82 @@ class _TlsSmtpSession(_SmtpSession, smtplib.SMTP_SSL):
     """The same over TLS from the start."""
 
 
-def _hand_in(
+def make_message(
+    id: str,
+    sender: str,
+    to: Sequence[str],
+    *,
+    subject: str,
+    text: str,
+    cc: Sequence[str] = (),
+) -> EmailMessage:
+    """Return a mail in plain text that a program has written."""
+    message = EmailMessage(policy=_ASCII)
+    message["From"] = sender
+    message["To"] = ", ".join(to)
+    message["Subject"] = subject
+    if cc:
+        message["Cc"] = ", ".join(cc)
+    message["Date"] = datetime.now(UTC)
+    message["Message-ID"] = id
+    # RFC 3834: whoever answers for the absent stays silent
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(text)
+    return message
+
+
+@contextmanager
+def open_session(server: Server, until: float) -> Iterator[smtplib.SMTP]:
+    """Connect, secure and log in. Whatever fails here, nothing was sent.
+
+    Args:
+        until: When it must be over, in monotonic seconds.
+
+    Raises:
+        NoEffect: The server cannot be reached, or lets nobody in.
+    """
+    bounds = _Bounds(server.timeout_s, until)
+    port = server.port or _PORTS[server.tls]
+    own_name = socket.gethostname()
+    try:
+        if server.tls == "tls":
+            tls = ssl.create_default_context()
+            session: smtplib.SMTP = _TlsSmtpSession(
+                server.host,
+                port,
+                own_name,
+                timeout=bounds.left_s(),
+                context=tls,
+                bounds=bounds,
+            )
+        else:
+            session = _SmtpSession(
+                server.host,
+                port,
+                own_name,
+                timeout=bounds.left_s(),
+                bounds=bounds,
+            )
+    except (OSError, smtplib.SMTPException) as error:
+        raise _not_sent(error) from error
+    try:
+        try:
+            if server.tls == "starttls":
+                session.starttls(context=ssl.create_default_context())
+            if server.user:
+                session.login(server.user, os.environ.get(server.password_variable, ""))
+            session.ehlo_or_helo_if_needed()
+        except (OSError, smtplib.SMTPException) as error:
+            raise _not_sent(error) from error
+        yield session
+        # the mail is taken, however they part
+        with suppress(OSError, smtplib.SMTPException):
+            session.quit()
+    finally:
+        session.close()
+
+
+def hand_in(
     session: smtplib.SMTP, sender: str, recipients: Sequence[str], data: bytes
 ) -> None:
     """Hand in one mail.
@@ -458,7 +472,7 @@ def _setup_failure(trouble: str) -> NoEffect:
     )
 
 
-def _message_id(key: str, sender: str) -> str:
+def make_message_id(key: str, sender: str) -> str:
     """Name the mail after the act: every attempt at it carries the same Message-ID (RFC 5322, 3.6.4)."""
     return (
         f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{sender.rpartition('@')[2]}>"
