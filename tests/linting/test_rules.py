@@ -74,6 +74,29 @@ def pay(amount: Annotated[float, hr.Injected], q: str) -> str:
     return q
 
 
+@pytest.mark.parametrize(
+    ("settings", "rewrite"),
+    [
+        ({"key": "t:{q}"}, 'key="t:{org_id}:{q}"'),
+        ({"key": "ticket"}, 'key="ticket:{org_id}"'),
+        ({"key": lambda q: q}, "Let the function of `key` take `org_id`, too"),
+        ({"resource": ["q:{q}", "all"]}, 'resource="q:{org_id}:{q}"'),
+        ({"repeat_window_s": 60.0}, 'key="ticket:{org_id}:…"'),
+        ({"key": "t:{org_id}:{q}"}, None),
+        ({"key": lambda q, org_id: q + org_id}, None),
+        ({"resource": "q:{org_id}", "repeat_window_s": 60.0}, None),
+    ],
+)
+def test_a_key_of_an_injected_tenants_tool_names_the_tenant(settings, rewrite):
+    def ticket(q: str, org_id: Annotated[str, hr.Injected]) -> str:
+        """Create a ticket."""
+        return q + org_id
+
+    told = told_of([hr.FunctionTool(ticket, effect="write", **settings)])
+    finding = told.get("tenant-not-named")
+    assert (finding and finding.rewrite.partition(";")[0]) == rewrite
+
+
 def test_a_tool_of_python_is_looked_at_with_what_it_declares():
     told = told_of([pay])
     assert told["write-without-key"].rewrite.startswith('key="pay:{q}"')

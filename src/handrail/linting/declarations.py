@@ -135,6 +135,59 @@ def _find_unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
+_TENANTS = table(
+    "tenant org organization organisation workspace company customer user uid "
+    "租户 组织 公司 客户 用户 企业"
+)
+_OF_NAMES = table("id name key slug code number current 编号 名称 当前")
+
+
+def _find_shared_names(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    """Find keys and resources that are the same for all tenants, though the tool knows for whom it is called."""
+    declared = subject.declared
+    if declared is None or declared.form != "handrail":
+        return
+    tenants = [name for name in declared.injected if _names_tenant(name)]
+    if not tenants:
+        return
+    for setting, template in (("key", declared.key), ("resource", declared.resource)):
+        looks_at = declared.looks_at.get(setting)
+        if looks_at is None or not set(tenants).isdisjoint(looks_at):
+            continue
+        yield Noticed(
+            f"its `{setting}` does not name the injected `{tenants[0]}`: {_SHARED[setting]}",
+            f"{_name_tenant(setting, template, tenants[0])}; ignore this where each tenant has a `scope`.",
+        )
+    if declared.finds_repeats and not declared.looks_at:
+        yield Noticed(
+            f"an equal call counts as a repeat, also for another `{tenants[0]}`, who reads the first one's result",
+            f'key="{subject.name}:{{{tenants[0]}}}:…"; ignore this where each tenant has a `scope`.',
+        )
+
+
+_SHARED = {
+    "key": "equal calls for two of them are one write, and the second reads the first one's result",
+    "resource": "calls for two of them wait for each other",
+}
+
+
+def _names_tenant(name: str) -> bool:
+    """Whether a parameter is a tenant or a user, such as `tenant`, `org_id`, `current_user`; not `user_agent`."""
+    parts = set(words(name))
+    return bool(parts & _TENANTS) and parts <= _TENANTS | _OF_NAMES
+
+
+def _name_tenant(setting: str, template: str, tenant: str) -> str:
+    """Return the setting with the tenant before its first field."""
+    if not template:
+        return f"Let the function of `{setting}` take `{tenant}`, too"
+    before, brace, after = template.partition("{")
+    separator = ":" if brace else ""
+    if not brace and not before.endswith(":"):
+        before += ":"
+    return f'{setting}="{before}{{{tenant}}}{separator}{brace}{after}"'
+
+
 def _tool(name: str, description: str, **declared: Json) -> Definition:
     definition = define(
         name,
@@ -175,6 +228,16 @@ RULES = (
         bad=[_tool("refund", _REFUND, effect="write")],
         good=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}"),
               _tool("get_order", "Look an order up.", effect="read")],
+    ),
+    Rule(
+        "tenant-not-named", "warning", "its key or resource is the same for all tenants", look=_find_shared_names,
+        bad=[_tool("refund", _REFUND, effect="write", key="refund:{order_id}", injected=["tenant"]),
+             _tool("refund", _REFUND, effect="write", key="refund:{org_id}:{order_id}", injected=["org_id"],
+                   resource="order:{order_id}")],
+        good=[
+            _tool("refund", _REFUND, effect="write", key="refund:{tenant}:{order_id}", injected=["tenant"]),
+            _tool("refund", _REFUND, effect="write", key="refund:{order_id}", injected=["user_agent", "session"]),
+        ],
     ),
     Rule(
         "destructive-unasked", "error", "it is destructive and asks nobody", look=_find_unasked,

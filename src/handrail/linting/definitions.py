@@ -15,6 +15,7 @@ from handrail.linting.findings import Place
 from handrail.linting.subjects import Declared, Subject
 from handrail.schemas import importing, openapi
 from handrail.schemas.walk import Schema
+from handrail.tools import keys
 
 SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: OpenAI, MCP, Anthropic, Gemini."""
@@ -136,12 +137,40 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
             entry.get("effect"),
             recognizes_repeats=bool({"key", "verify", "replay"} & entry.keys()),
             asks=bool(asks),
+            injected=_read_texts(entry.get("injected")),
+            key=_read_text(entry.get("key")),
+            resource=_read_text(entry.get("resource")),
+            looks_at={
+                setting: _read_template_names(entry[setting])
+                for setting in ("key", "resource")
+                if isinstance(entry.get(setting), str)
+            },
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
         return _read_hints(entry.get("annotations"))
     return None
+
+
+def _read_text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _read_texts(value: Json) -> list[str]:
+    return (
+        [each for each in value if isinstance(each, str)]
+        if isinstance(value, list)
+        else []
+    )
+
+
+def _read_template_names(text: str) -> set[str]:
+    """Return what a template looks at; nothing where it is none, which others report."""
+    try:
+        return keys.names_in(text)
+    except ToolDefinitionError:
+        return set()
 
 
 def _read_hints(annotations: Json) -> Declared:

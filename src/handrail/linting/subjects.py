@@ -7,10 +7,11 @@ definitions) does not count as missing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from handrail._lazy import cached_property
 from handrail.effects import EffectClass
@@ -102,6 +103,11 @@ class Declared(Struct, frozen=True):
         form: Whose declarations they are; MCP's are hints.
         recognizes_repeats: A second call for the same act is found to be one: by a key, or by asking.
         asks: A person must agree to some or all calls.
+        injected: Names of the parameters that the caller fills.
+        key: Its template, where it is one.
+        resource: The first of its templates.
+        looks_at: Which of the injected parameters `key` and `resource` look at; without those that are not declared.
+        finds_repeats: An equal call in another run counts as a repeat.
     """
 
     form: str
@@ -109,6 +115,11 @@ class Declared(Struct, frozen=True):
     recognizes_repeats: bool = False
     asks: bool = True
     note: str = ""
+    injected: Sequence[str] = ()
+    key: str = ""
+    resource: str = ""
+    looks_at: Mapping[str, Collection[str]] = field(default_factory=dict)
+    finds_repeats: bool = False
 
 
 class Subject(Struct, frozen=True, dict=True):
@@ -193,6 +204,8 @@ def read_tool(tool: BaseTool) -> Subject:
         recognizes_repeats=bool(tool.key or tool.verify or tool.replay),
         asks=asks,
     )
+    if not fault:
+        declared = _add_injected(declared, tool)
     return Subject(
         name=tool.name,
         description=tool.description,
@@ -204,6 +217,24 @@ def read_tool(tool: BaseTool) -> Subject:
         ignore=tool.lint_ignore,
         aliases=tool.aliases,
         tool=tool,
+    )
+
+
+def _add_injected(declared: Declared, tool: BaseTool) -> Declared:
+    """Return what is declared, with what is injected and which rules look at it."""
+    resources = [tool.resource] if isinstance(tool.resource, str) else tool.resource
+    looks_at = tool.injected_in_rules
+    return replace(
+        declared,
+        injected=tool.list_injected(),
+        key=tool.key if isinstance(tool.key, str) else "",
+        resource=next(iter(resources or ()), ""),
+        looks_at={
+            setting: looks_at.get(setting, ())
+            for setting in ("key", "resource")
+            if getattr(tool, setting)
+        },
+        finds_repeats=tool.writes and tool.repeat_window_s > 0,
     )
 
 

@@ -410,7 +410,7 @@ class BaseTool:
                 # a hint that cannot be resolved yet, or ever: reported when the tool is described
                 return
         if fault := declaration.find_wrong_function(
-            functions, bound, arguments, injected=self._injectable()
+            functions, bound, arguments, injected=self.list_injected()
         ):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
 
@@ -423,17 +423,9 @@ class BaseTool:
         return declaration.find_unknown_name(
             self._settings(),
             described,
-            injected=self._injectable(),
+            injected=self.list_injected(),
             in_step=self._names_in_step(),
         )
-
-    def _injectable(self) -> set[str]:
-        """Return the names of the parameters that `inject=` fills."""
-        return {
-            name
-            for name, kind in self.injected_parameters.items()
-            if issubclass(kind, Injected)
-        }
 
     def _names_in_step(self) -> set[str]:
         if self.then is None:
@@ -696,11 +688,20 @@ class BaseTool:
         """Names of the injected values that its rules look at, by setting; mostly empty."""
         if not any(getattr(self, setting) for setting in declaration.RULES):
             return {}
-        return declaration.list_injected_names(self._settings(), self._injectable())
+        return declaration.list_injected_names(self._settings(), self.list_injected())
+
+    def list_injected(self) -> list[str]:
+        """Return the names of the parameters that `inject=` fills."""
+        return [
+            name
+            for name, kind in self.injected_parameters.items()
+            if issubclass(kind, Injected)
+        ]
 
     def injected_into(self, function: Callable[..., Any]) -> list[str]:
         """Return the injected parameters of the tool that a function of its author names too."""
-        return sorted(declaration.parameter_names(function) & self._injectable())
+        taken = declaration.parameter_names(function)
+        return [name for name in self.list_injected() if name in taken]
 
     def with_injected(self, injected: Mapping[str, Any]) -> Self:
         """Return the tool as it decides about a call with these injected values; itself if its rules look at none.
