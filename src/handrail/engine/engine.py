@@ -175,6 +175,10 @@ current_call: ContextVar[CallInProgress | None] = ContextVar(
 """The call whose tool runs this code; None outside of a call of a stored run."""
 
 
+current_engine: ContextVar[Engine | None] = ContextVar("handrail_engine", default=None)
+"""What carries out the call whose tool runs this code, where that is a tenant's or under a policy of its own."""
+
+
 class Deployment:
     """What the tenants of one runtime share, beside its tools, models and threads."""
 
@@ -298,6 +302,9 @@ class Engine:
     def serve(self, scope: str | None = None, policy: Policy | None = None) -> Engine:
         """Return the engine of a tenant, under a policy: the same tools, models and threads, and the tenant's records.
 
+        What a tool does with its own runtime, or with another one, belongs to the tenant of its call, and with its own
+        runtime to the policy of its call too.
+
         Args:
             scope: The tenant; empty for none, None for the engine's own.
             policy: In place of the engine's.
@@ -306,13 +313,26 @@ class Engine:
             ConfigError: The scope is no name, or the policy is none.
         """
         engine = self
-        if scope is not None and scope != self.scope:
+        caller = current_engine.get()
+        if caller is not None and self.is_root:
+            if caller._deployment is self._deployment:
+                engine = caller
+            elif scope is None and caller.scope:
+                scope = caller.scope
+        if scope is not None and scope != engine.scope:
             engine = self._deployment.root._serve_tenant(scope)
+            if caller is not None and engine.is_root:
+                engine = copy(engine)  # not that of the caller, nor for its tools
         if policy is not None and policy is not engine.policy:
             _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
             engine = copy(engine)
             engine._enter_policy(policy)
         return engine
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is the runtime's own, and not that of a tenant or of a policy of its own."""
+        return self is self._deployment.root
 
     def _serve_tenant(self, scope: str) -> Engine:
         if scope == self.scope:

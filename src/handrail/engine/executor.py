@@ -54,9 +54,9 @@ from handrail.effects import (
 from handrail.engine import late_results, scheduler
 from handrail.engine.active_run import ActiveRun, wait_until_audited
 from handrail.engine.attempts import Attempt, Attempts, is_awaitable
-from handrail.engine.engine import Engine
+from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
-from handrail.engine.nested_runs import Nested
+from handrail.engine.nested_runs import Nested, hold_while
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
 from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
 from handrail.events import (
@@ -147,6 +147,8 @@ class BatchExecutor:
             troubled=self.troubled,
             secrets=active.settings.secrets,
         )
+        self.is_of_tenant = bool(engine.scope) or not engine.is_root
+        """Whether what its tools do with a runtime is a tenant's too."""
         self.people_asked = 0
         self.waited_until = 0.0
 
@@ -687,6 +689,10 @@ class BatchExecutor:
         if self.active.recording is not None and tool.isolation == "none":
             start = self.nested(state, effect.timeout_s).around(
                 start, is_async=tool.is_async
+            )
+        if self.is_of_tenant and tool.isolation == "none":
+            start = hold_while(
+                start, current_engine, self.engine, is_async=tool.is_async
             )
         self.attempts.make(self, state, effect, start, flag)
 

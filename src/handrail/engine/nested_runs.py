@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,6 +46,8 @@ from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.keys import digest
+
+T = TypeVar("T")
 
 KEY_TTL_S = 30 * 24 * 3600.0
 """How long the run of an agent's call can be resumed: as long as a store keeps runs by default."""
@@ -103,8 +106,15 @@ class Nested(Struct, eq=False):
         return run
 
     def _engine_for(self, runtime: Any, options: dict[str, Any]) -> Engine:
-        """Return the engine that a run is started on: the call's own, unless the tool names a runtime or a tenant."""
-        engine = self.engine if runtime is self.runtime else runtime._engine
+        """Return the engine that a run is started on: the call's own, or of its tenant in the runtime of the tool.
+
+        Unless the tool names a tenant.
+        """
+        if runtime is self.runtime:
+            return verbs.serve(self.engine, cast(verbs.Whose, options))
+        if self.engine.scope and options.get("scope") is None:
+            options["scope"] = self.engine.scope
+        engine: Engine = runtime._engine
         return verbs.serve(engine, cast(verbs.Whose, options))
 
     def _run(
@@ -175,23 +185,34 @@ class Nested(Struct, eq=False):
 
     def around(self, start: Callable[[], Any], *, is_async: bool) -> partial[Any]:
         """Wrap the start of a tool so that `current_call` holds this object while the tool runs."""
-
-        async def begin_async() -> Any:
-            current_call.set(self)  # in the tool's own context, which ends with it
-            return await start()
-
-        def begin() -> Any:
-            token = current_call.set(self)
-            try:
-                return start()
-            finally:
-                current_call.reset(token)
-
-        return partial(begin_async if is_async else begin)
+        return hold_while(start, current_call, self, is_async=is_async)
 
     @property
     def _prefix(self) -> str:
         return self.stem.replace("/", ".")
+
+
+def hold_while(
+    start: Callable[[], Any],
+    variable: ContextVar[T | None],
+    value: T,
+    *,
+    is_async: bool,
+) -> partial[Any]:
+    """Wrap the start of a tool so that a context variable holds a value while the tool runs."""
+
+    async def begin_async() -> Any:
+        variable.set(value)  # in the tool's own context, which ends with it
+        return await start()
+
+    def begin() -> Any:
+        token = variable.set(value)
+        try:
+            return start()
+        finally:
+            variable.reset(token)
+
+    return partial(begin_async if is_async else begin)
 
 
 _STARTED_BY_A_CALL = re.compile(r"(.+)\.\d+\.\d+\.(?:\d+|[0-9a-f]{12}(?:\.\d+)?)")

@@ -34,6 +34,7 @@ from handrail.engine.engine import (
     PerformBatch,
     Verb,
     current_call,
+    current_engine,
     make_run_input,
 )
 from handrail.engine.resume import (
@@ -120,8 +121,8 @@ class ResumeOptions(Whose, total=False):
 
 
 def serve(engine: Engine, options: Whose) -> Engine:
-    """Take `scope` and `policy` out of the options; return the engine that they ask for."""
-    if not options:
+    """Take `scope` and `policy` out of the options; return the engine that they, or the call of this tool, ask for."""
+    if not options and current_engine.get() is None:
         return engine
     return engine.serve(options.pop("scope", None), options.pop("policy", None))
 
