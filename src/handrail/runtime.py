@@ -194,7 +194,7 @@ class Runtime:
     @property
     def approvals(self) -> ApprovalQueue:
         """The questions to people, and the words on them."""
-        return admin.ApprovalQueue(self._engine)
+        return admin.ApprovalQueue(self._engine.serve())
 
     @property
     def blocking(self) -> SyncRuntime:

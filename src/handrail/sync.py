@@ -171,7 +171,7 @@ class SyncRuntime:
     @property
     def approvals(self) -> SyncApprovalQueue:
         """See `Runtime.approvals`."""
-        return admin.SyncApprovalQueue(self._engine)
+        return admin.SyncApprovalQueue(self._engine.serve())
 
     @property
     def blocking(self) -> SyncRuntime:

@@ -7,8 +7,10 @@ import threading
 import pytest
 
 import handrail as hr
+from handrail.engine.scoped_store import ScopedStore
 from handrail.errors import Code
 from handrail.events import CallFinished
+from handrail.futures import result_now
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel
 
@@ -170,6 +172,113 @@ def test_a_run_that_a_tool_starts_belongs_to_the_tenant_of_its_call(tmp_path):
 
     assert asyncio.run(main()).startswith("ticket 5, 1")
     assert done == [5, 5]
+
+
+def test_an_agent_of_another_runtime_acts_for_the_tenant_of_its_call(tmp_path):
+    tools, done = make_tools()
+    store = f"sqlite:///{tmp_path}/h.db"
+    script = [[hr.ToolCall("c1", "create", '{"number": 5}')], "Done."] * 2
+
+    async def main():
+        async with hr.Runtime(tools, store=store) as other:
+            agent = hr.agent_tool(
+                other, "delegate", "Delegate.", model=ScriptedModel(script)
+            )
+            async with hr.Runtime([agent], store=store) as runtime:
+                for scope in "ab":
+                    task = {"task": "Create."}
+                    assert (
+                        await runtime.call("delegate", task, run="r", scope=scope)
+                    ).ok
+            again = await other.call("create", {"number": 5}, scope="b")
+            return again.text
+
+    assert asyncio.run(main()).startswith("ticket 5, 2")
+    assert done == [5, 5]
+
+
+@pytest.mark.parametrize("form", ["async", "thread", "in place"])
+def test_what_a_tool_does_with_a_runtime_belongs_to_the_tenant_of_its_call(
+    open_door, store, form
+):
+    tools, done = make_tools()
+    doors = []
+
+    def create_in(scope):
+        options = {} if scope is None else {"scope": scope}
+        return doors[0].runtime.call("create", {"number": 5}, **options)
+
+    async def delegate(scope: str | None = None) -> str:
+        """Delegate."""
+        answer = create_in(scope)
+        return (await answer if asyncio.iscoroutine(answer) else answer).text
+
+    def delegate_blocking(scope: str | None = None) -> str:
+        """Delegate."""
+        answer = create_in(scope)
+        return (asyncio.run(answer) if asyncio.iscoroutine(answer) else answer).text
+
+    tool = hr.FunctionTool(
+        delegate if form == "async" else delegate_blocking,
+        name="delegate",
+        effect="read",
+        blocking=form != "in place",
+    )
+    doors.append(open_door([*tools, tool], store=store))
+    if form == "in place" and doors[0].is_async:
+        pytest.skip("a blocking tool waits for no asyncio runtime on its own loop")
+    if form == "async" and not doors[0].is_async:
+        pytest.skip("an async tool does not block its loop with a blocking runtime")
+    for scope in ("a", "b", None):
+        options = {} if scope is None else {"scope": scope}
+        assert doors[0]("call", "delegate", {}, **options).ok
+    assert done == [5, 5, 5]
+    assert doors[0]("call", "create", {"number": 5}, scope="b").replayed
+    own = doors[0]("call", "delegate", {"scope": ""}, scope="a")
+    assert own.text.startswith("ticket 5, 3")
+    assert done == [5, 5, 5]
+
+
+def test_what_a_tool_does_with_its_runtime_is_under_the_policy_of_its_call(open_door):
+    tools, done = make_tools()
+    doors = []
+
+    @hr.tool(effect="read")
+    def delegate() -> str:
+        """Delegate."""
+        answer = doors[0].runtime.call("note", {"text": "x"})
+        return (asyncio.run(answer) if asyncio.iscoroutine(answer) else answer).text
+
+    doors.append(open_door([*tools, delegate]))
+    reads = hr.Policy(max_permission="read")
+    refused = doors[0]("call", "delegate", {}, policy=reads)
+    assert "NOT_PERMITTED" in refused.text
+    assert "noted x" in doors[0]("call", "delegate", {}).text
+    assert done == ["x"]
+
+
+def test_a_tool_with_a_slash_in_its_name_is_no_tenants(open_door, tmp_path):
+    def create(number: int) -> str:
+        """Create a ticket."""
+        done.append(number)
+        return f"{len(done)}"
+
+    done = []
+    tools = [
+        hr.FunctionTool(create, name=name, effect="write", key="{number}")
+        for name in ("create", "acme/create")
+    ]
+    store = SqliteStore(tmp_path / "h.db")
+    door = open_door(tools, store=store)
+    assert door("call", "create", {"number": 1}, scope="acme").text == "1"
+    assert door("call", "acme/create", {"number": 1}).text == "2"
+    assert {row.scope for row in result_now(store.list_writes())} == {
+        "acme/create",
+        "/acme/create",
+    }
+    (own,) = result_now(ScopedStore(store, "acme").list_writes())
+    assert own.scope == "acme/create"
+    store.close()
 
 
 def test_a_scope_that_is_no_name_is_refused_in_one_sentence(open_door):

@@ -203,19 +203,44 @@ class Desk:
     def do_cancel(self, tenant, run_id):
         return self.start("cancel", tenant, run_id)
 
-    def do_decide(self, tenant, granted):
-        asked = self.listed(tenant, "list_approvals", state="open")
+    def do_preview(self, tenant, name, arguments, run):
+        seen = self.start("preview", tenant, name, arguments, run=run)
+        return seen.decision, seen.failure
+
+    def do_ask(self, tenant, act, id):
+        """Ask the next question of a session."""
+        name, arguments = act
+        kind = hr.Session if self.kind == "asyncio" else hr.SyncSession
+        session = kind(
+            self.driver.runtime,
+            id=id,
+            model=ScriptedModel([call(name, **arguments), "Done."]),
+            scope=self.names[tenant],
+            inject={"tenant": tenant},
+        )
+        run = self.answer(session.run("Go on."))
+        return run.status, run.text, run.messages
+
+    def answer(self, coming):
+        if self.kind == "sync":
+            return coming
+        return asyncio.run_coroutine_threadsafe(coming, self.driver._loop).result(
+            BOUND_S
+        )
+
+    def do_decide(self, tenant, verb):
+        approvals = self.driver.runtime.approvals.for_scope(self.names[tenant])
+        asked = self.answer(approvals.list())
         if not asked:
             return None
-        view = self.view(tenant)
-        decided = result_now(view.decide(asked[0].id, granted=granted, by="anna"))
+        decided = self.answer(getattr(approvals, verb)(asked[0].id, by="anna"))
         return decided.run_id, decided.arguments, decided.state
 
     def do_look(self, tenant):
         return {
             "questions": [
                 (each.run_id, each.tool, each.arguments, each.state)
-                for each in self.listed(tenant, "list_approvals")
+                for each in self.listed(tenant, "list_approvals", state="")
             ],
             "runs": sorted(
                 (each.run_id, each.status) for each in self.listed(tenant, "list_runs")
@@ -275,7 +300,11 @@ steps = st.one_of(
     st.builds(lambda of, run: ("read_on", of, run), st.sampled_from(["x", "y"]), runs),
     st.builds(lambda run: ("undo", run), runs),
     st.builds(lambda run: ("cancel", run), runs),
-    st.builds(lambda granted: ("decide", granted), st.booleans()),
+    st.builds(
+        lambda verb: ("decide", verb), st.sampled_from(["approve", "deny", "withdraw"])
+    ),
+    st.builds(lambda act, run: ("preview", *act, run), acts, runs),
+    st.builds(lambda act, run: ("ask", act, f"s{run}"), acts, runs),
     st.just(("look",)),
 )
 programs = st.lists(st.tuples(st.sampled_from(["x", "y"]), steps), max_size=16)

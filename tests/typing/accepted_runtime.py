@@ -40,6 +40,7 @@ async def asyncio_runtime(model: str) -> None:
     assert_type(await runtime.fork("r_1", at_turn=2, budget=hr.Budget(turns=4)), hr.Run[Any])
     assert_type(await runtime.undo("r_1", ["1.0"]), list[hr.ToolResult])
     assert_type((await runtime.undoable("r_1"))[0].step, str)
+    assert_type(await runtime.undo("r_1", inject={"tenant": "acme"}, scope="a"), list[hr.ToolResult])
     assert_type(runtime.cancel("r_1", by="maria"), bool)
     stream = runtime.stream("How warm is it?", model=model, output=Weather)
     async for event in stream:

@@ -33,6 +33,7 @@ async def verbs(runtime: hr.Runtime, blocking: hr.SyncRuntime) -> None:
     await runtime.replay("x", system="Be brief.")  # error: overload
     await runtime.fork("x")  # error: overload
     await runtime.undo("x", 3)  # error: "steps" | "undo"
+    await runtime.undoable("x", inject="acme")  # error: "inject" | "undoable"
     runtime.stream(3, nonsense=1)  # error: overload
     runtime.cancel("x", "maria")  # error: positional argument
     blocking.run("How warm is it?", model="openai:NAME").txt  # error: txt

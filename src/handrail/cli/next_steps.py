@@ -13,7 +13,6 @@ from shlex import quote
 from handrail.cli.options import STORE_HERE, Setup, call_failures
 from handrail.cli.store_access import EVERY, command_line
 from handrail.engine.nested_runs import is_within
-from handrail.engine.scoped_store import strip_scope
 from handrail.engine.undo import UNDO_OF
 from handrail.errors import Code
 from handrail.futures import result_now
@@ -109,9 +108,7 @@ def undone_writes(run_id: str, store: object) -> list[tuple[str, str]]:
     """Return tool and step of each write of a run that was taken back since, in the order of the steps."""
     if not isinstance(store, LedgerStore):
         return []
-    rows = result_now(
-        store.list_writes(state="failed", run_id=strip_scope(run_id), most=EVERY)
-    )
+    rows = result_now(store.list_writes(state="failed", run_id=run_id, most=EVERY))
     undone = [row for row in reversed(rows) if row.resolved_by.startswith(UNDO_OF)]
     return [(row.scope, row.resolved_by.removeprefix(UNDO_OF)) for row in undone]
 
@@ -122,9 +119,7 @@ def _row(store: LedgerStore, run_id: str, doubt: Doubt) -> WriteRecord | None:
         return row
     same = (
         each
-        for each in result_now(
-            store.list_writes(run_id=strip_scope(run_id), most=EVERY)
-        )
+        for each in result_now(store.list_writes(run_id=run_id, most=EVERY))
         if each.scope == doubt.scope
     )
     return next((each for each in same if each.fingerprint == doubt.fingerprint), None)
@@ -135,7 +130,7 @@ def _write_lines(
 ) -> Iterator[str]:
     if row is None:
         yield "a write may or may not have happened; a person must look, and record what became of it"
-        yield f"look:    {command_line(f'ledger list --state in_doubt --run {strip_scope(run_id)}', place)}"
+        yield f"look:    {command_line(f'ledger list --state in_doubt --run {run_id}', place)}"
     elif row.state in ("in_doubt", "claimed"):
         yield f"{tool} may or may not have happened; a person must look, and record what became of it"
         yield f"look:    {command_line(f'ledger show {quote(row.scope)} {quote(row.key)}', place)}"

@@ -210,6 +210,13 @@ store = click.option(
     show_default="HANDRAIL_STORE, the settings, or handrail.db where it is there",
     help="Where runs and writes are stored, such as sqlite:///handrail.db or postgresql://host/database.",
 )
+tenant = click.option(
+    "--scope",
+    "tenant",
+    metavar="TENANT",
+    default=None,
+    help="Only what belongs to one tenant; '' for what belongs to none.",
+)
 store_argument = click.argument("store", required=False, default=default_store)
 
 

@@ -198,6 +198,11 @@ def _is_conversation(record: RunRecord) -> bool:
     return not (is_workflow or parse_scope(record.run_id) or outer_run(record.run_id))
 
 
+def is_of_tenant(run_id: str, tenant: str | None) -> bool:
+    """Return whether a run, by its name in the store, belongs to a tenant; any run does where none is asked for."""
+    return tenant is None or parse_scope(run_id) == tenant
+
+
 def command_line(words: str, place: str) -> str:
     """Return a command for a person to type, with the store unless it is the default one."""
     if place == default_store():

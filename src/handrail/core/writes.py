@@ -220,7 +220,7 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
     """Return the claim of a write: its name in the ledger, and how it is guarded there."""
     tool = call.tool
     return Claim(
-        scope=f"{settings.scope}{tool.name}",
+        scope=name_scope(settings.scope, tool.name),
         key=call.key,
         fingerprint=keys.fingerprint(
             tool.name, tool.version, call.arguments, call.identity
@@ -235,6 +235,19 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         repeat_window_s=tool.repeat_window_s,
         approval=call.approval,
     )
+
+
+def name_scope(tenant: str, tool: str) -> str:
+    """Return what the ledger keeps the writes of a tool under: `refund`, or `acme/refund` for a tenant.
+
+    A slash in the name of a tool makes it no tenant's: without a tenant, `acme/refund` is kept as `/acme/refund`.
+
+    Args:
+        tenant: With its slash; empty without one.
+    """
+    if "/" in tool and not tenant:
+        return f"/{tool}"
+    return f"{tenant}{tool}"
 
 
 def _lease_s(tool: BaseTool, settings: RunSettings) -> float:

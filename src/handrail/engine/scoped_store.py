@@ -1,8 +1,8 @@
 """One store for several tenants: what a runtime with a `scope` sees of it.
 
 A tenant's runs have names of their own in the store: run `ticket-1` of the scope `acme` is kept as `@acme/ticket-1`,
-and so is everything that belongs to a run: its steps, questions, approvals, long results, audit records. Writes, and
-the acts that the repeat guard knows, have the scope in their own names (`effects.Claim.scope`); locks get it here.
+and so is everything that belongs to a run: its steps, writes, questions, approvals, long results, audit records. The
+name of a write begins with the scope too (`effects.Claim.scope`); locks get it here.
 
 `ScopedStore` translates between the two. Commands, and other code that opens the store itself, see the kept names of
 all tenants.
@@ -86,6 +86,16 @@ def parse_scope(kept: str) -> str:
     return scope if slash and kept.startswith(_MARK) else ""
 
 
+def parse_write_scope(kept: str) -> str:
+    """Return the tenant in the name that the ledger keeps a tool's writes under; empty where there is none.
+
+    >>> parse_write_scope("acme/refund"), parse_write_scope("refund"), parse_write_scope("/files/refund")
+    ('acme', '', '')
+    """
+    scope, slash, _ = kept.partition("/")
+    return scope if slash else ""
+
+
 def strip_scope(kept: str) -> str:
     """Return a run's own name, without the scope.
 
@@ -155,10 +165,10 @@ class _View:
     # ------------------------------------------------------------------ writes and long results
 
     def claim(self, claim: Claim) -> Any:
-        return self._store.claim(self._locking(claim))
+        return self._store.claim(self._qualify_claim(claim))
 
     def look_up(self, claim: Claim) -> Any:
-        return self._store.look_up(self._locking(claim))
+        return self._store.look_up(self._qualify_claim(claim))
 
     def save_result(self, run_id: str, text: str) -> StoreAnswer[str]:
         return self._store.save_result(self._qualify(run_id), text)  # type: ignore[no-any-return]  # any store
@@ -262,24 +272,35 @@ class _View:
     # ------------------------------------------------------------------ the ledger
 
     def list_writes(
-        self, *, most: int = 100, **wanted: Any
+        self, *, run_id: str = "", most: int = 100, **wanted: Any
     ) -> StoreAnswer[Sequence[WriteRecord]]:
-        found = self._store.list_writes(most=_MOST_LOOKED_AT, **wanted)
+        found = self._store.list_writes(
+            run_id=self._qualify(run_id) if run_id else "",
+            most=_MOST_LOOKED_AT,
+            **wanted,
+        )
         return _then(
             found,
-            lambda found: [each for each in found if self._owns(each.scope)][:most],
+            lambda found: [_strip(each) for each in found if self._owns(each.scope)][
+                :most
+            ],
         )
 
     def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
-        return self._store.load_write(scope, key) if self._owns(scope) else None
+        if not self._owns(scope):
+            return None
+        return _then(
+            self._store.load_write(scope, key), lambda write: write and _strip(write)
+        )
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
     ) -> StoreAnswer[WriteRecord | None]:
-        return (
-            self._store.resolve(scope, key, state=state, by=by, value=value)
-            if self._owns(scope)
-            else None
+        if not self._owns(scope):
+            return None
+        return _then(
+            self._store.resolve(scope, key, state=state, by=by, value=value),
+            lambda write: write and _strip(write),
         )
 
     def release(
@@ -309,11 +330,11 @@ class _View:
     def _qualify(self, run_id: str) -> str:
         return qualify_name(self._scope, run_id)
 
-    def _locking(self, claim: Claim) -> Claim:
-        return (
-            replace(claim, locks=tuple(map(self._qualify, claim.locks)))
-            if claim.locks
-            else claim
+    def _qualify_claim(self, claim: Claim) -> Claim:
+        return replace(
+            claim,
+            run_id=self._qualify(claim.run_id) if claim.run_id else "",
+            locks=tuple(map(self._qualify, claim.locks)),
         )
 
     def _mine(self, found: Iterable[Any]) -> list[Any]:

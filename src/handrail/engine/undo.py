@@ -22,6 +22,7 @@ from handrail.calls import ToolResult
 from handrail.core.admission import Admitted, ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
+from handrail.core.writes import name_scope
 from handrail.effects import AGAIN
 from handrail.engine.approvals import load_edits
 from handrail.errors import ConfigError, Failure, Json
@@ -123,7 +124,7 @@ class _Writes:
 
         The key of a step after a call (`then=`) is not in the journal, so its write is found by its fingerprint.
         """
-        scope = f"{self._scope}{call.tool.name}"
+        scope = name_scope(self._scope, call.tool.name)
         of_tool = [write for write in self._left if write.scope == scope]
         repeated = f"{call.key}{AGAIN}"
         matching = [

@@ -271,7 +271,7 @@ def _perform_calls(
     passes: tuple[type[Exception], ...] = (),
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
-    if options:
+    if options or current_engine.get() is not None:
         engine = serve(engine, options)
     active, number, tools = engine.open_turn(
         turn, run=run, round_name=round_name, options=options

@@ -19,6 +19,7 @@ from handrail.cli.store_access import (
     command_line,
     expand_id,
     indent_json,
+    is_of_tenant,
     moment,
     print_json,
     print_table,
@@ -70,23 +71,27 @@ def command() -> None:
     default="",
     help="Only those of one run.",
 )
+@options.tenant
 @options.store
 @options.as_json
 @options.debug
-def list_questions(state: str, run_id: str, store: str, as_json: bool) -> None:
+def list_questions(
+    state: str, run_id: str, tenant: str | None, store: str, as_json: bool
+) -> None:
     """List questions, the oldest first.
 
     \b
     Example:
-      handrail approvals list --state all
+      handrail approvals list --state all --scope acme
     """
     with QUESTIONS.open(store) as approval_store:
-        requests = result_now(
+        found = result_now(
             approval_store.list_approvals(
                 state="" if state == "all" else state,
                 run_id=resolve_run_id(approval_store, run_id),
             )
         )
+    requests = [each for each in found if is_of_tenant(each.run_id, tenant)]
     if as_json:
         print_json({"questions": [_facts(question) for question in requests]})
         return

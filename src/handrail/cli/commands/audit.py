@@ -16,6 +16,7 @@ from handrail.cli.printer import console, print_entry
 from handrail.cli.store_access import (
     LOG,
     brief,
+    is_of_tenant,
     moment,
     print_json,
     resolve_run_id,
@@ -69,6 +70,7 @@ def command() -> None:
     default="",
     help="Only records of one run.",
 )
+@options.tenant
 @options.store
 @click.option(
     "--json",
@@ -77,17 +79,24 @@ def command() -> None:
     help="Print each record as a line of JSON; the last is a checkpoint.",
 )
 @options.debug
-def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> None:
+def tail(
+    most: int,
+    follow: bool,
+    run_id: str,
+    tenant: str | None,
+    store: str,
+    as_json: bool,
+) -> None:
     """Print the last records, and those that are added.
 
     \b
     Example:
-      handrail audit tail -n 20 --follow
+      handrail audit tail -n 20 --follow --scope acme
     """
     with LOG.open(store) as audit_store:
         run_id = resolve_run_id(audit_store, run_id)
         last: deque[AuditRecord] = deque(
-            _records(audit_store, run_id), maxlen=max(1, most)
+            _records(audit_store, run_id, tenant), maxlen=max(1, most)
         )
         seen = last[-1].seq if last else 0
         if not (last or follow):
@@ -95,7 +104,7 @@ def tail(most: int, follow: bool, run_id: str, store: str, as_json: bool) -> Non
         for record in list(last)[-most:] if most else ():
             _print(record, as_json)
         while follow:
-            for record in _records(audit_store, run_id, after=seen):
+            for record in _records(audit_store, run_id, tenant, after=seen):
                 _print(record, as_json)
                 seen = record.seq
             time.sleep(LOOK_S)
@@ -180,26 +189,35 @@ def _describe_break(broken: chain.Broken, intact: int) -> str:
     default="",
     help="Only records of one run; these do not verify alone.",
 )
+@options.tenant
 @options.store
 @options.debug
-def export(run_id: str, store: str) -> None:
-    """Print the whole log, each record as a line of JSON.
+def export(run_id: str, tenant: str | None, store: str) -> None:
+    """Print the log, each record as a line of JSON. That of one run or tenant does not verify alone.
 
     \b
-    Example:
+    Examples:
       handrail audit export > audit.jsonl
+      handrail audit export --scope acme > acme.jsonl
     """
     with LOG.open(store) as audit_store:
-        for record in _records(audit_store, resolve_run_id(audit_store, run_id)):
+        run_id = resolve_run_id(audit_store, run_id)
+        for record in _records(audit_store, run_id, tenant):
             _print(record, as_json=True)
 
 
 def _records(
-    audit_store: AuditStore, run_id: str = "", after: int = 0
+    audit_store: AuditStore,
+    run_id: str = "",
+    tenant: str | None = None,
+    *,
+    after: int = 0,
 ) -> Iterator[AuditRecord]:
-    """Yield records in order, read page by page."""
+    """Yield records in order, read page by page; of one run, or of one tenant, if that is asked for."""
     while page := result_now(audit_store.log(after=after, run_id=run_id, most=PAGE)):
-        yield from page
+        for record in page:
+            if is_of_tenant(record.run_id, tenant):
+                yield record
         after = page[-1].seq
 
 

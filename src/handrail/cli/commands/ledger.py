@@ -11,6 +11,7 @@ from handrail import admin
 from handrail.cli import cases, completion_names, options
 from handrail.cli.printer import console, print_columns
 from handrail.cli.store_access import (
+    EVERY,
     WRITES,
     brief,
     command_line,
@@ -22,6 +23,7 @@ from handrail.cli.store_access import (
     say,
     span,
 )
+from handrail.engine.scoped_store import parse_write_scope
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.records import WriteRecord
@@ -67,24 +69,37 @@ def command() -> None:
     show_default=True,
     help="At most.",
 )
+@options.tenant
 @options.store
 @options.as_json
 @options.debug
 def list_writes(
-    state: str | None, run_id: str, most: int, store: str, as_json: bool
+    state: str | None,
+    run_id: str,
+    most: int,
+    tenant: str | None,
+    store: str,
+    as_json: bool,
 ) -> None:
     """List writes, the newest first.
 
     \b
     Example:
-      handrail ledger list --state in_doubt
+      handrail ledger list --state in_doubt --scope acme
     """
     with WRITES.open(store) as write_store:
-        writes = result_now(
+        found = result_now(
             write_store.list_writes(
-                state=state or "", run_id=resolve_run_id(write_store, run_id), most=most
+                state=state or "",
+                run_id=resolve_run_id(write_store, run_id),
+                most=most if tenant is None else EVERY,
             )
         )
+    writes = [
+        each
+        for each in found
+        if tenant is None or parse_write_scope(each.scope) == tenant
+    ][:most]
     if as_json:
         print_json({"writes": [_facts(write) for write in writes]})
         return

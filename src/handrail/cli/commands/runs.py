@@ -32,6 +32,7 @@ from handrail.cli.run_pages import RunPage, document, facts, question_text, run_
 from handrail.cli.store_access import (
     EVERY,
     RUNS,
+    is_of_tenant,
     moment,
     open_store,
     print_json,
@@ -92,18 +93,26 @@ def command() -> None:
     show_default=True,
     help="At most.",
 )
+@options.tenant
 @options.store
 @options.as_json
 @options.debug
-def list_runs(status: str | None, most: int, store: str, as_json: bool) -> None:
+def list_runs(
+    status: str | None, most: int, tenant: str | None, store: str, as_json: bool
+) -> None:
     """List runs, the newest first.
 
     \b
     Example:
-      handrail runs list --status waiting
+      handrail runs list --status waiting --scope acme
     """
     with RUNS.open(store) as run_store:
-        records = result_now(run_store.list_runs(status=status or "", most=most))
+        found = result_now(
+            run_store.list_runs(
+                status=status or "", most=most if tenant is None else EVERY
+            )
+        )
+    records = [each for each in found if is_of_tenant(each.run_id, tenant)][:most]
     if as_json:
         print_json({"runs": [facts(record) for record in records]})
         return
