@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import Annotated
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import handrail as hr
@@ -309,16 +309,24 @@ steps = st.one_of(
 )
 programs = st.lists(st.tuples(st.sampled_from(["x", "y"]), steps), max_size=16)
 
+TICKET = ("call", "create", {"number": 1}, "r")
+USED_UP = [*[("x", TICKET)] * 5, ("y", TICKET)]
+"""One tenant uses up its rate."""
+READ_ON = [("x", ("call", "read", {"name": "page"}, "r")), ("y", ("read_on", "x", "r"))]
+"""A tenant learns the handle of the other one's long result."""
+
 _count = itertools.count()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+@example(pair=PAIRS[0], program=USED_UP)
+@example(pair=PAIRS[0], program=READ_ON)
 @given(pair=st.sampled_from(PAIRS), program=programs)
 def test_what_a_tenant_gets_does_not_depend_on_the_others(
     store, tmp_path, kind, pair, program
