@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import costs, loops, selection, stores
+from benchmarks import conversations, costs, loops, selection, stores
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -32,6 +32,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
     "selection": selection.selection,
+    "conversations": conversations.conversations,
 }
 
 

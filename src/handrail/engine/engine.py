@@ -118,7 +118,11 @@ MOST_TENANTS_REMEMBERED = 1_000
 """For how many scopes a process keeps an engine at hand; one for another is made when it is needed."""
 
 MOST_RUNS_REMEMBERED = 10_000
-"""How many runs a process remembers for `handle(run=...)`: spent budget, repeated calls, turn numbers."""
+"""How many runs a process remembers for `handle(run=...)`: what the present round has spent and repeated.
+
+Runs between two rounds are forgotten first, and lose nothing. One that is forgotten within a round, because as many
+others are within one, counts from nothing. Its writes, approvals and long results are the store's.
+"""
 
 T = TypeVar("T")
 
@@ -676,10 +680,12 @@ class Engine:
     def begin_round(self, run_id: str) -> None:
         """Begin a new round of a named run of calls: what it has spent and repeated counts from nothing."""
         check_run_name(run_id, self.scope_prefix)
-        progress = self._deployment.remembered.get(qualify_name(self.scope, run_id))
-        if progress is not None:
-            with self._deployment.guard:
+        name = qualify_name(self.scope, run_id)
+        with self._deployment.guard:
+            progress = self._deployment.remembered.get(name)
+            if progress is not None:
                 progress.begin_round("")
+                self._deployment.remembered.move_to_end(name, last=False)
 
     def finish_turn(
         self,

@@ -131,10 +131,14 @@ def read_messages(
         JournalMismatch: This version cannot read a step.
     """
     messages = _join_rounds(rounds, lambda given: given)
-    if sanitize(messages) is messages:
+    sound = sanitize(messages)
+    if sound is messages:
         # then the beginnings of all rounds were sound too
         return messages
-    return list(sanitize(_join_rounds(rounds, sanitize)))
+    if any(step.kind == "fold" for each in rounds for step in each.steps):
+        # a fold names a position among the messages as they were sent
+        sound = sanitize(_join_rounds(rounds, sanitize))
+    return list(sound)
 
 
 def _join_rounds(
