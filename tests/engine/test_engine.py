@@ -963,6 +963,23 @@ def test_a_conversation_that_was_forgotten_and_comes_back_never_meets_its_own_ea
     assert done == [text for _, text in said]
 
 
+def test_conversations_between_two_rounds_are_forgotten_before_one_within_a_round(
+    drive, monkeypatch
+):
+    monkeypatch.setattr("handrail.engine.engine.MOST_RUNS_REMEMBERED", 3)
+    driver = drive([get_weather], budget=hr.Budget(calls=2))
+
+    def ask(run, city):
+        return driver.call("get_weather", {"city": city}, run=run)
+
+    assert ask("busy", "Oslo").ok
+    for number in range(20):
+        assert ask(f"idle-{number}", "Oslo").ok
+        driver.handle({"role": "assistant", "content": "21"}, run=f"idle-{number}")
+    assert ask("busy", "Rome").ok
+    assert ask("busy", "Bonn").failure.code == "BUDGET_EXHAUSTED"
+
+
 @pytest.mark.parametrize("make", [hr.Runtime, hr.SyncRuntime])
 def test_one_tool_in_the_place_of_a_list_is_told(make):
     @hr.tool(effect="read")
