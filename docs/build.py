@@ -43,7 +43,8 @@ CONFIGURATION = ROOT / "mkdocs.yml"
 REFERENCE = {
     "runtime": (
         "Runtimes and runs",
-        "Runtime SyncRuntime Run Budget Backoff Options Form agent_tool Workflow SyncWorkflow Require Forbid Step",
+        "Runtime SyncRuntime Session SyncSession Run Budget Backoff Options Form agent_tool "
+        "Workflow SyncWorkflow Require Forbid Step",
     ),
     "tools": (
         "Tools",
@@ -55,7 +56,8 @@ REFERENCE = {
     ),
     "messages": (
         "Messages and calls",
-        "ToolCall ToolResult UserMessage AssistantMessage SystemMessage ToolMessage Turn Usage dialect",
+        "ToolCall ToolResult UserMessage AssistantMessage SystemMessage ToolMessage Turn Usage dialect "
+        "messages_as_json messages_from_json",
     ),
     "errors": ("Errors", ""),
     "events": ("Events", ""),
