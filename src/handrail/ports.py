@@ -30,6 +30,7 @@ from handrail.records import (
     AuditEntry,
     AuditRecord,
     JournalEntry,
+    JournalStep,
     RunRecord,
     StandingApproval,
     StoredRun,
@@ -94,7 +95,12 @@ class RunStore(Protocol):
     """
 
     def begin_run(
-        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
+        self,
+        record: RunRecord,
+        *,
+        new: bool = False,
+        unchanged: bool = False,
+        steps: Sequence[JournalStep] = (),
     ) -> StoreAnswer[StoredRun]:
         """Begin a run, or take over the one of that name with its own input: its epoch grows by one.
 
@@ -108,6 +114,7 @@ class RunStore(Protocol):
             new: Take no run over: of several callers that begin a run of one name, exactly one succeeds.
             unchanged: Take the run over only if its epoch is still that of `record`: of several callers that have
                 loaded it in one epoch, exactly one succeeds. The steps are not returned again.
+            steps: Append these at the same moment: after a crash the run has all of them, or nothing was changed.
 
         Raises:
             RunNameTaken: `new` was given and there is a run of that name. Nothing was changed.

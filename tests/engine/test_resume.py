@@ -64,9 +64,9 @@ class MortalStore(FullMemoryStore):
     def settle(self, settle):
         return self._step("settle", lambda: super(MortalStore, self).settle(settle))
 
-    def begin_run(self, record, *, new=False):
+    def begin_run(self, record, **how):
         return self._step(
-            "begin", lambda: super(MortalStore, self).begin_run(record, new=new)
+            "begin", lambda: super(MortalStore, self).begin_run(record, **how)
         )
 
     def append_entry(self, entry):

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import handrail as hr
 from handrail.errors import JournalMismatch, RunNameTaken, RunUnderWay
 from handrail.events import ModelAsked
 from handrail.testing import Fault, ManualClock, ScriptedModel, ScriptedServer, call
+from tests.engine.test_resume import Died, MortalStore
+from tests.engine.test_resume import World as Tickets
 
 WIRES = [
     "openai-chat",
@@ -411,6 +414,34 @@ def test_a_round_whose_budget_was_used_up_is_gone_on_with(world, store):
         assert session.run("Look.", budget=hr.Budget(turns=1)).status == "budget"
         run = session.run("And?")
     assert (run.text, run.spent.turns) == ("Nothing.", 1)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(1, 7))
+def test_whatever_step_a_round_dies_at_nothing_is_lost_and_nothing_happens_twice(
+    step, after
+):
+    store, world = MortalStore(), Tickets()
+    script = [call("create_ticket", title="a"), "1", call("create_ticket", title="b")]
+    model = ScriptedModel([*script, "2", "3"])
+
+    def ask(question):
+        with hr.SyncRuntime(world.tools, store=store) as runtime:
+            session = hr.SyncSession(runtime, id="s", model=model)
+            return session.run(question), session.messages()
+
+    ask("one")
+    store.count, store.dies_at, store.after = 0, step, after
+    with suppress(Died):
+        ask("two")
+        assert step > 5  # the round has no further step
+    store.dies_at = None
+    store.later_s += 3600.0
+    _, messages = ask("three")
+    asked = [each.text for each in messages if isinstance(each, hr.UserMessage)]
+    was_recorded = step > 1 or after
+    assert asked == (["one", "two", "three"] if was_recorded else ["one", "three"])
+    assert [title for _, title in world.tickets] == ["a", "b"]
 
 
 # ---------------------------------------------------------------------- fork, replay, refusals

@@ -83,6 +83,21 @@ class RunContract:
         assert (stored.record.epoch, list(stored.steps)) == (2, [ANSWER])
         assert self.settled(store.load_run("r_none")) is None
 
+    def test_a_run_is_begun_together_with_steps_or_not_at_all(self, store):
+        begun = self.settled(store.begin_run(RUN, new=True, steps=[ANSWER]))
+        assert list(begun.steps) == [ANSWER]
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT], "done")))
+        question = JournalStep("2.q", "question", {"messages": []})
+        self.settled(store.begin_run(begun.record, unchanged=True, steps=[question]))
+        with pytest.raises(Fenced):
+            other = JournalStep("2.q", "question", {"messages": ["other"]})
+            self.settled(store.begin_run(begun.record, unchanged=True, steps=[other]))
+        with pytest.raises(RunNameTaken):
+            self.settled(store.begin_run(RUN, new=True, steps=[question]))
+        stored = self.settled(store.load_run("r_1"))
+        assert list(stored.steps) == [ANSWER, RESULT, question]
+        assert (stored.record.status, stored.record.epoch) == ("running", 2)
+
     def test_a_new_run_takes_nothing_over(self, store):
         self.settled(store.begin_run(RUN, new=True))
         before = self.settled(store.load_run("r_1"))

@@ -91,7 +91,6 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.journal.rounds import question_as_json
 from handrail.messages import Message, Options, Turn
 from handrail.ports import (
     Approver,
@@ -851,17 +850,6 @@ class Engine:
                 place = step.position.place
                 recorded = recording.results(number, [place]) if recording else {}
                 note_follow_up(batch, step, recorded.get(place, step.refusal))
-
-    def record_question(
-        self, active: ActiveRun, asked: RunInput, ended: Json
-    ) -> Verb[None]:
-        """Record the question that begins a round; `ended` is the result of the round before."""
-        recording = active.recording
-        assert recording is not None
-        recording.note_question(
-            active.progress.turn + 1, question_as_json(asked, ended)
-        )
-        yield from self._record_entry(active, recording)
 
     def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
         """Record what has been noted; cancel the run if somebody has asked for that."""

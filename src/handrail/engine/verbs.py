@@ -52,12 +52,11 @@ from handrail.engine.resume import (
 )
 from handrail.engine.user_code import parse_approval
 from handrail.errors import ConfigError, Fenced, Json, RunUnderWay
-from handrail.journal.codec import RunInput
-from handrail.journal.rounds import next_turn
+from handrail.journal.rounds import next_turn, question_step
 from handrail.messages import Finish, Message, Options, Turn, conversation_of
 from handrail.ports import Approver, Model, Observer, Selector
 from handrail.process_identity import owner
-from handrail.records import RunRecord, StoredRun
+from handrail.records import JournalStep, RunRecord, StoredRun
 from handrail.runs import Run
 
 if TYPE_CHECKING:
@@ -425,7 +424,11 @@ def ask_next(
     active = engine.open_run(run=run_id, policy=policy, **options)
     active.follow(earlier)
     engine.open_conversation(active, [*earlier.messages, *question], output, resolved)
-    asked = make_run_input(active, question, model)
+    asked = None
+    if record is not None:
+        asked = question_step(
+            earlier.turns + 1, make_run_input(active, question, model), record.result
+        )
     try:
         return (
             yield from _drive_to_end(engine, active, resolved, record, question=asked)
@@ -488,7 +491,7 @@ def fork(
     )  # what cannot be resumed is refused before there is a new run
     edits = yield from load_edits(engine.store, run_id)
     # In a thread: functions of its tools' authors are called there.
-    record, first = yield engine.services.deciding_threads.call(
+    record, steps = yield engine.services.deciding_threads.call(
         partial(
             forking.make_fork,
             stored,
@@ -499,8 +502,7 @@ def fork(
             injected=options.get("inject") or {},
         )
     )
-    yield engine.runs.begin_run(record)
-    yield engine.runs.append_entry(first)
+    yield engine.runs.begin_run(record, new=True, steps=steps)
     return (yield from resume(engine, record.run_id, output=output, **options))
 
 
@@ -517,13 +519,13 @@ def _drive_to_end(
     record: RunRecord | None,
     *,
     new: bool = False,
-    question: RunInput | None = None,
+    question: JournalStep | None = None,
 ) -> Verb[Run[Any]]:
     """Drive an opened run until it has ended.
 
     Args:
         record: What the store is to keep of it; None where its journal is attached already, or it has none.
-        question: The input of its next round.
+        question: The step with which its next round begins.
 
     Raises:
         Fenced: Somebody else has asked the next question.
@@ -531,12 +533,12 @@ def _drive_to_end(
     try:
         if record is not None:
             active.begin_driving()
-        if record is not None and question is not None:
-            stored = yield engine.runs.begin_run(record, unchanged=True)
-            engine.attach_journal(active, stored)
-            yield from engine.record_question(active, question, record.result)
-        elif record is not None:
-            stored = yield engine.runs.begin_run(record, new=new)
+            if question is None:
+                stored = yield engine.runs.begin_run(record, new=new)
+            else:
+                stored = yield engine.runs.begin_run(
+                    record, unchanged=True, steps=[question]
+                )
             engine.attach_journal(active, stored)
         ending = yield from engine.drive_conversation(active, model)
     except BaseException as error:

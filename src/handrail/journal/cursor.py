@@ -26,7 +26,6 @@ from handrail.records import (
     JournalStep,
     RecordStatus,
     RunRecord,
-    StepKind,
     StoredRun,
 )
 
@@ -121,21 +120,16 @@ class JournalCursor:
             self._noted_values[key] = result
             self._new_steps.append(JournalStep(key, "call", body, elapsed_s))
 
-    def note_question(self, turn: int, body: Json) -> None:
-        """Record the question that begins a round."""
-        self._note(rounds.question_key(turn), "question", body)
-
     def note_folds(self, turn: int, folds: Sequence[tuple[int, str]]) -> None:
         """Record which results became handles before a turn: their positions, and the handles."""
-        self._note(rounds.fold_key(turn), "fold", [list(each) for each in folds])
+        body = [list(each) for each in folds]
+        key = rounds.fold_key(turn)
+        self._new_steps.append(JournalStep(key, "fold", body, self._elapsed_s()))
 
     def folds(self, turn: int) -> Sequence[Any]:
         """Return which results became handles before a turn, as the store has it."""
         step = self._stored_steps.get(rounds.fold_key(turn))
         return step.body if step is not None else ()
-
-    def _note(self, key: str, kind: StepKind, body: Json) -> None:
-        self._new_steps.append(JournalStep(key, kind, body, self._elapsed_s()))
 
     def list_messages(self, messages: Sequence[Message]) -> list[Json] | None:
         """Return the messages after a question as the result of their round lists them.

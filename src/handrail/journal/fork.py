@@ -23,7 +23,7 @@ from handrail.journal.codec import (
 )
 from handrail.journal.cursor import record_status
 from handrail.journal.rounds import Round, next_turn, question_key
-from handrail.records import JournalEntry, RunRecord, StoredRun
+from handrail.records import JournalEntry, JournalStep, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
 
 
@@ -34,7 +34,7 @@ def make_fork(
     tools: Toolset,
     edits: Mapping[str, Mapping[str, Json]],
     injected: Mapping[str, Any],
-) -> tuple[RunRecord, JournalEntry]:
+) -> tuple[RunRecord, Sequence[JournalStep]]:
     """Return a new run that has the first turns of this one, and those turns.
 
     Args:
@@ -70,7 +70,7 @@ def make_fork(
         forked_from=forked_from,
         forked_at=at_turn,
     )
-    return record, JournalEntry(record.run_id, 1, before)
+    return record, before
 
 
 def make_branch(
@@ -80,8 +80,10 @@ def make_branch(
     tools: Toolset,
     edits: Mapping[str, Mapping[str, Json]],
     injected: Mapping[str, Any],
-) -> tuple[RunRecord, JournalEntry]:
-    """Return a new run that has the first rounds of this one, and these rounds, so that another question can follow.
+) -> tuple[RunRecord, Sequence[JournalStep], JournalEntry]:
+    """Return a new run that has the first rounds of this one, their steps, and the entry that ends it.
+
+    Another question can follow.
 
     No write of the whole run is done again without a person's approval.
 
@@ -109,9 +111,8 @@ def make_branch(
         forked_at=next_turn(steps),
     )
     status = record_status(str(rounds[-1].result.get("status", "done")))
-    return record, JournalEntry(
-        run_id, 1, steps, status=status, result=rounds[-1].result
-    )
+    ended = JournalEntry(run_id, 1, status=status, result=rounds[-1].result)
+    return record, steps, ended
 
 
 def _find_writes_since(

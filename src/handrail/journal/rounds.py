@@ -65,9 +65,10 @@ def fold_key(turn: int) -> str:
     return f"{turn}.f"
 
 
-def question_as_json(asked: codec.RunInput, ended: Json) -> dict[str, Json]:
-    """Return the body of a question's step; `ended` is the result of the round before it."""
-    return {**codec.input_as_json(asked), ENDED: ended or {}}
+def question_step(turn: int, asked: codec.RunInput, ended: Json) -> JournalStep:
+    """Return the step of a question before a turn; `ended` is the result of the round before it."""
+    body = {**codec.input_as_json(asked), ENDED: ended or {}}
+    return JournalStep(question_key(turn), "question", body)
 
 
 def next_turn(steps: Sequence[JournalStep]) -> int:

@@ -15,7 +15,7 @@ Rule 2: of several that ask the next question at one moment, exactly one succeed
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
@@ -38,6 +38,7 @@ from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
 from handrail.journal.rounds import read_messages, read_rounds
 from handrail.messages import Message, SystemMessage, conversation_of
 from handrail.ports import Model, Observer
+from handrail.records import StoredRun
 from handrail.runs import Run
 from handrail.runtime import RunStream, Runtime
 from handrail.sync import SyncRunStream, SyncRuntime, stream_events
@@ -82,6 +83,10 @@ class _Conversation(Generic[R]):
                 raise TypeError(
                     f"{type(self).__name__}() got an unexpected keyword argument {name!r}"
                 )
+        if not isinstance(id, str):
+            raise ConfigError(
+                f"the name of a session is a text, not {type(id).__name__}"
+            )
         self.id = id or new_run_id()
         """The session's name: that of its run."""
         self._runtime = runtime
@@ -122,7 +127,7 @@ class _Conversation(Generic[R]):
         if stored is None:
             return (yield from self._begin(engine, question, system, how))
         if is_left_unfinished(stored.record):
-            yield from verbs.resume(engine, self.id, **_for_resume(how))
+            yield from verbs.resume(engine, self.id, **_for_resume(stored, how))
             stored = require_run((yield engine.load_run(self.id)), self.id)
         return (
             yield from verbs.ask_next(
@@ -153,15 +158,25 @@ class _Conversation(Generic[R]):
         return model
 
     def _resume(self, output: Any, options: Mapping[str, Any]) -> Verb[Run[Any]]:
-        engine, how = self._serve(options)
-        how = {"model": self._model, **how, "output": output}
-        anyway = bool(options.get("anyway"))
-        return verbs.resume(engine, self.id, anyway=anyway, **_for_resume(how))
+        """See `Session.resume`."""
+        return self._repeat(verbs.resume, output, options)
 
     def _replay(self, output: Any, options: Mapping[str, Any]) -> Verb[Run[Any]]:
-        engine, how = self._serve(options)
-        how = {"model": self._model, **how, "output": output}
-        return verbs.replay(engine, self.id, **_for_resume(how))
+        """See `Session.replay`."""
+        return self._repeat(verbs.replay, output, options)
+
+    def _repeat(
+        self,
+        verb: Callable[..., Verb[Run[Any]]],
+        output: Any,
+        options: Mapping[str, Any],
+    ) -> Verb[Run[Any]]:
+        engine, how = self._serve({"model": self._model, **options})
+        stored = require_run((yield engine.load_run(self.id)), self.id)
+        how = {**_for_resume(stored, how), **options, "output": output}
+        for name in ("scope", "policy"):  # the engine's by now
+            how.pop(name, None)
+        return (yield from verb(engine, self.id, **how))
 
     def _read(self) -> Verb[list[Message]]:
         engine, how = self._serve()
@@ -187,7 +202,7 @@ class _Conversation(Generic[R]):
             )
         edits = yield from load_edits(engine.store, self.id)
         # In a thread: functions of its tools' authors are called there.
-        record, entry = yield engine.services.deciding_threads.call(
+        record, steps, ended = yield engine.services.deciding_threads.call(
             partial(
                 forking.make_branch,
                 stored,
@@ -198,8 +213,8 @@ class _Conversation(Generic[R]):
                 injected=how.get("inject") or {},
             )
         )
-        yield engine.runs.begin_run(record, new=True)
-        yield engine.runs.append_entry(entry)
+        yield engine.runs.begin_run(record, new=True, steps=steps)
+        yield engine.runs.append_entry(ended)
         return str(record.run_id)
 
 
@@ -208,10 +223,12 @@ _NO_OPTIONS: SessionOptions = {}
 _OPTIONS = SessionOptions.__optional_keys__
 
 
-def _for_resume(how: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that `resume` takes; the stored run has the others."""
-    names = {*ResumeOptions.__optional_keys__, "output"}
-    return {name: value for name, value in how.items() if name in names}
+def _for_resume(stored: StoredRun, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a round that was left is resumed with: what its store does not have."""
+    names = ["deps", "inject", "observers", "selector", "principal", "approver"]
+    if not read_rounds(stored)[-1].asked.model:
+        names.append("model")
+    return {name: how[name] for name in names if name in how}
 
 
 def _before_first_question(id: str, system: str) -> Run[Any]:

@@ -30,7 +30,12 @@ class FullMemoryStore(MemoryStore):
     # ------------------------------------------------------------------ runs
 
     def begin_run(
-        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
+        self,
+        record: RunRecord,
+        *,
+        new: bool = False,
+        unchanged: bool = False,
+        steps: Sequence[JournalStep] = (),
     ) -> StoredRun:
         """See `ports.RunStore.begin_run`."""
         with self._lock:
@@ -52,8 +57,10 @@ class FullMemoryStore(MemoryStore):
                 takeovers=earlier.takeovers_at(now),
             )
             self._runs[record.run_id] = taken
-            steps = self._steps.setdefault(record.run_id, {})
-            return StoredRun(taken, () if unchanged else tuple(steps.values()))
+            all_steps = self._steps.setdefault(record.run_id, {})
+            for step in steps:
+                all_steps.setdefault(step.key, step)
+            return StoredRun(taken, () if unchanged else tuple(all_steps.values()))
 
     def append_entry(self, entry: JournalEntry) -> bool:
         """See `ports.RunStore.append_entry`."""

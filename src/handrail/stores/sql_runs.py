@@ -66,7 +66,12 @@ class DurableRuns(DurableStore):
     # ------------------------------------------------------------------ runs
 
     def begin_run(
-        self, record: RunRecord, *, new: bool = False, unchanged: bool = False
+        self,
+        record: RunRecord,
+        *,
+        new: bool = False,
+        unchanged: bool = False,
+        steps: Sequence[JournalStep] = (),
     ) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
         run_id = encode_name(record.run_id)
@@ -86,6 +91,7 @@ class DurableRuns(DurableStore):
             record.forked_at,
             input_json,
         )
+        encoded_steps = _encode_steps(steps)
 
         def begin(database: Database, now: float) -> StoredRun | RunNameTaken | Fenced:
             if unchanged:
@@ -100,9 +106,12 @@ class DurableRuns(DurableStore):
                 return _run_record(row).name_taken()
             [row] = rows
             epoch = row[4]
+            if encoded_steps:
+                entry = _EncodedEntry(run_id, epoch, None, None, encoded_steps)
+                _append_entries(database, now, [entry])
             # a new run: its input is the one that we have, and it has no steps
             if epoch == 1:
-                return StoredRun(_run_record(row, record.input))
+                return StoredRun(_run_record(row, record.input), tuple(steps))
             earlier = _run_record(row)
             takeovers = earlier.takeovers_at(now)
             database.run(_SQL["take"], (now, owner, takeovers, run_id))
@@ -124,15 +133,7 @@ class DurableRuns(DurableStore):
             epoch=entry.epoch,
             status=entry.status,
             result=None if entry.result is None else encode_journal(entry.result),
-            steps=[
-                (
-                    encode_name(step.key),
-                    step.kind,
-                    encode_journal(step.body),
-                    step.elapsed_s,
-                )
-                for step in entry.steps
-            ],
+            steps=_encode_steps(entry.steps),
         )
         return self._writer.submit(GroupOperation(_append_entries, encoded))
 
@@ -451,6 +452,20 @@ class _EncodedEntry(Struct, frozen=True):
     status: str | None
     result: str | None
     steps: Sequence[tuple[str, str, str, float]]
+
+
+def _encode_steps(
+    steps: Sequence[JournalStep],
+) -> Sequence[tuple[str, str, str, float]]:
+    return [
+        (
+            encode_name(step.key),
+            step.kind,
+            encode_journal(step.body),
+            step.elapsed_s,
+        )
+        for step in steps
+    ]
 
 
 def _append_entries(
