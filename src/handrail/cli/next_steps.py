@@ -76,7 +76,9 @@ def _list_steps(
 def _risk_hints(run: Run, setup: Setup) -> Iterator[str]:
     """Name the `--yes-to` risk that each waiting tool needs; no option replaces several people."""
     results = [
-        message.result for message in run.messages if isinstance(message, ToolMessage)
+        message.result
+        for message in run.new_messages
+        if isinstance(message, ToolMessage)
     ]
     waiting = [
         each.name
