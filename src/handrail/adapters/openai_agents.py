@@ -7,6 +7,7 @@ The SDK tells a tool neither its session nor its run, so the application says wh
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -85,6 +86,7 @@ class _Calls:
             on_invoke_tool=partial(self._invoke, tool.name, None),
             strict_json_schema=False,
             needs_approval=self._asking(tool.name),
+            is_enabled=partial(self._is_enabled, tool.name, True),
         )
 
     def guard(self, tool: FunctionTool) -> FunctionTool:
@@ -93,6 +95,7 @@ class _Calls:
             tool,
             on_invoke_tool=partial(self._invoke, tool.name, tool),
             needs_approval=self._asking(tool.name),
+            is_enabled=partial(self._is_enabled, tool.name, tool.is_enabled),
         )
 
     def _asking(self, name: str) -> Any:
@@ -106,10 +109,23 @@ class _Calls:
         call_id: str,
     ) -> bool:
         """Whether a person must agree; the question is stored, so that a word can answer it."""
-        preview = await self.runtime.preview(
-            name, arguments, call_id=call_id, **self._how(ctx)
-        )
+        how = {key: each for key, each in self._how(ctx).items() if key != "turn"}
+        preview = await self.runtime.preview(name, arguments, call_id=call_id, **how)
         return preview.decision == "ask"
+
+    async def _is_enabled(
+        self, name: str, given: Any, ctx: RunContextWrapper[Any], agent: Any
+    ) -> bool:
+        """Deny here what a person has denied there, for such a call is not invoked; return what the tool says."""
+        if may_ask(self.runtime, name):
+            how = self._how(ctx)
+            queue = self.runtime.approvals.for_scope(how.get("scope") or "")
+            for question in await queue.list(run=how["run"]):
+                if ctx.is_tool_approved(name, question.call_id) is False:
+                    reason = ctx.get_rejection_message(name, question.call_id) or ""
+                    await queue.deny(question.id, by="openai-agents", reason=reason)
+        enabled = given(ctx, agent) if callable(given) else given
+        return bool(await enabled if inspect.isawaitable(enabled) else enabled)
 
     async def _invoke(
         self,

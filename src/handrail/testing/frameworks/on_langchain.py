@@ -54,11 +54,11 @@ class ScriptedChat(BaseChatModel):
             if isinstance(message, AIMessage)
             for call in (*message.tool_calls, *message.invalid_tool_calls)
         ]
-        message = _as_message(turn_after(self.script, ids))
+        message = as_message(turn_after(self.script, ids))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def _as_message(turn: Turn) -> AIMessage:
+def as_message(turn: Turn) -> AIMessage:
     """Return a turn as the chat models of LangChain do: what is no JSON becomes an invalid call."""
     calls: list[Any] = []
     invalid: list[Any] = []
