@@ -60,7 +60,7 @@ class Bank:
             "verify": {"verify": verify},
             "key": {"replay": "key"},
         }
-        settings = {"effect": "write", "timeout_s": 5, "check": check, **ways[kind]}
+        settings = {"effect": "write", "timeout_s": 1, "check": check, **ways[kind]}
         return Scenario("", {pay: settings}, SCRIPT, judge=None)  # type: ignore[arg-type]
 
     def observe(self, event: object) -> None:
@@ -77,7 +77,7 @@ def fork(work: Callable[[], object]) -> tuple[int, Any]:
         os.write(writes, json.dumps(result).encode())
         os._exit(0)
     os.close(writes)
-    with open(reads, "rb") as pipe:
+    with os.fdopen(reads, "rb") as pipe:
         said = pipe.read()
     _, status = os.waitpid(child, 0)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, json.loads(
@@ -105,10 +105,10 @@ def main(target: str, root: Path) -> None:
         for place in PLACES:
             folder = root / f"{kind}-{place.replace(' ', '-')}"
             folder.mkdir()
-            ended, _ = fork(lambda: play(target, folder, kind, place, resumes=False))  # noqa: B023
+            ended, _ = fork(lambda: play(target, folder, kind, place, resumes=False))
             before = Bank(folder, "").payments()
             talks = [
-                fork(lambda: play(target, folder, kind, "", resumes=True))[1]  # noqa: B023
+                fork(lambda: play(target, folder, kind, "", resumes=True))[1]
                 for _ in range(2)
             ]
             cases.append({

@@ -1,4 +1,4 @@
-"""`kill -9` at four places of a write, on each framework, for each way of knowing what became of it; then twice resumed."""
+"""`kill -9` at four places of a write, on each framework, for each way to know what became of it; then two resumes."""
 
 import json
 import signal

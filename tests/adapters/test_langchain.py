@@ -555,5 +555,6 @@ def test_calls_whose_json_langchain_cannot_read_are_answered(way, text):
 def test_the_audit_log_has_the_thread_and_the_models_ids(way, tmp_path):
     shop = Shop(asks_for("pay", {"order": "A-1"}), way=way, store=f"sqlite:///{tmp_path}/h.db")  # fmt: skip
     shop.do()
-    [record] = [e for e in shop.runtime.store.list_audit().result(10) if e.kind == "CallFinished"]  # fmt: skip
-    assert (record.run_id, record.data["call"]) == ("t", "call_1")
+    records = shop.runtime.store.log().result(10)
+    ends = [each for each in records if each.event == "CallFinished"]
+    assert [(each.run_id, each.body["call"]) for each in ends] == [("t", "call_1")]

@@ -110,6 +110,7 @@ class _Calls:
     ) -> bool:
         """Whether a person must agree; the question is stored, so that a word can answer it."""
         how = {key: each for key, each in self._how(ctx).items() if key != "turn"}
+        how["inject"] = {**(how.get("inject") or {}), **give_bodies({})}
         preview = await self.runtime.preview(name, arguments, call_id=call_id, **how)
         return preview.decision == "ask"
 

@@ -187,14 +187,17 @@ class HandrailToolset(WrapperToolset[Any]):
             for name, each in definitions.items()
             if self._known.get(name) != each
         }
-        if new:
-            forms = [
-                ToolForm(each.name, each.description or "", each.parameters_json_schema)
-                for each in new.values()
-            ]
-            declare = {name: self.declare[name] for name in new if name in self.declare}
-            adopt_tools(self.runtime, forms, declare)
-            self._known.update(new)
+        if not new and self._known:
+            return
+        forms = [
+            ToolForm(each.name, each.description or "", each.parameters_json_schema)
+            for each in new.values()
+        ]
+        declare = self.declare
+        if self._known:
+            declare = {name: each for name, each in declare.items() if name in new}
+        adopt_tools(self.runtime, forms, declare)
+        self._known.update(new)
 
     async def _close_denied(self, ctx: RunContext[Any], how: dict[str, Any]) -> None:
         """Deny here what a person has denied there: such a call does not come to `call_tool`."""
