@@ -63,6 +63,7 @@ REFERENCE = {
     "events": ("Events", ""),
     "ports": ("Ports", ""),
     "testing": ("Testing", ""),
+    "adapters": ("Under other frameworks", ""),
     "parts": ("Guards, planning, JSON text", ""),
 }
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
@@ -72,6 +73,12 @@ MODULES = {
     "events": ["handrail.events"],
     "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
     "testing": ["handrail.testing"],
+    "adapters": [
+        "handrail.adapters.langchain",
+        "handrail.adapters.pydantic_ai",
+        "handrail.adapters.pydantic_ai_events",
+        "handrail.adapters.openai_agents",
+    ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
 """Whole modules that a page describes, public names and all."""
