@@ -444,6 +444,30 @@ def test_whatever_step_a_round_dies_at_nothing_is_lost_and_nothing_happens_twice
     assert [title for _, title in world.tickets] == ["a", "b"]
 
 
+def test_a_round_that_was_left_is_finished_by_its_own_model():
+    store, world = MortalStore(), Tickets()
+    ours = ScriptedModel(["1", "not asked", "3"])
+    script = ["-", call("create_ticket", title="a"), "2", "-"]
+    with (
+        ScriptedServer(script) as server,
+        hr.SyncRuntime(world.tools, store=store) as runtime,
+    ):
+        session = hr.SyncSession(runtime, id="s", model=ours)
+        session.run("one")
+        store.count, store.dies_at = 0, 4
+        with pytest.raises(Died):
+            session.run("two", model=server.model)
+        store.dies_at = None
+        store.later_s += 3600.0
+        assert session.run("three").text == "3"
+        assert [each.turn.text for each in session.messages()[1::2][-2:]] == ["2", "3"]
+        asked = [each["messages"][-1]["role"] for each in server.requests]
+    assert asked[0] == "user"
+    assert set(asked[1:]) == {"tool"}
+    assert len(ours.requests) == 2
+    assert len(world.tickets) == 1
+
+
 # ---------------------------------------------------------------------- fork, replay, refusals
 
 

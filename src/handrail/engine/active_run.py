@@ -233,7 +233,10 @@ class ActiveRun(Struct, eq=False):
 
     def apply_folds(self, turn: int) -> bool:
         """Let those results become handles that did so before this turn; return whether the journal has any."""
-        if self.recording is None or not (folds := self.recording.folds(turn)):
+        if self.recording is None or not self.recording.has_folds:
+            return False
+        folds = self.recording.folds(turn)
+        if not folds:
             return False
         rounds.apply_folds(self.progress.messages, folds)
         self.progress.reads_on = True

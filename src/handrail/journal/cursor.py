@@ -61,6 +61,8 @@ class JournalCursor:
         self.replaying = replaying
         self._elapsed_s = elapsed_s
         self._stored_steps = {step.key: step for step in stored.steps}
+        self.has_folds = any(step.kind == "fold" for step in stored.steps)
+        """Whether results became handles in the steps that the store has."""
         # Values read or noted by this process, without their steps: a long run would hold its whole conversation twice.
         self._noted_values: dict[str, Any] = {}
         self._new_steps: list[JournalStep] = []
