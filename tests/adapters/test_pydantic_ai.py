@@ -58,9 +58,10 @@ class Shop:
         return self.turns.pop(0)
 
     def do(self, question="Do it.", **more):
-        result = self.agent.run_sync(
+        running = self.agent.run(
             question, message_history=self.messages, conversation_id="t", **more
         )
+        result = asyncio.run(running)
         self.messages = result.all_messages()
         return result.output
 
@@ -299,6 +300,23 @@ def test_a_budget_that_is_used_up_ends_the_run_with_its_reason():
     with pytest.raises(AgentRunError, match="3 calls"):
         shop.do()
     assert shop.paid == ["1 1", "2 1", "3 1"]
+
+
+def test_a_call_beside_the_one_that_ends_the_run_is_not_cut_off():
+    done = []
+
+    @hr.tool(effect="write", timeout_s=5)
+    async def pay_slowly(order: str) -> str:
+        """Pay."""
+        await asyncio.sleep(0.3)
+        done.append(order)
+        return "paid"
+
+    turn = asks_for("pay_slowly", {"order": "A-1"}, {"order": "A-2"})
+    shop = Shop(turn, own=[pay_slowly], budget=hr.Budget(calls=1))
+    with pytest.raises(AgentRunError, match="1 call"):
+        shop.do()
+    assert done == ["A-1"]
 
 
 def test_eight_calls_on_one_resource_keep_the_models_order():

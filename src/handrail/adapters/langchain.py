@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.tools import BaseTool as LangChainTool
 from langchain_core.tools import tool as as_langchain_tool
 from langgraph.config import get_config, get_stream_writer
@@ -29,6 +29,7 @@ from handrail.adapters.langchain_forms import (
     as_shell,
     describe_review,
     describe_tool,
+    ending_of,
     finish_of,
     messages_of,
     read_review,
@@ -92,13 +93,17 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
     # ------------------------------------------------------------------ what LangChain calls
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Show the model those of the tools that it may use now."""
+        """Show the model those of the tools that it may use now, or end the run in its place."""
+        if reason := ending_of(request.messages):
+            return AIMessage(reason)
         return handler(request.override(tools=self._visible(request)))
 
     async def awrap_model_call(
         self, request: Any, handler: Callable[[Any], Any]
     ) -> Any:
         """See `wrap_model_call`."""
+        if reason := ending_of(request.messages):
+            return AIMessage(reason)
         return await handler(request.override(tools=self._visible(request)))
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -125,16 +130,6 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """See `after_model`."""
         return await perform_async(self._answer(state["messages"]), self.runtime)
-
-    @hook_config(can_jump_to=["end"])
-    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """End the agent's run where a call has closed a circle, or the budget is used up."""
-        for message in reversed(state["messages"]):
-            if not isinstance(message, ToolMessage):
-                return None
-            if reason := message.additional_kwargs.get("ends_run"):
-                return {"messages": [AIMessage(reason)], "jump_to": "end"}
-        return None
 
     # ------------------------------------------------------------------ calls
 

@@ -85,6 +85,16 @@ def as_message(result: ToolResult, call_id: str) -> ToolMessage:
     )
 
 
+def ending_of(messages: Sequence[AnyMessage]) -> str:
+    """Return why the run must end, as the last results say; empty if it goes on."""
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            break
+        if reason := message.additional_kwargs.get("ends_run"):
+            return str(reason)
+    return ""
+
+
 class Body:
     """The body of an adopted tool's call: what LangChain would have done with it."""
 

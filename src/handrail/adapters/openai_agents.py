@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -76,6 +77,7 @@ class _Calls:
         self.runtime = runtime
         self._run = run
         self._options = options
+        self._endings: list[tuple[weakref.ref[Any], str]] = []
 
     def export(self, tool: BaseTool) -> FunctionTool:
         """Return a tool of handrail as one of the SDK."""
@@ -117,7 +119,16 @@ class _Calls:
     async def _is_enabled(
         self, name: str, given: Any, ctx: RunContextWrapper[Any], agent: Any
     ) -> bool:
-        """Deny here what a person has denied there, for such a call is not invoked; return what the tool says."""
+        """End the run if it must end, and deny here what a person has denied there; return what the tool says.
+
+        The SDK asks this before each of the model's turns; a call that a person has denied is not invoked.
+
+        Raises:
+            AgentsException: The run must end: the model turned in a circle, or the budget is used up.
+        """
+        for of_run, reason in self._endings:
+            if of_run() is ctx.usage:
+                raise AgentsException(reason)
         if may_ask(self.runtime, name):
             how = self._how(ctx)
             queue = self.runtime.approvals.for_scope(how.get("scope") or "")
@@ -135,11 +146,7 @@ class _Calls:
         ctx: ToolContext[Any],
         arguments: str,
     ) -> str:
-        """Carry out one call.
-
-        Raises:
-            AgentsException: The run must end: the model turns in a circle, or the budget is used up.
-        """
+        """Carry out one call; return what the model reads."""
         how = self._how(ctx)
         call = ToolCall(ctx.tool_call_id, name, arguments)
         if ctx.is_tool_approved(name, call.id):
@@ -152,8 +159,14 @@ class _Calls:
             [call], finish="length" if is_cut else "calls", **how
         )
         if result.ends_run:
-            raise AgentsException(result.ends_run)
+            self._note_ending(ctx, result.ends_run)
         return result.text
+
+    def _note_ending(self, ctx: ToolContext[Any], reason: str) -> None:
+        """Let a run end before the model's next turn: an exception now would cancel the other calls of this one."""
+        alive = [each for each in self._endings if each[0]() is not None]
+        # every context of a run shares the object that counts its tokens
+        self._endings = [*alive, (weakref.ref(ctx.usage), reason)]
 
     def _how(self, ctx: RunContextWrapper[Any]) -> dict[str, Any]:
         run = self._run if isinstance(self._run, str) else self._run(ctx)

@@ -50,6 +50,9 @@ from handrail.runtime import Runtime
 TEXT = "\0text"
 """The one argument by which the model's text reaches `call_tool`."""
 
+ENDS = "handrail_ends_run"
+"""The key under which a result says in its metadata why the run must end."""
+
 
 class AsWritten:
     """Passes arguments on as the model wrote them: handrail validates them."""
@@ -96,7 +99,12 @@ class HandrailToolset(WrapperToolset[Any]):
         return self.name
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools that the model may be shown now."""
+        """Return the tools that the model may be shown now.
+
+        Raises:
+            AgentRunError: The run must end: the model turned in a circle, or the budget is used up.
+        """
+        _check_ending(ctx)
         how = self._how(ctx)
         await self._close_denied(ctx, how)
         theirs = await self.wrapped.get_tools(ctx)
@@ -133,7 +141,6 @@ class HandrailToolset(WrapperToolset[Any]):
         Raises:
             ApprovalRequired: A person must agree; the question is in the metadata.
             ToolFailed: The call failed, with what the model reads.
-            AgentRunError: The run must end: the model turns in a circle, or the budget is used up.
         """
         how = self._how(ctx)
         progress = ProgressStream(ctx)
@@ -216,6 +223,15 @@ class HandrailToolset(WrapperToolset[Any]):
                 await queue.deny(question.id, by="pydantic-ai", reason=reason)
 
 
+def _check_ending(ctx: RunContext[Any]) -> None:
+    """End the run at its next step, once every call of the turn has its result."""
+    last = ctx.messages[-1] if ctx.messages else None
+    for part in last.parts if isinstance(last, ModelRequest) else ():
+        metadata = part.metadata if isinstance(part, ToolReturnPart) else None
+        if isinstance(metadata, Mapping) and ENDS in metadata:
+            raise AgentRunError(metadata[ENDS])
+
+
 def _last_answer(ctx: RunContext[Any]) -> ModelResponse | None:
     answers = (
         each for each in reversed(ctx.messages) if isinstance(each, ModelResponse)
@@ -262,7 +278,8 @@ def _reply(result: ToolResult, replies: list[Any]) -> Any:
     if result.question is not None:
         raise ApprovalRequired(metadata=describe_question(result.question))
     if result.ends_run:
-        raise AgentRunError(result.ends_run)
+        # Not an exception yet: it would cancel the other calls of the turn, in the middle of what they do.
+        return ToolReturn(result.text, metadata={ENDS: result.ends_run})
     if not result.ok:
         raise ToolFailed(result.text)
     if replies and isinstance(replies[-1], ToolReturn):
