@@ -8,6 +8,8 @@ import asyncio
 import itertools
 import json
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from typing import Annotated
 
@@ -354,3 +356,70 @@ def check_program(program, kind, store, names, folder):
         name = names[tenant]
         assert plainly(shared.read[tenant], name) == plainly(alone.read[tenant], name)
         assert shared.world.done[tenant] == alone.world.done[tenant]
+
+
+# ---------------------------------------------------------------------- two processes at once
+
+SERVICE = '''
+import sys
+from typing import Annotated
+
+import handrail as hr
+
+store, world, kind = sys.argv[1:]
+Tenant = Annotated[str, hr.Injected(secret=kind == "secret")]
+
+
+def create(number: int, tenant: Tenant) -> str:
+    """Create a ticket."""
+    with open(world, "a") as file:
+        file.write(f"{tenant} {number}\\n")
+    return f"ticket {number} of {tenant}"
+
+
+key = "{number}" if kind == "scope" else "{tenant}:{number}"
+tool = hr.FunctionTool(create, effect="write", key=key)
+with hr.SyncRuntime([tool], store=store) as runtime:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(20):
+        for tenant in ("acme", "globex"):
+            result = runtime.call(
+                "create",
+                {"number": number},
+                run=f"r{number}",
+                scope=tenant if kind == "scope" else None,
+                inject={"tenant": tenant},
+            )
+            assert tenant in result.text or result.failure or kind == "secret", result.text
+            if result.failure is not None:
+                assert result.failure.code == "IN_PROGRESS", result.text
+'''
+
+
+@pytest.mark.parametrize("kind", ["scope", "open", "secret"])
+def test_two_processes_write_once_for_each_tenant(store, tmp_path, kind):
+    world = tmp_path / "world"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SERVICE, store, str(world), kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        assert process.wait(60) == 0, process.stderr.read()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+    written = world.read_text().splitlines()
+    wanted = {f"{each} {number}" for each in ("acme", "globex") for number in range(20)}
+    assert len(written) == len(wanted)
+    assert set(written) == wanted
