@@ -45,6 +45,7 @@ class RunSettings(Struct, frozen=True):
         looks_up: Whether the store can report the state of a write without claiming it.
         secrets: What no result may contain; None without secrets.
         injected: What the caller injects into tools, and their rules may look at.
+        passes_on: Whether what tools do with a runtime belongs to the tenant, and is under the policy, of their call.
         refusal: Why a model may not call a tool at this step of the run; None without rules.
     """
 
@@ -65,6 +66,7 @@ class RunSettings(Struct, frozen=True):
     looks_up: bool = False
     secrets: KnownSecrets | None = None
     injected: Mapping[str, Any] = field(default_factory=dict)
+    passes_on: bool = False
     refusal: Callable[[str], Failure | None] | None = None
 
     def redact(self, value: Any) -> Any:

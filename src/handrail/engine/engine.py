@@ -282,6 +282,7 @@ class Engine:
         self.settings = replace(
             self.settings,
             scope=self.scope_prefix,
+            passes_on=bool(scope),
             renews=self.leases is not None,
             looks_up=self.looks_up is not None,
         )
@@ -325,11 +326,14 @@ class Engine:
         if scope is not None and scope != engine.scope:
             engine = self._deployment.root._serve_tenant(scope)
             if caller is not None and engine.is_root:
-                engine = copy(engine)  # not that of the caller, nor for its tools
+                engine = copy(engine)
+                # what its tools do is not the caller's either
+                engine.settings = replace(engine.settings, passes_on=True)
         if policy is not None and policy is not engine.policy:
             _check("policy", policy, isinstance(policy, Policy), "a `Policy`")
             engine = copy(engine)
             engine._enter_policy(policy)
+            engine.settings = replace(engine.settings, passes_on=True)
         return engine
 
     @property

@@ -147,8 +147,6 @@ class BatchExecutor:
             troubled=self.troubled,
             secrets=active.settings.secrets,
         )
-        self.is_of_tenant = bool(engine.scope) or not engine.is_root
-        """Whether what its tools do with a runtime is a tenant's too."""
         self.people_asked = 0
         self.waited_until = 0.0
 
@@ -690,7 +688,7 @@ class BatchExecutor:
             start = self.nested(state, effect.timeout_s).around(
                 start, is_async=tool.is_async
             )
-        if self.is_of_tenant and tool.isolation == "none":
+        if self.active.settings.passes_on and tool.isolation == "none":
             start = hold_while(
                 start, current_engine, self.engine, is_async=tool.is_async
             )
