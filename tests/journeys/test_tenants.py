@@ -314,8 +314,8 @@ steps = st.one_of(
 )
 programs = st.lists(st.tuples(st.sampled_from(["x", "y"]), steps), max_size=16)
 
-TICKET = ("call", "create", {"number": 1}, "r")
-USED_UP = [*[("x", TICKET)] * 5, ("y", TICKET)]
+TICKETS = [("call", "create", {"number": number}, "r") for number in range(5)]
+USED_UP = [*(("x", ticket) for ticket in TICKETS), ("y", TICKETS[0])]
 """One tenant uses up its rate."""
 READ_ON = [("x", ("call", "read", {"name": "page"}, "r")), ("y", ("read_on", "x", "r"))]
 """A tenant learns the handle of the other one's long result."""
