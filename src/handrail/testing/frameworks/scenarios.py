@@ -449,5 +449,7 @@ LIMITS: Mapping[tuple[str, str], str] = {
         "unknown",
     ): "the SDK ends the run before a tool sees the call, "
     'unless RunConfig has tool_not_found_behavior="return_error_to_model"',
+    ("agno", "unknown"): "agno answers the call itself: no such tool",
+    ("agno", "cut"): "agno does not keep why the model's answer ended",
 }
 """What a framework decides before handrail sees the call, by target and scenario: named, and not counted as a fault."""
