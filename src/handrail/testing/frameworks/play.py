@@ -95,6 +95,7 @@ TARGETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "pydantic-ai": ("on_pydantic_ai", "play", ("pydantic-ai-slim",)),
     "openai-agents": ("on_openai_agents", "play", ("openai-agents",)),
     "agno": ("on_agno", "play", ("agno",)),
+    "adk": ("on_adk", "play", ("google-adk",)),
 }
 """Each target: the module that plays it, its function, and the distributions that it needs."""
 

@@ -451,5 +451,6 @@ LIMITS: Mapping[tuple[str, str], str] = {
     'unless RunConfig has tool_not_found_behavior="return_error_to_model"',
     ("agno", "unknown"): "agno answers the call itself: no such tool",
     ("agno", "cut"): "agno does not keep why the model's answer ended",
+    ("adk", "malformed"): "what is no JSON reaches a tool as no arguments",
 }
 """What a framework decides before handrail sees the call, by target and scenario: named, and not counted as a fault."""
