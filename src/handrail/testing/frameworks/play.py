@@ -96,6 +96,7 @@ TARGETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "openai-agents": ("on_openai_agents", "play", ("openai-agents",)),
     "agno": ("on_agno", "play", ("agno",)),
     "adk": ("on_adk", "play", ("google-adk",)),
+    "strands": ("on_strands", "play", ("strands-agents",)),
 }
 """Each target: the module that plays it, its function, and the distributions that it needs."""
 

@@ -452,5 +452,8 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("agno", "unknown"): "agno answers the call itself: no such tool",
     ("agno", "cut"): "agno does not keep why the model's answer ended",
     ("adk", "malformed"): "what is no JSON reaches a tool as no arguments",
+    ("strands", "malformed"): "what is no JSON reaches a tool as no arguments",
+    ("strands", "unknown"): "Strands answers the call itself: no such tool",
+    ("strands", "cut"): "Strands ends the run itself, without the call",
 }
 """What a framework decides before handrail sees the call, by target and scenario: named, and not counted as a fault."""
