@@ -167,6 +167,7 @@ PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite"}
 LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 """The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
 BROUGHT_BY_USERS = {
+    "agent_framework",
     "agno",
     "google",
     "strands",

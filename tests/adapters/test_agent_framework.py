@@ -1,0 +1,46 @@
+"""handrail under Microsoft's Agent Framework: what its approvals bind, and a call without a session."""
+
+import asyncio
+
+import pytest
+
+import handrail as hr
+
+pytest.importorskip("agent_framework")
+
+from agent_framework import Agent, MiddlewareFailure
+
+from handrail.adapters.agent_framework import HandrailMiddleware
+from handrail.testing.frameworks.on_agent_framework import ScriptedClient
+from handrail.testing.frameworks.play import play
+from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["repeated", "killed", "circle", "approve", "stale"])
+def test_a_scenario_ends_as_wanted(name):
+    cell = play("agent-framework", name, "handrail")
+    assert cell.is_wanted, (SCENARIOS[name].title, cell.text)
+
+
+def test_a_call_without_a_session_ends_the_run_and_does_not_pay():
+    paid = []
+
+    @hr.tool(effect="write")
+    def pay(order: str) -> str:
+        """Pay for an order."""
+        paid.append(order)
+        return "paid"
+
+    async def talk():
+        async with hr.Runtime([pay]) as runtime:
+            handrail = HandrailMiddleware(runtime)
+            turn = Turn(calls=[("call_1", "pay", '{"order": "A-1"}')])
+            client = ScriptedClient([turn, Turn(text="Done.", finish="stop")])
+            agent = Agent(client=client, tools=handrail.tools, middleware=[handrail])
+            await agent.run("Pay.")
+
+    with pytest.raises(MiddlewareFailure, match="needs a session"):
+        asyncio.run(talk())
+    assert paid == []
