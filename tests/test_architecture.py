@@ -170,6 +170,7 @@ BROUGHT_BY_USERS = {
     "agent_framework",
     "agno",
     "google",
+    "smolagents",
     "strands",
 }
 """Frameworks that no extra installs: whoever asks for their adapter has them."""

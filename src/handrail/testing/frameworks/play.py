@@ -97,6 +97,7 @@ TARGETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "agno": ("on_agno", "play", ("agno",)),
     "adk": ("on_adk", "play", ("google-adk",)),
     "strands": ("on_strands", "play", ("strands-agents",)),
+    "smolagents": ("on_smolagents", "play", ("smolagents",)),
     "agent-framework": ("on_agent_framework", "play", ("agent-framework-core",)),
 }
 """Each target: the module that plays it, its function, and the distributions that it needs."""

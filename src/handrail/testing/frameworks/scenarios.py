@@ -455,6 +455,7 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("strands", "malformed"): "what is no JSON reaches a tool as no arguments",
     ("strands", "unknown"): "Strands answers the call itself: no such tool",
     ("strands", "cut"): "Strands ends the run itself, without the call",
+    ("smolagents", "cut"): "an agent is not told how the answer ended",
     ("agent-framework", "deny"): "a denial there gives the model no reason",
     ("agent-framework", "unknown"): "the framework answers the call itself",
     ("agent-framework", "malformed"): "the text reaches a tool under another name",
