@@ -78,6 +78,10 @@ MODULES = {
         "handrail.adapters.pydantic_ai",
         "handrail.adapters.pydantic_ai_events",
         "handrail.adapters.openai_agents",
+        "handrail.adapters.crewai",
+        "handrail.adapters.llamaindex",
+        "handrail.adapters.autogen",
+        "handrail.adapters.dspy",
     ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
