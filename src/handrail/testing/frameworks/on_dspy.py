@@ -37,7 +37,7 @@ class ScriptedLM(dspy.LM):
             return _answer(
                 next_thought="Done.", next_tool_name="finish", next_tool_args="{}"
             )
-        _, name, text = self.script[done]
+        name, text = self.script[done][1:]
         return _answer(next_thought="Go.", next_tool_name=name, next_tool_args=text)
 
 
