@@ -472,7 +472,7 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("autogen", "circle"): "the calls are refused, but a workbench cannot end "
     "the loop before max_tool_iterations",
     ("dspy", "cut"): "DSPy repairs what was cut, and tells a tool nothing of it",
-    ("dspy", "unknown"): "DSPy ends its loop before a tool sees the call",
+    ("dspy", "unknown"): "DSPy ends the run before a tool sees the call",
     ("dspy", "circle"): "the calls are refused, but a tool cannot end the loop "
     "before max_iters",
 }
