@@ -52,7 +52,7 @@ REFERENCE = {
     ),
     "approval": (
         "Policy and approval",
-        "Policy Rule AskHuman Approval Found NotFound Unknown",
+        "Policy Rule AskHuman Approval ApprovalRequest Found NotFound Unknown",
     ),
     "messages": (
         "Messages and calls",
@@ -73,7 +73,13 @@ MODULES = {
     "events": ["handrail.events"],
     "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
     "testing": ["handrail.testing"],
+    "approval": [
+        "handrail.core.preview.Preview",
+        "handrail.admin",
+        "handrail.toolbox.notifying",
+    ],
     "adapters": [
+        "handrail.adapters.adopting",
         "handrail.adapters.langchain",
         "handrail.adapters.pydantic_ai",
         "handrail.adapters.pydantic_ai_events",

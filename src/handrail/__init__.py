@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from handrail.messages import Usage as Usage
     from handrail.messages import UserMessage as UserMessage
     from handrail.parsing import jsontext as jsontext
+    from handrail.records import ApprovalRequest as ApprovalRequest
     from handrail.runs import Run as Run
     from handrail.runtime import Runtime as Runtime
     from handrail.sessions.message_json import messages_as_json as messages_as_json
@@ -98,6 +99,7 @@ _HOME_OF = {
         "engine.nested_runs": "agent_tool",
         "core.policy": "Policy Rule",
         "core.retries": "Backoff",
+        "records": "ApprovalRequest",
         "runs": "Run",
         "runtime": "Runtime",
         "sessions.message_json": "messages_as_json messages_from_json",
