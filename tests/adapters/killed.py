@@ -16,12 +16,12 @@ from typing import Any
 import handrail as hr
 from handrail.events import CallFinished
 from handrail.testing.frameworks.play import Case, load_player
-from handrail.testing.frameworks.scenarios import Scenario, Step, Turn
+from handrail.testing.frameworks.scenarios import Scenario, ScriptedTurn, Step
 
 PLACES = ["before the call", "before the effect", "after the effect", "after the call"]
 KINDS = ["none", "verify", "key"]
-CALL = Turn(calls=[("call_1", "pay", '{"order": "A-1"}')])
-SCRIPT = [CALL, Turn(text="Done.", finish="stop")]
+CALL = ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1"}')])
+SCRIPT = [CALL, ScriptedTurn(text="Done.", finish="stop")]
 
 
 class Bank:

@@ -12,10 +12,10 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from handrail.adapters.adk import HandrailToolset
-from handrail.testing.frameworks.on_adk import ScriptedModel
+from handrail.adapters.adk import HandrailBaseToolset
+from handrail.testing.frameworks.on_adk import ScriptedLlm
 from handrail.testing.frameworks.play import play
-from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+from handrail.testing.frameworks.scenarios import SCENARIOS, ScriptedTurn
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,13 +47,13 @@ def test_users_with_equal_session_ids_do_not_share_a_run(tmp_path):
 
     runtime = hr.Runtime([pay], store=f"sqlite:///{tmp_path / 'handrail.db'}")
     script = [
-        Turn(calls=[("call_1", "pay", '{"order": "A-1"}')]),
-        Turn(text="Done.", finish="stop"),
+        ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1"}')]),
+        ScriptedTurn(text="Done.", finish="stop"),
     ]
 
     async def talk(user):
-        model = ScriptedModel(model="scripted", script=script)
-        agent = LlmAgent(name="shop", model=model, tools=[HandrailToolset(runtime)])
+        model = ScriptedLlm(model="scripted", script=script)
+        agent = LlmAgent(name="shop", model=model, tools=[HandrailBaseToolset(runtime)])
         runner = InMemoryRunner(agent=agent, app_name="shop")
         session = await runner.session_service.create_session(
             app_name="shop", user_id=user, session_id="1"

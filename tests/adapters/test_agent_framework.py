@@ -10,10 +10,10 @@ pytest.importorskip("agent_framework")
 
 from agent_framework import Agent, MiddlewareFailure
 
-from handrail.adapters.agent_framework import HandrailMiddleware
-from handrail.testing.frameworks.on_agent_framework import ScriptedClient
+from handrail.adapters.agent_framework import HandrailFunctionMiddleware
+from handrail.testing.frameworks.on_agent_framework import ScriptedChatClient
 from handrail.testing.frameworks.play import play
-from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+from handrail.testing.frameworks.scenarios import SCENARIOS, ScriptedTurn
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +35,11 @@ def test_a_call_without_a_session_ends_the_run_and_does_not_pay():
 
     async def talk():
         async with hr.Runtime([pay]) as runtime:
-            handrail = HandrailMiddleware(runtime)
-            turn = Turn(calls=[("call_1", "pay", '{"order": "A-1"}')])
-            client = ScriptedClient([turn, Turn(text="Done.", finish="stop")])
+            handrail = HandrailFunctionMiddleware(runtime)
+            turn = ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1"}')])
+            client = ScriptedChatClient(
+                [turn, ScriptedTurn(text="Done.", finish="stop")]
+            )
             agent = Agent(client=client, tools=handrail.tools, middleware=[handrail])
             await agent.run("Pay.")
 

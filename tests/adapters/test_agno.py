@@ -15,12 +15,12 @@ from agno.run.base import RunStatus
 from agno.tools.function import Function
 
 from handrail.adapters.agno import as_functions, review
-from handrail.testing.frameworks.on_agno import ScriptedModel
+from handrail.testing.frameworks.on_agno import ScriptedAgnoModel
 from handrail.testing.frameworks.play import play
-from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+from handrail.testing.frameworks.scenarios import SCENARIOS, ScriptedTurn
 
 pytestmark = pytest.mark.slow
-END = Turn(text="Done.", finish="stop")
+END = ScriptedTurn(text="Done.", finish="stop")
 
 
 def test_a_payment_that_hangs_never_lands():
@@ -53,11 +53,13 @@ def runtime(paid, tmp_path):
 
 def make_agent(tmp_path, tools, *turns):
     db = SqliteDb(db_file=str(tmp_path / "agno.db"))
-    return Agent(model=ScriptedModel(turns), tools=tools, db=db, telemetry=False)
+    return Agent(model=ScriptedAgnoModel(turns), tools=tools, db=db, telemetry=False)
 
 
 def call_pay(amount):
-    return Turn(calls=[("call_1", "pay", f'{{"order": "A-1", "amount": {amount}}}')])
+    return ScriptedTurn(
+        calls=[("call_1", "pay", f'{{"order": "A-1", "amount": {amount}}}')]
+    )
 
 
 def go_on(agent, output):
@@ -108,7 +110,7 @@ def test_a_tool_of_the_agent_itself_is_left_to_its_person(runtime, tmp_path):
 
     foreign = Function.from_callable(erase)
     foreign.requires_confirmation = True
-    erase_it = Turn(calls=[("call_1", "erase", '{"path": "/"}')])
+    erase_it = ScriptedTurn(calls=[("call_1", "erase", '{"path": "/"}')])
     agent = make_agent(tmp_path, [foreign], erase_it, END)
     output = agent.run("Erase.", session_id="s")
     assert review(runtime, output) == []

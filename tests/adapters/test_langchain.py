@@ -21,9 +21,9 @@ from langgraph.types import Command, interrupt
 import handrail as hr
 from handrail.adapters.langchain import HandrailMiddleware
 from handrail.testing.frameworks.on_langchain import ScriptedChat, as_message
-from handrail.testing.frameworks.scenarios import Turn
+from handrail.testing.frameworks.scenarios import ScriptedTurn
 
-END = Turn(text="Done.", finish="stop")
+END = ScriptedTurn(text="Done.", finish="stop")
 
 
 def asks_for(name, *arguments, first=1):
@@ -31,7 +31,7 @@ def asks_for(name, *arguments, first=1):
         (f"call_{number}", name, each if isinstance(each, str) else json.dumps(each))
         for number, each in enumerate(arguments, first)
     ]
-    return Turn(calls=calls)
+    return ScriptedTurn(calls=calls)
 
 
 class Shop:
@@ -304,7 +304,7 @@ def test_a_resume_that_was_meant_for_another_node_is_no_word(way):
         """Ask for something else."""
         return str(interrupt("another question"))
 
-    first = Turn(calls=[("a", "ask", "{}")])
+    first = ScriptedTurn(calls=[("a", "ask", "{}")])
     declare = {"ask": {"effect": "read"}}
     shop = Shop(first, BIG, way=way, tools=[ask], declare=declare)
     shop.do()

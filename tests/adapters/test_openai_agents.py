@@ -15,10 +15,10 @@ from agents.items import ToolCallOutputItem
 
 import handrail as hr
 from handrail.adapters.openai_agents import as_function_tools
-from handrail.testing.frameworks.on_openai_agents import ScriptedModel
-from handrail.testing.frameworks.scenarios import Turn
+from handrail.testing.frameworks.on_openai_agents import ScriptedAgentsModel
+from handrail.testing.frameworks.scenarios import ScriptedTurn
 
-END = Turn(text="Done.", finish="stop")
+END = ScriptedTurn(text="Done.", finish="stop")
 CONFIG = RunConfig(tracing_disabled=True)
 
 
@@ -27,7 +27,7 @@ def asks_for(name, *arguments, first=1):
         (f"call_{number}", name, each if isinstance(each, str) else json.dumps(each))
         for number, each in enumerate(arguments, first)
     ]
-    return Turn(calls=calls)
+    return ScriptedTurn(calls=calls)
 
 
 class Shop:
@@ -42,7 +42,7 @@ class Shop:
 
     def make_agent(self):
         tools = as_function_tools(self.runtime, **self.given)
-        return Agent(name="shop", model=ScriptedModel(self.turns), tools=tools)
+        return Agent(name="shop", model=ScriptedAgentsModel(self.turns), tools=tools)
 
     def tools(self):
         def pay(order: str, amount: int = 1) -> str:
@@ -280,7 +280,7 @@ def test_eight_calls_on_one_resource_keep_the_models_order():
 
 
 def test_a_call_of_an_answer_that_was_cut_does_not_run():
-    cut = Turn(calls=[("call_1", "pay", '{"order": "A-1"}')], finish="length")
+    cut = ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1"}')], finish="length")
     shop = Shop(cut)
     assert "TRUNCATED_CALL" in texts(shop.do())[0]
     assert shop.paid == []

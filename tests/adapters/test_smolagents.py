@@ -7,9 +7,9 @@ import handrail as hr
 pytest.importorskip("smolagents")
 
 from handrail.adapters.smolagents import HandrailAgent
-from handrail.testing.frameworks.on_smolagents import ScriptedModel
+from handrail.testing.frameworks.on_smolagents import ScriptedSmolModel
 from handrail.testing.frameworks.play import play
-from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+from handrail.testing.frameworks.scenarios import SCENARIOS, ScriptedTurn
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,9 @@ def test_each_task_has_a_budget_of_its_own():
             (f"{task}-{number}", "get_weather", f'{{"city": "{task}-{number}"}}')
             for number in range(2)
         ]
-        model = ScriptedModel([Turn(calls=calls), Turn(text="Done.", finish="stop")])
+        model = ScriptedSmolModel(
+            [ScriptedTurn(calls=calls), ScriptedTurn(text="Done.", finish="stop")]
+        )
         agent = HandrailAgent(runtime, run="one", model=model, verbosity_level=0)
         assert agent.run("Compare.") == "Done."
     runtime.blocking.close()

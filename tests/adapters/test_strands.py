@@ -12,9 +12,9 @@ from strands import Agent
 from strands.session.file_session_manager import FileSessionManager
 
 from handrail.adapters.strands import as_tools
-from handrail.testing.frameworks.on_strands import ScriptedModel
+from handrail.testing.frameworks.on_strands import ScriptedStrandsModel
 from handrail.testing.frameworks.play import play
-from handrail.testing.frameworks.scenarios import SCENARIOS, Turn
+from handrail.testing.frameworks.scenarios import SCENARIOS, ScriptedTurn
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,8 @@ def test_a_scenario_ends_as_wanted(name):
     assert cell.is_wanted, (SCENARIOS[name].title, cell.text)
 
 
-PAY = Turn(calls=[("call_1", "pay", '{"order": "A-1", "amount": 900}')])
-END = Turn(text="Done.", finish="stop")
+PAY = ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1", "amount": 900}')])
+END = ScriptedTurn(text="Done.", finish="stop")
 
 
 @pytest.mark.parametrize(("answers", "payments"), [
@@ -51,7 +51,7 @@ def test_two_people_are_asked_one_after_the_other(tmp_path, answers, payments):
 
     runtime = hr.Runtime([pay], store=f"sqlite:///{tmp_path / 'handrail.db'}")
     agent = Agent(
-        model=ScriptedModel([PAY, END]),
+        model=ScriptedStrandsModel([PAY, END]),
         tools=as_tools(runtime),
         session_manager=FileSessionManager("s", storage_dir=str(tmp_path)),
         callback_handler=None,

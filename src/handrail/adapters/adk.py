@@ -1,6 +1,6 @@
 """handrail under Google's Agent Development Kit: a toolset through which every call of its tools goes.
 
-    agent = LlmAgent(name="shop", model=model, tools=[HandrailToolset(runtime)])
+    agent = LlmAgent(name="shop", model=model, tools=[HandrailBaseToolset(runtime)])
 
 The session is the run, with its application and user, because its id is theirs alone. The invocation is the turn,
 within which budget and circles count.
@@ -28,7 +28,7 @@ from handrail.runtime import Runtime
 from handrail.tools.tool import BaseTool as HandrailTool
 
 
-class HandrailToolset(BaseToolset):
+class HandrailBaseToolset(BaseToolset):
     """Gives an agent the tools of a runtime, and carries out their calls through it.
 
     Where a person must agree, it requests ADK's confirmation; the payload shows handrail's question. The payload of the
@@ -64,7 +64,7 @@ class HandrailToolset(BaseToolset):
 
 
 class _Tool(BaseTool):
-    def __init__(self, toolset: HandrailToolset, tool: HandrailTool) -> None:
+    def __init__(self, toolset: HandrailBaseToolset, tool: HandrailTool) -> None:
         super().__init__(name=tool.name, description=tool.description)
         self._toolset = toolset
         self._parameters = dict(tool.parameters)

@@ -27,7 +27,7 @@ Handler: TypeAlias = Callable[[dict[str, Any]], Any]
 """What carries out one call: it gets the arguments, and returns the value or something to await."""
 
 
-class Body(Struct, frozen=True):
+class GivenBody(Struct, frozen=True):
     """The body of one call, with the context variables of whoever gave it."""
 
     handler: Handler
@@ -71,7 +71,7 @@ def adopt(
 
     def run(
         handrail_context: Context[Any],
-        handrail_bodies: Annotated[Mapping[str, Body], Injected(secret=False)],
+        handrail_bodies: Annotated[Mapping[str, GivenBody], Injected(secret=False)],
         **arguments: Any,
     ) -> Any:
         return handrail_bodies[handrail_context.call_id].run(arguments)
@@ -90,6 +90,7 @@ def give_bodies(handlers: Mapping[str, Handler]) -> dict[str, Any]:
     variables = copy_context()
     return {
         "handrail_bodies": {
-            call_id: Body(handler, variables) for call_id, handler in handlers.items()
+            call_id: GivenBody(handler, variables)
+            for call_id, handler in handlers.items()
         }
     }

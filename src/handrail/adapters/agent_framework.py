@@ -1,6 +1,6 @@
 """handrail under Microsoft's Agent Framework: a middleware through which every call of its tools goes.
 
-    handrail = HandrailMiddleware(runtime)
+    handrail = HandrailFunctionMiddleware(runtime)
     agent = Agent(client=client, tools=handrail.tools, middleware=[handrail])
 
 The agent's session is the run: give `Agent.run` one, for a call without a session cannot be told from another's.
@@ -28,7 +28,7 @@ from handrail.runtime import Runtime
 from handrail.tools.tool import BaseTool
 
 
-class HandrailMiddleware(FunctionMiddleware):
+class HandrailFunctionMiddleware(FunctionMiddleware):
     """Gives an agent the tools of a runtime, as `tools`, and carries out their calls through it.
 
     Where a person must agree, the agent's answer has a request for approval, with handrail's question in its
@@ -87,7 +87,7 @@ def _as_shell(tool: BaseTool) -> FunctionTool:
     """Return what an agent shows its model of a tool; it runs only through the middleware."""
 
     def refuse(**_: Any) -> None:
-        raise RuntimeError(f"{tool.name} runs only through HandrailMiddleware")
+        raise RuntimeError(f"{tool.name} runs only through HandrailFunctionMiddleware")
 
     return FunctionTool(
         name=tool.name,

@@ -23,7 +23,7 @@ from langgraph.types import interrupt
 from handrail.adapters.adopting import give_bodies
 from handrail.adapters.langchain_forms import (
     AsyncBody,
-    Body,
+    ToolBody,
     as_call,
     as_message,
     as_shell,
@@ -111,7 +111,7 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
         if not self._is_ours(request):
             return handler(request)
         return perform(
-            self._call(request, Body(request, handler)), self.runtime.blocking
+            self._call(request, ToolBody(request, handler)), self.runtime.blocking
         )
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -150,7 +150,7 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
         # a name that no tool has is refused with the nearest one
         return request.tool is None or request.tool_call["name"] in self._names
 
-    def _call(self, request: Any, body: Body) -> Steps[Any]:
+    def _call(self, request: Any, body: ToolBody) -> Steps[Any]:
         messages = messages_of(request.state)
         call = as_call(request.tool_call, messages)
         how = self._how(messages)

@@ -95,7 +95,7 @@ def ending_of(messages: Sequence[AnyMessage]) -> str:
     return ""
 
 
-class Body:
+class ToolBody:
     """The body of an adopted tool's call: what LangChain would have done with it."""
 
     reply: Any = None
@@ -133,7 +133,7 @@ class Body:
         return message
 
 
-class AsyncBody(Body):
+class AsyncBody(ToolBody):
     """A body that is awaited."""
 
     async def __call__(self, arguments: dict[str, Any]) -> Any:

@@ -1,10 +1,11 @@
 """handrail under LlamaIndex: tools whose every call goes through a runtime.
 
-    agent = HandrailAgent(tools=as_tools(runtime, run="thread-1"), llm=llm)
+    agent = HandrailFunctionAgent(tools=as_tools(runtime, run="thread-1"), llm=llm)
 
-The application names the run. `HandrailAgent` is a `FunctionAgent` that gives the calls the model's ids, and ends its
-run where a call closes a circle or the budget is used up; under other agents each call gets an id of its own. A call
-that needs a person is answered with APPROVAL_PENDING: answer its question by `runtime.approvals`, and run it again.
+The application names the run. `HandrailFunctionAgent` is a `FunctionAgent` that gives the calls the model's ids, and
+ends its run where a call closes a circle or the budget is used up; under other agents each call gets an id of its own.
+A call that needs a person is answered with APPROVAL_PENDING: answer its question by `runtime.approvals`, and run it
+again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from handrail.tools.tool import BaseTool
 CALL_ID: ContextVar[str] = ContextVar("handrail_call_id", default="")
 
 
-class RunEnded(HandrailError):
+class LoopEnded(HandrailError):
     """The run must end: the model turns in a circle, or the budget is used up."""
 
 
@@ -46,7 +47,7 @@ def as_tools(
             return `run`, where agents are shared.
     """
     calls = Calls(run, options)
-    return [HandrailTool(runtime, calls, tool) for tool in runtime.offered()]
+    return [HandrailAsyncTool(runtime, calls, tool) for tool in runtime.offered()]
 
 
 class Metadata(ToolMetadata):
@@ -66,7 +67,7 @@ class Metadata(ToolMetadata):
         return json.dumps(self._parameters, ensure_ascii=False)
 
 
-class HandrailTool(AsyncBaseTool):
+class HandrailAsyncTool(AsyncBaseTool):
     """A tool of a runtime, as one of LlamaIndex."""
 
     def __init__(self, runtime: Runtime, calls: Calls, tool: BaseTool) -> None:
@@ -101,7 +102,7 @@ class HandrailTool(AsyncBaseTool):
         )
 
 
-class HandrailAgent(FunctionAgent):
+class HandrailFunctionAgent(FunctionAgent):
     """A `FunctionAgent` whose calls keep the model's ids."""
 
     @step
@@ -109,7 +110,7 @@ class HandrailAgent(FunctionAgent):
         """Carry out one call.
 
         Raises:
-            RunEnded: The model turns in a circle, or the budget is used up.
+            LoopEnded: The model turns in a circle, or the budget is used up.
         """
         earlier = await ctx.store.get("current_tool_calls", default=[])
         unique = make_unique(ev.tool_id, (each.tool_id for each in earlier))
@@ -121,7 +122,7 @@ class HandrailAgent(FunctionAgent):
         result = event.tool_output.raw_output
         if isinstance(result, ToolResult):
             if result.ends_run:
-                raise RunEnded(result.ends_run)
+                raise LoopEnded(result.ends_run)
             # What travels in events can be saved with the context.
             event.tool_output.raw_output = result.text
         return event

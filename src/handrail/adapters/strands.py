@@ -30,10 +30,10 @@ def as_tools(runtime: Runtime, *, options: Options | None = None) -> list[AgentT
     Args:
         options: Returns options of `Runtime.calls` from the `invocation_state`, which has the agent as `agent`.
     """
-    return [_Tool(runtime, tool, options) for tool in runtime.offered()]
+    return [_AgentTool(runtime, tool, options) for tool in runtime.offered()]
 
 
-class _Tool(AgentTool):
+class _AgentTool(AgentTool):
     def __init__(
         self, runtime: Runtime, tool: BaseTool, options: Options | None
     ) -> None:

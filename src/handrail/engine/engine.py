@@ -410,13 +410,13 @@ class Engine:
         check_run_name(run_id, self.scope_prefix)
         progress = self._recall(run_id) if by_calls and run is not None else Progress()
         started = self.now()
-        by = self.principal if principal is None else principal
+        if principal is None:
+            principal = self.principal
         known = self._known_with(inject) if inject else self._known
-        flow_state = self._make_flow(flow) if flow else None
+        flow_state = self._make_flow(flow)
         listening = (*self.observers, *observers)
         if is_audited and self._audits is not None:
-            redactor = self._redactor if known is self._known else Redactor(known)
-            listening += (AuditObserver(self._audits, run_id, redactor, by),)
+            listening += (self._make_trail(run_id, known, principal),)
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -430,25 +430,35 @@ class Engine:
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
         )
-        window = None
-        if budget.context_tokens is not None:
-            window = Window(budget.context_tokens)
-        return ActiveRun(
+        active = ActiveRun(
             run_id,
             progress,
             settings,
             budget=budget,
             deps=deps,
-            injected=inject or {},
+            injected=settings.injected,
             started=started,
             observers=listening,
-            window=window,
             options=options or Options(),
-            selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
-            principal=by,
+            principal=principal,
             approver=approver or self.approver,
         )
+        if budget.context_tokens is not None:
+            active.window = Window(budget.context_tokens)
+        if selector is not None:
+            active.selector = resolve_selector(selector)
+        return active
+
+    def _make_trail(
+        self, run_id: str, known: KnownSecrets, principal: str
+    ) -> AuditObserver:
+        """Return what writes a run's events into the audit log."""
+        assert self._audits is not None
+        redactor = self._redactor
+        if known is not self._known:
+            redactor = Redactor(known)
+        return AuditObserver(self._audits, run_id, redactor, principal)
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -913,12 +923,14 @@ class Engine:
         """Drive the run along its journal, as if no time had passed since its last step."""
         active.attach_journal(stored, now=self.now, replaying=replaying)
 
-    def _make_flow(self, rules: Rules) -> FlowState:
-        """Return the flow of a run with these rules.
+    def _make_flow(self, rules: Rules) -> FlowState | None:
+        """Return the flow of a run with these rules; None without any.
 
         Raises:
             ConfigError: A rule names no tool that the policy lets a model use.
         """
+        if not rules:
+            return None
         return start_flow(
             rules,
             (tool.name for tool in self.callable_tools() if self.policy.sees(tool)),

@@ -1,6 +1,6 @@
 """What `handrail bench frameworks` plays on each agent framework, plain and with handrail.
 
-Its scripted models are for your own tests, too: `on_langchain.ScriptedChat`, `on_openai_agents.ScriptedModel`.
+Its scripted models are for your own tests, too: `on_langchain.ScriptedChat`, `on_openai_agents.ScriptedAgentsModel`.
 
 `scenarios` has the tools, the scripted model's turns and what is wanted; `on_NAME` brings one framework to play them;
 `play` plays one scenario in a process of its own.

@@ -18,16 +18,16 @@ from google.genai import types
 
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk, turn_after
 
 CONFIRMATION = "adk_request_confirmation"
 USER = "anna"
 
 
-class ScriptedModel(BaseLlm):
+class ScriptedLlm(BaseLlm):
     """Answers with the turns of a script."""
 
-    script: Sequence[Turn]
+    script: Sequence[ScriptedTurn]
     turns: int = 0
 
     async def generate_content_async(
@@ -44,7 +44,7 @@ class ScriptedModel(BaseLlm):
         yield _as_response(turn_after(self.script, ids))
 
 
-def _as_response(turn: Turn) -> LlmResponse:
+def _as_response(turn: ScriptedTurn) -> LlmResponse:
     parts = [
         types.Part(
             function_call=types.FunctionCall(id=id, name=name, args=_parse(text))
@@ -72,7 +72,7 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case) -> Talk:
-    model = ScriptedModel(model="scripted", script=case.scenario.script)
+    model = ScriptedLlm(model="scripted", script=case.scenario.script)
     tools, runtime = _make_tools(case)
     app = App(
         name="shop",
@@ -131,10 +131,10 @@ async def _decide(case: Case, session: Session, runtime: Runtime | None) -> type
 
 def _make_tools(case: Case) -> tuple[list[Any], Runtime | None]:
     if case.how == "handrail":
-        from handrail.adapters.adk import HandrailToolset
+        from handrail.adapters.adk import HandrailBaseToolset
 
         runtime = case.make_runtime()
-        return [HandrailToolset(runtime)], runtime
+        return [HandrailBaseToolset(runtime)], runtime
     tools: list[FunctionTool] = []
     for fn, description in case.functions():
         asks = fn.__name__ in case.scenario.asks

@@ -20,15 +20,15 @@ from agent_framework import (
 
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk, turn_after
 
 FINISH: dict[str, Any] = {"calls": "tool_calls", "stop": "stop", "length": "length"}
 
 
-class ScriptedClient(FunctionInvocationLayer, BaseChatClient):
+class ScriptedChatClient(FunctionInvocationLayer, BaseChatClient):
     """Answers with the turns of a script."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         super().__init__()
         self.script = script
         self.turns = 0
@@ -60,7 +60,7 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case) -> Talk:
-    client = ScriptedClient(case.scenario.script)
+    client = ScriptedChatClient(case.scenario.script)
     agent, runtime = _make_agent(case, client)
     file = case.folder / "session.json"
     session = AgentSession(session_id=case.run)
@@ -102,13 +102,13 @@ async def _input(case: Case, requests: list[Content], runtime: Runtime | None) -
 
 
 def _make_agent(
-    case: Case, client: ScriptedClient
+    case: Case, client: ScriptedChatClient
 ) -> tuple[Agent[Any], Runtime | None]:
     if case.how == "handrail":
-        from handrail.adapters.agent_framework import HandrailMiddleware
+        from handrail.adapters.agent_framework import HandrailFunctionMiddleware
 
         runtime = case.make_runtime()
-        handrail = HandrailMiddleware(runtime)
+        handrail = HandrailFunctionMiddleware(runtime)
         return Agent(
             client=client, tools=handrail.tools, middleware=[handrail]
         ), runtime

@@ -17,13 +17,13 @@ from agno.tools.function import Function
 
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk, turn_after
 
 
-class ScriptedModel(Model):
+class ScriptedAgnoModel(Model):
     """Answers with the turns of a script."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         super().__init__(id="scripted")
         self.script = script
         self.turns = 0
@@ -68,7 +68,7 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case) -> Talk:
-    model = ScriptedModel(case.scenario.script)
+    model = ScriptedAgnoModel(case.scenario.script)
     tools, runtime = _make_tools(case)
     agent = Agent(
         model=model,

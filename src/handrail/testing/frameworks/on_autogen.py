@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import ScriptedTurn, Talk, turn_after
 
 MOST_TURNS = 30
 NO_USAGE = RequestUsage(prompt_tokens=0, completion_tokens=0)
@@ -33,7 +33,7 @@ class ScriptedClient(ChatCompletionClient):
     component_type = "model"
     component_config_schema = BaseModel
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         self.script = script
         self.turns = 0
         self.texts: list[str] = []

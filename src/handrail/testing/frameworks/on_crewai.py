@@ -8,7 +8,7 @@ from typing import Any
 
 from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import FOLDER, Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import FOLDER, ScriptedTurn, Talk, turn_after
 
 os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"
 os.environ["CREWAI_TRACING_ENABLED"] = "false"
@@ -24,7 +24,7 @@ MOST_TURNS = 30
 class ScriptedLLM(BaseLLM):
     """Answers with the turns of a script, and keeps what the tools said."""
 
-    script: Sequence[Turn] = ()
+    script: Sequence[ScriptedTurn] = ()
     turns: int = 0
     texts: list[str] = []  # noqa: RUF012  # pydantic copies it
 

@@ -11,7 +11,7 @@ import dspy
 
 from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import Talk, Turn
+from handrail.testing.frameworks.scenarios import ScriptedTurn, Talk
 
 MOST_TURNS = 30
 
@@ -19,7 +19,7 @@ MOST_TURNS = 30
 class ScriptedLM(dspy.LM):
     """Answers with the calls of a script, one in a turn."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         super().__init__("openai/scripted", api_key="none", cache=False, num_retries=0)
         self.script = [call for turn in script for call in turn.calls]
         self.turns = 0

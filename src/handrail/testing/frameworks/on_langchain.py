@@ -21,9 +21,9 @@ from langgraph.types import Command
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import (
     EDITED,
+    ScriptedTurn,
     Step,
     Talk,
-    Turn,
     turn_after,
 )
 
@@ -37,7 +37,7 @@ DECISIONS = {
 class ScriptedChat(BaseChatModel):
     """Answers with the turns of a script."""
 
-    script: Sequence[Turn]
+    script: Sequence[ScriptedTurn]
 
     @property
     def _llm_type(self) -> str:
@@ -58,7 +58,7 @@ class ScriptedChat(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def as_message(turn: Turn) -> AIMessage:
+def as_message(turn: ScriptedTurn) -> AIMessage:
     """Return a turn as the chat models of LangChain do: what is no JSON becomes an invalid call."""
     calls: list[Any] = []
     invalid: list[Any] = []

@@ -21,15 +21,15 @@ from llama_index.core.tools import FunctionTool
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import ScriptedTurn, Talk, turn_after
 
 MOST_TURNS = 30
 
 
-class ScriptedLLM(FunctionCallingLLM):
+class ScriptedFunctionLLM(FunctionCallingLLM):
     """Answers with the turns of a script, and keeps what the tools said."""
 
-    script: Sequence[Turn] = ()
+    script: Sequence[ScriptedTurn] = ()
     turns: int = 0
     texts: list[str] = []  # noqa: RUF012  # pydantic copies it
 
@@ -107,13 +107,13 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case, runtime: Runtime | None) -> Talk:
-    model = ScriptedLLM(script=case.scenario.script)
+    model = ScriptedFunctionLLM(script=case.scenario.script)
     agent: FunctionAgent
     if runtime is not None:
-        from handrail.adapters.llamaindex import HandrailAgent, as_tools
+        from handrail.adapters.llamaindex import HandrailFunctionAgent, as_tools
 
         tools: list[Any] = list(as_tools(runtime, run=case.run))
-        agent = HandrailAgent(tools=tools, llm=model, streaming=False)
+        agent = HandrailFunctionAgent(tools=tools, llm=model, streaming=False)
     else:
         tools = [
             FunctionTool.from_defaults(fn, description=text)

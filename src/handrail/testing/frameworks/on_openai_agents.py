@@ -31,18 +31,18 @@ from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import (
     EDITED,
+    ScriptedTurn,
     Talk,
-    Turn,
     turn_after,
 )
 
 MOST_TURNS = 30
 
 
-class ScriptedModel(Model):
+class ScriptedAgentsModel(Model):
     """Answers with the turns of a script."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         self.script = script
         self.turns = 0
 
@@ -65,7 +65,7 @@ class ScriptedModel(Model):
         raise NotImplementedError
 
 
-def _as_items(turn: Turn) -> list[Any]:
+def _as_items(turn: ScriptedTurn) -> list[Any]:
     if not turn.calls:
         text = ResponseOutputText(text=turn.text, type="output_text", annotations=[])
         return [
@@ -93,7 +93,7 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case) -> Talk:
-    model = ScriptedModel(case.scenario.script)
+    model = ScriptedAgentsModel(case.scenario.script)
     tools, runtime = _make_tools(case)
     agent = Agent[Any](name="shop", model=model, tools=tools)
     file = case.folder / "state.json"

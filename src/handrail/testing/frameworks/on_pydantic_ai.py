@@ -25,8 +25,8 @@ from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import (
     EDITED,
+    ScriptedTurn,
     Talk,
-    Turn,
     turn_after,
 )
 
@@ -110,7 +110,7 @@ def _make_agent(case: Case) -> tuple[Agent[None, Any], Runtime | None]:
     return Agent(model, tools=tools, output_type=output), None
 
 
-def _as_response(turn: Turn) -> ModelResponse:
+def _as_response(turn: ScriptedTurn) -> ModelResponse:
     parts: list[Any] = [
         ToolCallPart(name, text, tool_call_id=id) for id, name, text in turn.calls
     ]

@@ -17,15 +17,15 @@ from smolagents.models import (
 )
 
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, Talk, Turn
+from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk
 
 MOST_STEPS = 30
 
 
-class ScriptedModel(Model):
+class ScriptedSmolModel(Model):
     """Answers with the turns of a script."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         super().__init__(model_id="scripted")
         self.script = script
         self.turns = 0
@@ -48,7 +48,7 @@ class ScriptedModel(Model):
 
 def play(case: Case) -> Talk:
     """Carry out a step; of a word, the task is begun again, for no agent waits."""
-    model = ScriptedModel(case.scenario.script)
+    model = ScriptedSmolModel(case.scenario.script)
     agent: ToolCallingAgent
     error = ""
     if case.how == "handrail":

@@ -13,7 +13,7 @@ from strands.session.file_session_manager import FileSessionManager
 
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, Talk, Turn, turn_after
+from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk, turn_after
 
 WORDS: dict[str, Any] = {
     "approve": True,
@@ -23,10 +23,10 @@ WORDS: dict[str, Any] = {
 STOPS = {"calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
 
 
-class ScriptedModel(Model):
+class ScriptedStrandsModel(Model):
     """Answers with the turns of a script."""
 
-    def __init__(self, script: Sequence[Turn]) -> None:
+    def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         self.script = script
         self.turns = 0
 
@@ -87,7 +87,7 @@ def play(case: Case) -> Talk:
 
 
 async def _play(case: Case) -> Talk:
-    model = ScriptedModel(case.scenario.script)
+    model = ScriptedStrandsModel(case.scenario.script)
     tools, runtime = _make_tools(case)
     agent = Agent(
         model=model,

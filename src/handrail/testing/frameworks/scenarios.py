@@ -27,7 +27,7 @@ SECRET = "hunter2-8f61c0"
 LARGE = 3_000_000
 
 
-class Turn(Struct, frozen=True):
+class ScriptedTurn(Struct, frozen=True):
     """An answer of the scripted model: calls as (id, tool, argument text), or a text."""
 
     calls: Sequence[tuple[str, str, str]] = ()
@@ -87,7 +87,7 @@ class Scenario(Struct, frozen=True):
 
     title: str
     tools: Mapping[Callable[..., Any], Mapping[str, Any]]
-    script: Sequence[Turn]
+    script: Sequence[ScriptedTurn]
     judge: Callable[[World, Talk], Cell]
     steps: Sequence[Step] = (Step(),)
     asks: Sequence[str] = ()
@@ -96,7 +96,7 @@ class Scenario(Struct, frozen=True):
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def turn_after(script: Sequence[Turn], answered: Sequence[str]) -> Turn:
+def turn_after(script: Sequence[ScriptedTurn], answered: Sequence[str]) -> ScriptedTurn:
     """Return the model's next turn, given the ids of the calls that stand in the conversation."""
     done = set(answered)
     for turn in script:
@@ -311,8 +311,10 @@ def _in_order(world: World, talk: Talk) -> Cell:
 # ---------------------------------------------------------------------- the scenarios
 
 
-def _calls(name: str, *arguments: Mapping[str, Any] | str, first: int = 1) -> Turn:
-    return Turn(
+def _calls(
+    name: str, *arguments: Mapping[str, Any] | str, first: int = 1
+) -> ScriptedTurn:
+    return ScriptedTurn(
         calls=[
             (
                 f"call_{number}",
@@ -324,7 +326,7 @@ def _calls(name: str, *arguments: Mapping[str, Any] | str, first: int = 1) -> Tu
     )
 
 
-END = Turn(text="Done.", finish="stop")
+END = ScriptedTurn(text="Done.", finish="stop")
 PAY = {"order": "A-1", "amount": 900}
 EDITED = {"order": "A-1", "amount": 500}
 ONE_PAYMENT = (_calls("pay", PAY), END)
@@ -397,7 +399,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         "the model's answer is cut at its limit, in the call",
         {pay: WRITE},
         [
-            Turn(calls=[("call_1", "pay", json.dumps(PAY))], finish="length"),
+            ScriptedTurn(calls=[("call_1", "pay", json.dumps(PAY))], finish="length"),
             END,
         ],
         _paid(0),
