@@ -213,8 +213,9 @@ _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 class Claimed(Struct, frozen=True):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
-    `repeated` marks a DONE found by the repeat guard (another key, the same act); `key` is then the key of the earlier
-    write. `left_s` is the rest of a dead owner's lease: until then its requests may still be under way.
+    `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
+    write if that is DONE, or IN_DOUBT and can be claimed by this key to find out. `left_s` is the rest of a dead
+    owner's lease: until then its requests may still be under way.
     """
 
     state: ClaimState

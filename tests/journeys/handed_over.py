@@ -9,6 +9,7 @@ from pathlib import Path
 import handrail as hr
 
 FOLDER, KIND, DIES = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+CALL_ID = sys.argv[4] if len(sys.argv) > 4 else "call_1"
 EFFECTS = FOLDER / "effects"
 
 
@@ -16,7 +17,13 @@ def look(arguments, context):
     return hr.Found("verified") if EFFECTS.exists() else hr.NotFound()
 
 
-HOW = {"none": {}, "verify": {"verify": look}, "repeatable": {"repeatable": True}}
+HOW = {
+    "none": {},
+    "key": {"replay": "key", "key": "note:{text}"},
+    "verify": {"verify": look},
+    "asked": {"verify": look, "approve": True},
+    "repeatable": {"repeatable": True},
+}
 
 
 @hr.tool(effect="write", timeout_s=5, **HOW[KIND])
@@ -31,7 +38,9 @@ def note(text: str) -> str:
     return "noted"
 
 
-with hr.SyncRuntime([note], store=f"sqlite:///{FOLDER}/h.db") as runtime:
-    calls = [hr.ToolCall("call_1", "note", '{"text": "a"}')]
+with hr.SyncRuntime(
+    [note], store=f"sqlite:///{FOLDER}/h.db", approver=lambda asked: True
+) as runtime:
+    calls = [hr.ToolCall(CALL_ID, "note", '{"text": "a"}')]
     (result,) = runtime.calls(calls, run="thread-1")
     print(json.dumps(result.failure.code if result.failure else result.value))

@@ -13,9 +13,9 @@ PROGRAM = Path(__file__).with_name("handed_over.py")
 pytestmark = pytest.mark.slow
 
 
-def start(folder, kind, dies):
+def start(folder, kind, dies, *call_id):
     return subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), kind, dies],
+        [sys.executable, str(PROGRAM), str(folder), kind, dies, *call_id],
         capture_output=True,
         text=True,
         timeout=60,
@@ -49,4 +49,25 @@ def test_a_write_that_certainly_has_not_happened_is_done_when_it_is_handed_over_
     assert effects(tmp_path) == []
     assert json.loads(start(tmp_path, "verify", "no").stdout) == "noted"
     assert json.loads(start(tmp_path, "verify", "no").stdout) == "noted"
+    assert effects(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("kind", "answer"), [
+    ("none", "IN_DOUBT"),
+    ("verify", "verified"),
+    ("asked", "verified"),
+])  # fmt: skip
+def test_a_model_that_is_asked_again_finds_its_own_write_under_another_id(
+    tmp_path, kind, answer
+):
+    assert start(tmp_path, kind, "after").returncode == -signal.SIGKILL
+    for call_id in ("call_2", "call_3"):
+        assert json.loads(start(tmp_path, kind, "no", call_id).stdout) == answer
+        assert effects(tmp_path) == ["a"]
+
+
+def test_a_write_that_has_not_happened_is_done_once_under_another_id(tmp_path):
+    assert start(tmp_path, "verify", "before").returncode == -signal.SIGKILL
+    assert json.loads(start(tmp_path, "verify", "no", "call_2").stdout) == "noted"
+    assert json.loads(start(tmp_path, "verify", "no", "call_3").stdout) == "noted"
     assert effects(tmp_path) == ["a"]

@@ -267,7 +267,16 @@ def look_up(
     claimed: Claimed | None = yield from _ask_ledger(
         LookUp(claim_for(call, settings)), call.tool, settings
     )
+    if claimed is not None and _can_find_out(claimed):
+        return None  # the claim tells what became of it
     return claimed
+
+
+def _can_find_out(claimed: Claimed) -> bool:
+    """Whether an equal write was left in doubt under another key, by which it can be verified or asked for again."""
+    return (
+        claimed.state is ClaimState.IN_DOUBT and claimed.repeated and bool(claimed.key)
+    )
 
 
 def _take_claim(
@@ -289,6 +298,9 @@ def _take_claim(
     for _ in range(_MOST_QUESTIONS):
         claim = claim_for(call, settings)
         answer: Claimed = yield from _ask_ledger(claim, call.tool, settings)
+        if _can_find_out(answer) and call.key != answer.key:
+            call = replace(call, key=answer.key)
+            continue
         if answer.state is not ClaimState.UNAPPROVED:
             return HeldClaim(call, claim, answer)
         approval: Approval | None = yield make_question(

@@ -208,7 +208,9 @@ class Ledger:
             )
         if row.state == "claimed" and row.is_leased(now):
             return Claimed(ClaimState.BUSY, row.fence, repeated=True)
-        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True)
+        # Who can tell what became of it, or has it asked for again, claims it under its own key.
+        key = row.key if row.replay != "none" else ""
+        return Claimed(ClaimState.IN_DOUBT, row.fence, repeated=True, key=key)
 
     def _find_repeated(self, claim: Claim, now: float) -> Row | None:
         """Return the last row of the same act that did not fail: of this run, or of any run within the window."""
