@@ -9,6 +9,7 @@ from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.apps.app import App, ResumabilityConfig
+from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import Session
@@ -82,9 +83,7 @@ async def _play(case: Case) -> Talk:
     sessions = SqliteSessionService(str(case.folder / "adk.db"))
     runner = Runner(app=app, session_service=sessions)
     key: dict[str, Any] = {"app_name": "shop", "user_id": USER, "session_id": case.run}
-    session = await sessions.get_session(**key)
-    if session is None:
-        session = await sessions.create_session(**key)
+    session = await _open_session(sessions, key)
     error = ""
     try:
         given = await _input(case, session, runtime)
@@ -97,6 +96,15 @@ async def _play(case: Case) -> Talk:
             await runtime.close()
     session = await sessions.get_session(**key)
     return _as_talk(session, model.turns, error)
+
+
+async def _open_session(service: SqliteSessionService, key: dict[str, Any]) -> Session:
+    if (session := await service.get_session(**key)) is not None:
+        return session
+    try:
+        return await service.create_session(**key)
+    except AlreadyExistsError:  # another worker was quicker
+        return await _open_session(service, key)
 
 
 async def _input(case: Case, session: Session, runtime: Runtime | None) -> Any:

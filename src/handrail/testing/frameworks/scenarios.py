@@ -454,6 +454,7 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("agno", "unknown"): "agno answers the call itself: no such tool",
     ("agno", "cut"): "agno does not keep why the model's answer ended",
     ("adk", "malformed"): "what is no JSON reaches a tool as no arguments",
+    ("adk", "workers"): "ADK ends the run of the worker whose session is stale",
     ("strands", "malformed"): "what is no JSON reaches a tool as no arguments",
     ("strands", "unknown"): "Strands answers the call itself: no such tool",
     ("strands", "cut"): "Strands ends the run itself, without the call",
