@@ -7,7 +7,7 @@ from langgraph.types import Command
 import handrail as hr
 from handrail.adapters.langchain import HandrailMiddleware
 from handrail.testing.frameworks.on_langchain import ScriptedChat
-from handrail.testing.frameworks.scenarios import Turn
+from handrail.testing.frameworks.scenarios import ScriptedTurn
 
 paid: list[int] = []
 
@@ -22,9 +22,9 @@ def pay(order: str, amount: int) -> str:
 # What a model would write: two calls of one payment, and an answer.
 CALL = '{"order": "A-1", "amount": 900}'
 SCRIPT = [
-    Turn(calls=[("call_1", "pay", CALL)]),
-    Turn(calls=[("call_2", "pay", CALL)]),
-    Turn(text="The order is paid.", finish="stop"),
+    ScriptedTurn(calls=[("call_1", "pay", CALL)]),
+    ScriptedTurn(calls=[("call_2", "pay", CALL)]),
+    ScriptedTurn(text="The order is paid.", finish="stop"),
 ]
 runtime = hr.Runtime([pay])  # in a service: store="postgresql://..."
 model = ScriptedChat(script=SCRIPT)

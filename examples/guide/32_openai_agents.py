@@ -7,8 +7,8 @@ from agents import Agent, RunConfig, Runner, RunState
 
 import handrail as hr
 from handrail.adapters.openai_agents import as_function_tools
-from handrail.testing.frameworks.on_openai_agents import ScriptedModel
-from handrail.testing.frameworks.scenarios import Turn
+from handrail.testing.frameworks.on_openai_agents import ScriptedAgentsModel
+from handrail.testing.frameworks.scenarios import ScriptedTurn
 
 
 @hr.tool(effect="write", approve="amount > 100")
@@ -17,7 +17,7 @@ def pay(order: str, amount: int) -> str:
     return f"paid {amount}"
 
 
-SCRIPT = [Turn(calls=[("call_1", "pay", '{"order": "A-1", "amount": 900}')]), Turn(text="It is paid.", finish="stop")]
+SCRIPT = [ScriptedTurn(calls=[("call_1", "pay", '{"order": "A-1", "amount": 900}')]), ScriptedTurn(text="It is paid.")]
 CONFIG = RunConfig(tracing_disabled=True)
 
 
@@ -25,7 +25,7 @@ async def main() -> None:
     async with hr.Runtime([pay]) as runtime:
         # The context of a run says which conversation it belongs to.
         tools = as_function_tools(runtime, run=lambda ctx: ctx.context["thread"])
-        agent = Agent(name="shop", model=ScriptedModel(SCRIPT), tools=tools)
+        agent = Agent(name="shop", model=ScriptedAgentsModel(SCRIPT), tools=tools)
         waiting = await Runner.run(agent, "Pay order A-1.", context={"thread": "ticket-881"}, run_config=CONFIG)
         saved = json.dumps(waiting.to_state().to_json())  # until a person has looked at it
 
