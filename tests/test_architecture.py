@@ -169,7 +169,12 @@ LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 BROUGHT_BY_USERS = {
     "agent_framework",
     "agno",
+    "autogen_agentchat",
+    "autogen_core",
+    "crewai",
+    "dspy",
     "google",
+    "llama_index",
     "smolagents",
     "strands",
 }
