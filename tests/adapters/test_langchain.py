@@ -239,15 +239,28 @@ def test_what_a_colleague_approved_in_the_queue_goes_on_with_any_resume(way):
     assert shop.paid == ["A-1 900"]
 
 
-NO_DECISION = [{"decisions": []}, {"decisions": [{}, {}]}, {"type": "respond"}]
+NO_DECISION = [
+    {"decisions": []},
+    {"decisions": [{}, {}]},
+    {"decisions": ["approve"]},
+    {"approved": True},
+    {"type": "accept"},  # as LangGraph's earlier review of calls had it
+    {"type": "respond"},
+    {"type": "edit"},
+    {"type": "edit", "args": {"args": {"order": "A-1", "amount": 5}}},
+    {"type": "edit", "edited_action": {"name": "pay"}},
+    {"type": "edit", "edited_action": {"name": "refund", "args": {"amount": 5}}},
+]
 
 
 @pytest.mark.parametrize("answer", ["yes", True, *NO_DECISION])
-def test_an_answer_that_decides_nothing_pays_nothing(way, answer):
+def test_an_answer_that_decides_nothing_pays_nothing_and_is_asked_again(way, answer):
     shop = Shop(BIG, way=way)
-    shop.do()
-    shop.do(Command(resume=answer))
+    asked = question_of(shop.do())
+    assert question_of(shop.do(Command(resume=answer))) == asked
     assert shop.paid == []
+    shop.resume(YES)
+    assert shop.paid == ["A-1 900"]
 
 
 @pytest.mark.parametrize("names_it", [False, True])

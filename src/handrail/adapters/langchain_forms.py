@@ -11,6 +11,7 @@ from langchain_core.tools import BaseTool as LangChainTool
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.types import Command
+from msgspec.structs import replace
 
 from handrail.adapters.shared import ToolForm, describe_question, make_unique
 from handrail.calls import ToolCall, ToolResult
@@ -144,9 +145,12 @@ class AsyncBody(ToolBody):
 # ---------------------------------------------------------------------- reviews
 
 
+DECISIONS = ("approve", "edit", "reject")
+"""What a person is offered."""
+
+
 def describe_review(questions: Sequence[ApprovalRequest]) -> dict[str, Any]:
     """Return the request that LangChain's own HumanInTheLoopMiddleware makes, which its user interfaces show."""
-    decisions = ["approve", "edit", "reject"]
     return {
         "action_requests": [
             {
@@ -157,7 +161,7 @@ def describe_review(questions: Sequence[ApprovalRequest]) -> dict[str, Any]:
             for each in questions
         ],
         "review_configs": [
-            {"action_name": each.tool, "allowed_decisions": decisions}
+            {"action_name": each.tool, "allowed_decisions": list(DECISIONS)}
             for each in questions
         ],
         "handrail": [describe_question(each) for each in questions],
@@ -173,6 +177,7 @@ def read_review(
 
     One that names no question counts if it is about the only question that was ever asked about its call, and if that
     one stood before: what was said of a tool that has changed since, or to another node, is not taken for it.
+    The graph is interrupted again for a question without a decision.
     """
     decisions = None
     if isinstance(answer, Mapping):
@@ -181,18 +186,34 @@ def read_review(
         return {}
     words = {}
     for question, decision in zip(questions, decisions, strict=True):
+        word = _read_decision(decision, question)
+        if word is None:
+            continue
         asked = [each.id for each in stood if each.call_id == question.call_id]
-        named = decision.get("question") or (asked[0] if len(asked) == 1 else None)
+        named = word.question or (asked[0] if len(asked) == 1 else "")
         if named == question.id and named in asked:
-            words[question.call_id] = _as_word(decision, question.id)
+            words[question.call_id] = replace(word, question=named)
     return words
 
 
-def _as_word(decision: Mapping[str, Any], question: str) -> Approval:
+def _read_decision(decision: object, question: ApprovalRequest) -> Approval | None:
+    """Return a decision as a word; None of anything but those that were offered, for nobody has agreed to it."""
+    if not isinstance(decision, Mapping):
+        return None
+    kind = decision.get("type")
+    edited = decision.get("edited_action")
+    if kind not in DECISIONS or (kind == "edit") != isinstance(edited, Mapping):
+        return None
+    arguments = None
+    if isinstance(edited, Mapping):
+        arguments = edited.get("args")
+        is_of_tool = edited.get("name", question.tool) == question.tool
+        if not (is_of_tool and isinstance(arguments, Mapping)):
+            return None
     return Approval(
-        decision.get("type") in ("approve", "edit"),
+        kind != "reject",
         by=decision.get("by", ""),
         reason=decision.get("message", ""),
-        arguments=decision.get("edited_action", {}).get("args"),
-        question=question,
+        arguments=arguments,
+        question=decision.get("question", ""),
     )
