@@ -392,6 +392,33 @@ def test_what_a_cancelled_round_did_not_start_is_told_so(world, store):
     assert world.written == []
 
 
+@pytest.mark.parametrize("scope", ["", "acme"])
+@pytest.mark.parametrize("name", ["refund", "bank/refund"])
+def test_a_write_that_had_begun_before_the_round_was_cancelled_is_in_doubt(name, scope):
+    store, paid = MortalStore(), []
+
+    def pay_back(amount: int) -> None:
+        paid.append(amount)
+
+    refund = hr.FunctionTool(
+        pay_back, name=name, description="Pay back.", effect="write"
+    )
+    model = ScriptedModel([call(name, amount=5), "I do not know."])
+    with hr.SyncRuntime([refund], store=store, scope=scope) as runtime:
+        session = hr.SyncSession(runtime, id="s", model=model)
+        store.dies_at = 4  # begun, answered, claimed; the tool has run, and its result is not stored
+        with pytest.raises(Died, match="settle"):
+            session.run("Pay 5 back.")
+    store.dies_at = None
+    store.later_s += 3600.0
+    with hr.SyncRuntime([refund], store=store, scope=scope) as runtime:
+        session = hr.SyncSession(runtime, id="s", model=model)
+        assert session.cancel(by="anna")
+        run = session.run("Did you?")
+    assert run.messages[2].result.failure.code == "IN_DOUBT"
+    assert paid == [5]
+
+
 @pytest.mark.parametrize("kind", ["memory:", "sqlite"])
 def test_a_question_without_any_answer_is_left_out(world, store, kind):
     with (

@@ -20,6 +20,7 @@ from handrail.core.flow import Rules, rules_from_json
 from handrail.core.history import lost_read, lost_write
 from handrail.core.policy import Policy
 from handrail.core.results import failure_text
+from handrail.core.writes import name_scope
 from handrail.engine.active_run import ActiveRun, Earlier, is_driven_here
 from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
@@ -173,7 +174,7 @@ def _find_lost_results(
         failure = lost_write(call.name)
         if engine.reads(call.name):
             failure = lost_read(call.name)
-        elif is_known and f"{engine.scope_prefix}{call.name}" not in started:
+        elif is_known and name_scope(engine.scope_prefix, call.name) not in started:
             failure = refuse_cancelled(call)
         results[key] = ToolResult(
             call.id, call.name, failure=failure, text=failure_text(failure)
