@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import conversations, costs, loops, selection, stores
+from benchmarks import adapters, conversations, costs, loops, selection, stores
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -33,6 +33,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
     "selection": selection.selection,
     "conversations": conversations.conversations,
+    "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),
 }
 
 
