@@ -231,11 +231,12 @@ def test_a_decision_is_carried_out_and_no_question_stays_open(
     assert shop.questions() == []
 
 
-def test_what_a_colleague_approved_in_the_queue_goes_on_with_any_resume(way):
+@pytest.mark.parametrize("resume", [None, Command(resume="whatever")])
+def test_what_a_colleague_approved_in_the_queue_goes_on_with_any_resume(way, resume):
     shop = Shop(BIG, way=way)
     question = question_of(shop.do())
     shop.runtime.blocking.approvals.approve(question["question"], by="ben")
-    shop.do(Command(resume="whatever"))
+    shop.do(resume)
     assert shop.paid == ["A-1 900"]
 
 
