@@ -293,7 +293,7 @@ class Runtime:
         call_id: str = "",
         **options: Unpack[CallOptions],
     ) -> Preview:
-        """Return what would become of a call, and make it not: every check, and nothing runs or is counted.
+        """Check a call without making it; return what would become of it. Nothing runs, and nothing is counted.
 
         Where a person would be asked, the question is stored, so that it can be answered before the call is made.
 

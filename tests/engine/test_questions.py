@@ -302,6 +302,20 @@ def test_a_preview_denies_what_the_budget_forbids(bank):
     assert seen.failure.code == hr.Code.BUDGET_EXHAUSTED
 
 
+def test_a_preview_denies_the_call_that_would_close_a_circle(bank):
+    decisions = []
+    for number in range(3):
+        asked = hr.ToolCall(f"c{number}", "look", '{"order": "7"}')
+        seen = bank.do(
+            bank.runtime.preview, "look", asked.arguments, run="t", call_id=asked.id
+        )
+        decisions.append(seen.decision)
+        real = bank.do(bank.runtime.calls, [asked], run="t")[0]
+    assert decisions == ["allow", "allow", "deny"]
+    assert seen.failure == real.failure
+    assert seen.failure.code == hr.Code.REPEATED_CALL
+
+
 def test_a_preview_stores_the_question_that_a_word_answers_later(bank):
     seen = preview(bank)
     assert seen.decision == "ask"

@@ -566,9 +566,6 @@ class Engine:
             # some may have been added meanwhile
             tools = self._showing.callable_tools(turn.calls, active.selector)
         progress = active.progress
-        closing: Sequence[tuple[str, Any]] = ()
-        if progress.repeats.steps and not progress.knows_names(names):
-            closing = progress.repeats.find_closing_calls()
         return Batch(
             turn.calls,
             turn.finish,
@@ -582,7 +579,7 @@ class Engine:
             else None,
             positions=positions,
             names=names,
-            closing=closing,
+            closing=_find_closing_calls(progress, names),
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -678,6 +675,7 @@ class Engine:
             spent=spent,
             turn=progress.turn + 1,
             names=names,
+            closing=_find_closing_calls(progress, names),
         )
         return active, batch
 
@@ -1010,6 +1008,15 @@ class Engine:
             ),
             report=report,
         )
+
+
+def _find_closing_calls(
+    progress: Progress, names: Sequence[str]
+) -> Sequence[tuple[str, Any]]:
+    """Return the calls that would close a circle; none for a turn that is handed over again."""
+    if not progress.repeats.steps or progress.knows_names(names):
+        return ()
+    return progress.repeats.find_closing_calls()
 
 
 def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolResult]:

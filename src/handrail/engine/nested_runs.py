@@ -106,9 +106,10 @@ class Nested(Struct, eq=False):
         return run
 
     def _engine_for(self, runtime: Any, options: dict[str, Any]) -> Engine:
-        """Return the engine that a run is started on: the call's own, or of its tenant in the runtime of the tool.
+        """Return the engine that a run is started on.
 
-        Unless the tool names a tenant.
+        In the runtime of the call that is the call's own engine. In another one it is that of the call's tenant, unless
+        the tool names a tenant.
         """
         if runtime is self.runtime:
             return verbs.serve(self.engine, cast(verbs.Whose, options))
