@@ -445,7 +445,7 @@ class SyncApprovalQueue:
         self.get(id)
         return deliver(self._store, id, value, by=by)
 
-    def find_call(self, call_id: str, run: str) -> str:
+    def _find_call(self, call_id: str, run: str) -> str:
         """Return the id of the question that waits for the result of a call."""
         waiting = [
             each
@@ -515,9 +515,9 @@ class ApprovalQueue:
         """Deliver the result of a deferred call, any JSON value. The same value once more changes nothing."""
         return await asyncio.to_thread(self._queue.answer, id, value, by=by)
 
-    async def find_call(self, call_id: str, run: str) -> str:
+    async def _find_call(self, call_id: str, run: str) -> str:
         """Return the id of the question that waits for the result of a call."""
-        return await asyncio.to_thread(self._queue.find_call, call_id, run)
+        return await asyncio.to_thread(self._queue._find_call, call_id, run)
 
     async def withdraw(self, id: str, *, by: str, reason: str = "") -> ApprovalRequest:
         """Take back an open question, or an approval that no call has used."""

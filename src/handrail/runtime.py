@@ -687,7 +687,7 @@ class Runtime:
         """
         queue = self.approvals if scope is None else self.approvals.for_scope(scope)
         if run is not None:
-            call = await queue.find_call(call, run)
+            call = await queue._find_call(call, run)
         return await queue.answer(call, value, by=by)
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:

@@ -497,7 +497,7 @@ class SyncRuntime:
         """See `Runtime.deliver`."""
         queue = self.approvals if scope is None else self.approvals.for_scope(scope)
         if run is not None:
-            call = queue.find_call(call, run)
+            call = queue._find_call(call, run)
         return queue.answer(call, value, by=by)
 
     def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:

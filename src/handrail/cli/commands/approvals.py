@@ -289,7 +289,10 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
             of_scope = f", to a runtime with scope={scope!r}"
         else:
             of_scope = ""
-        return f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}"
+        return (
+            f"make the same call again with run={strip_scope(question.run_id)!r}{of_scope}; "
+            "where a framework keeps the run, let it resume"
+        )
     if is_under_way(stored.record):
         return (
             "nothing to do: the process that asked is alive and waits for this answer"
