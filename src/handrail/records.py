@@ -218,8 +218,14 @@ class ApprovalRequest(Struct, frozen=True):
         )
 
     def at(self, now: float) -> ApprovalRequest:
-        """Return the request with its state at this time: one that is open, or approved and unused, may expire."""
-        if self.state in ("open", "approved") and self.expires < now:
+        """Return the request with its state at this time: one that is open, or approved and unused, may expire.
+
+        A delivered result does not: what it is the result of has happened.
+        """
+        may_expire = self.state == "open" or (
+            self.state == "approved" and not self.awaits_result
+        )
+        if may_expire and self.expires < now:
             return replace(self, state="expired")
         return self
 

@@ -8,7 +8,8 @@ import pytest
 
 import handrail as hr
 from handrail.calls import arguments_text
-from handrail.testing import ScriptedModel, call
+from handrail.stores.memory import MemoryStore
+from handrail.testing import ManualClock, ScriptedModel, call
 from handrail.toolbox.asking import ask_user
 from tests.support.drivers import BOUND_S
 
@@ -150,6 +151,41 @@ def test_no_approver_is_asked_for_a_result(store):
     assert desk.hand_over().failure.code == hr.Code.RESULT_PENDING
     assert asked == []
     desk.runtime.close()
+
+
+@pytest.mark.parametrize("collected_before", [False, True])
+def test_a_result_stays_after_the_time_for_an_answer_is_over(collected_before):
+    clock = ManualClock()
+    policy = hr.Policy(approval_s=60)
+    desk = Desk(hr.SyncRuntime, MemoryStore(clock=clock), policy=policy)
+    waiting = desk.hand_over()
+    desk.deliver(waiting.question.id, "done")
+    if collected_before:
+        assert desk.hand_over().value == "done"
+    clock.advance(61)
+    assert desk.hand_over().value == "done"
+    late = desk.hand_over(number=2, scene="b")
+    clock.advance(61)
+    with pytest.raises(hr.ConfigError, match="expired"):
+        desk.deliver(late.question.id, "too late")
+    assert desk.hand_over(number=2, scene="b").failure.code == hr.Code.TIMEOUT
+    desk.runtime.close()
+
+
+def test_the_result_of_a_call_that_two_people_approved_comes_from_one(store):
+    @hr.tool(effect="write", approve=True, required_approvals=2, deferred=True)
+    def order(item: str) -> None:
+        """Order an item."""
+
+    asked = [hr.ToolCall("c1", "order", '{"item": "paint"}')]
+    with hr.SyncRuntime([order], store=store) as runtime:
+        [waiting] = runtime.calls(asked, run="t")
+        for person in ("anna", "ben"):
+            runtime.approvals.approve(waiting.question.id, by=person)
+        [started] = runtime.calls(asked, run="t")
+        assert started.failure.code == hr.Code.RESULT_PENDING
+        runtime.deliver(started.question.id, "Monday")
+        assert runtime.calls(asked, run="t")[0].value == "Monday"
 
 
 def test_what_the_tool_starts_may_answer_before_the_tool_returns(store):

@@ -118,7 +118,12 @@ def _defer(
         )
         return CallOutcome(call, failure=failure)
     place = f"{call.place}#result"
-    question = replace(make_question(call, AWAITS_RESULT, place), awaits_result=True)
+    # A result comes from one, whoever had to agree to the call.
+    question = replace(
+        make_question(call, AWAITS_RESULT, place),
+        awaits_result=True,
+        required_approvals=1,
+    )
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
     if answer is None:
