@@ -515,6 +515,36 @@ def test_the_call_that_closes_a_circle_is_refused_before_it_runs(open_door):
     assert door("calls", [named(9, "look", text="b")], run="r")[0].ok
 
 
+@pytest.mark.parametrize("resource", ["", "value"])
+def test_a_call_after_a_new_one_in_its_turn_closes_no_circle(open_door, resource):
+    values = ["old"]
+
+    @hr.tool(effect="read", resource=resource)
+    async def look() -> str:
+        """Look."""
+        return values[-1]
+
+    @hr.tool(effect="write", resource=resource)
+    async def put(text: str) -> str:
+        """Put."""
+        values.append(text)
+        return "ok"
+
+    door = open_door([look, put])
+    for number in range(2):
+        assert door("calls", [named(number, "look")], run="r")[0].value == "old"
+    turn = [named(2, "put", text="new"), named(3, "look")]
+    results = door("calls", turn, run="r")
+    assert [result.failure for result in results] == [None, None]
+    if resource:
+        assert results[1].value == "new"
+    door("calls", [named(4, "look")], run="r")
+    twice = door("calls", [named(5, "look"), named(6, "look")], run="r")
+    assert {result.failure and result.failure.code for result in twice} == {
+        hr.Code.REPEATED_CALL if resource else None
+    }
+
+
 @pytest.mark.parametrize("code", ["BANK_DOWN", "IN_DOUBT", "APPROVAL_PENDING"])
 def test_what_may_succeed_later_is_tried_a_third_time(open_door, code):
     runs = []

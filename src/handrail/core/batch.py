@@ -190,7 +190,7 @@ class Batch:
         admitted = admit_quickly(call, tool, self._settings.policy)
         if admitted is None:
             return False
-        if self._closing and self._closes_circle(admitted):
+        if self._closing and self._closes_circle(state, admitted):
             return False
         failure = budgets.spend_call(self._budget, self._spent, call.name)
         if failure is not None:
@@ -381,16 +381,19 @@ class Batch:
     def _spend_call(self, state: CallState, admitted: Admitted) -> Admitted | Failure:
         """Count a call that may run; return why it may not, if it would close a circle or the budget is used up."""
         name = admitted.tool.name
-        if self._closing and self._closes_circle(admitted):
+        if self._closing and self._closes_circle(state, admitted):
             recorded = self._recorded.get(state.place)
             if recorded is None or not recorded.attempts:
                 self.refused_circles.add(state.index)
                 return refuse_circle(name)
         return budgets.spend_call(self._budget, self._spent, name) or admitted
 
-    def _closes_circle(self, admitted: Admitted) -> bool:
+    def _closes_circle(self, state: CallState, admitted: Admitted) -> bool:
         step = (admitted.call.name, admitted.arguments)
-        return step in self._closing and not admitted.tool.poll
+        if step not in self._closing or admitted.tool.poll:
+            return False
+        # Another call before it in the turn may change its result.
+        return all(index in self.refused_circles for index in range(state.index))
 
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
         """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
