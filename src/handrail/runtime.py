@@ -88,7 +88,7 @@ class Runtime:
             hides what looks like a key.
         notify: Who is told of a question that is stored and that nobody here has answered: a function, or `mail:...` or
             `webhook:URL`, see `toolbox.notifying`. It is told once, by the process that stored the question; one that
-            dies at that moment tells nobody.
+            dies at that moment tells nobody. Where the caller hangs up meanwhile, the next such call tells again.
         now: Monotonic seconds; a test may move them by hand.
         jitter: Numbers from [0, 1].
 

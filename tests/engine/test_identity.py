@@ -515,6 +515,19 @@ def test_the_call_that_closes_a_circle_is_refused_before_it_runs(open_door):
     assert door("calls", [named(9, "look", text="b")], run="r")[0].ok
 
 
+def test_a_refusal_is_returned_once_under_a_policy_of_the_call_too(open_door, store):
+    tools, _ = make_tools()
+    door = open_door(tools, store=store)
+    codes = []
+    for number in range(4):
+        asked = [named(number, "pay", amount=7)]
+        [result] = door("calls", asked, run="r", policy=hr.Policy())
+        codes.append(result.failure.code)
+        if result.question:
+            door.runtime.blocking.approvals.deny(result.question.id, by="anna")
+    assert codes == [Code.APPROVAL_PENDING, Code.NOT_APPROVED] * 2
+
+
 @pytest.mark.parametrize("resource", ["", "value"])
 def test_a_call_after_a_new_one_in_its_turn_closes_no_circle(open_door, resource):
     values = ["old"]

@@ -13,8 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import handrail as hr
+from handrail.engine import shared
 from handrail.testing.mail import Mailbox
 from handrail.toolbox.asking import ask_user
+from tests.support.drivers import BOUND_S
 
 CALL = hr.ToolCall("c1", "refund", '{"order": "7"}')
 
@@ -111,6 +113,52 @@ def test_a_notifier_that_fails_costs_only_its_notice(store, caplog):
         [result] = runtime.calls([CALL], run="t")
         assert runtime.approvals.list() == [result.question]
     assert "nobody was told of the question" in caplog.text
+
+
+def test_notifiers_that_hang_keep_no_approver_from_being_asked(store, monkeypatch):
+    monkeypatch.setattr(shared, "LONGEST_NOTICE_S", 0.01)
+    over = threading.Event()
+
+    def hang(question):
+        over.wait(BOUND_S)
+
+    with hr.SyncRuntime([refund], store=store, notify=hang) as runtime:
+        for number in range(shared.MAX_APPROVERS_AT_ONCE):
+            runtime.calls([CALL], run=f"t{number}")
+        [result] = runtime.calls([CALL], run="t", approver=lambda asked: True)
+        assert result.ok
+        assert not over.is_set()
+        over.set()
+
+
+def test_what_a_caller_did_not_wait_for_is_told_at_the_next_call(store):
+    begun, told = [], []
+
+    async def hang_up_then_call_again():
+        is_asked = asyncio.Event()
+
+        async def notify(question):
+            begun.append(question)
+            is_asked.set()
+            if len(begun) == 1:
+                await asyncio.Event().wait()
+            told.append(question)
+
+        async with hr.Runtime([refund], store=store, notify=notify) as runtime:
+            caller = asyncio.create_task(runtime.calls([CALL], run="t"))
+            async with asyncio.timeout(BOUND_S):
+                await is_asked.wait()
+                caller.cancel()
+                await asyncio.wait([caller])
+                while not told:
+                    await asyncio.sleep(
+                        0
+                    )  # the notifier's task may end after its caller
+                    await runtime.calls([CALL], run="t")
+                await runtime.calls([CALL], run="t")
+
+    asyncio.run(hang_up_then_call_again())
+    assert told == begun[1:] == begun[:1]
 
 
 def test_a_mail_tells_what_is_asked_and_how_to_answer():

@@ -81,10 +81,6 @@ class Approvals:
         self._services = services
         self._tools = tools
         self._scope = scope
-        self._unnoticed: set[str] = set()
-        """Questions that were stored here, and of which nobody was told."""
-        self._returned: set[str] = set()
-        """Refusals that were returned to a call already."""
         self._in_claims = (
             isinstance(store, ApprovedClaimStore) and store.claims_use_approvals
         )
@@ -108,17 +104,23 @@ class Approvals:
             answer = await self._decide_stored(store, active, asked)
         except StoreUnavailable as error:
             return error
-        if self._unnoticed and isinstance(answer, ApprovalRequest):
+        if self._services.unnoticed and isinstance(answer, ApprovalRequest):
             await self._notify(answer)
         return answer
 
     async def _notify(self, question: ApprovalRequest) -> None:
         """Tell the notifier of a question that was stored here, once."""
-        if question.id in self._unnoticed:
-            self._unnoticed.discard(question.id)
-            # as the store has it, so that whoever is told finds it there
-            run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
+        unnoticed = self._services.unnoticed
+        if not unnoticed.discard(question.id):
+            return
+        # as the store has it, so that whoever is told finds it there
+        run_id = qualify_name(self._scope.removesuffix("/"), question.run_id)
+        try:
             await self._services.notify(replace(question, run_id=run_id))
+        except asyncio.CancelledError:
+            # The caller hung up, perhaps before anybody was told: better twice than never.
+            unnoticed.add(question.id)
+            raise
 
     async def _preview(
         self, active: ActiveRun, asked: AskHuman
@@ -176,9 +178,9 @@ class Approvals:
             if request.state == "open":
                 request = await self._request_decision(store, request, active, asked)
             if request.state in ("denied", "expired"):
-                self._returned.add(request.id)
+                self._services.returned.add(request.id)
             if request.state != "open":
-                self._unnoticed.discard(request.id)
+                self._services.unnoticed.discard(request.id)
             match request.state:
                 case "open":
                     return request
@@ -235,7 +237,7 @@ class Approvals:
         if active.words is not None:
             active.words.asked_now.add(stored.id)
         if self._services.notifier is not None:
-            self._unnoticed.add(stored.id)
+            self._services.unnoticed.add(stored.id)
         return stored
 
     def _still_decides(
@@ -252,7 +254,7 @@ class Approvals:
             )
         # Outside a stored run a refusal is returned once: the next equal call asks a new question.
         return last.state in ("denied", "expired") and (
-            in_place or last.id not in self._returned
+            in_place or last.id not in self._services.returned
         )
 
     async def _take_word(

@@ -42,8 +42,38 @@ from handrail.workers.threads import ThreadPool, run_tool
 LONGEST_NOTICE_S = 15.0
 """How long a call that waits for people is held until they are told of it."""
 
+MOST_QUESTIONS_REMEMBERED = 10_000
+"""How many questions a process remembers that nobody was told of, and as many whose refusal was returned."""
+
 MAX_APPROVERS_AT_ONCE = 16
 """How many questions a process asks at the same time of approvers that are plain functions."""
+
+
+class RecentNames:
+    """The last names that were added, up to `most`. Safe for threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._names: dict[str, None] = {}
+        self._guard = Lock()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, name: str) -> None:
+        """Add a name; the oldest is forgotten for it where there are too many."""
+        with self._guard:
+            self._names[name] = None
+            if len(self._names) > self._most:
+                del self._names[next(iter(self._names))]
+
+    def discard(self, name: str) -> bool:
+        """Remove a name; return whether it was there."""
+        with self._guard:
+            return self._names.pop(name, self) is None
 
 
 class SharedResources:
@@ -60,6 +90,12 @@ class SharedResources:
         about, nor functions that hang keep tools from running."""
         self._approver_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
         """Their own: tools that hang must not keep a question from being asked."""
+        self._notifier_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
+        """Their own: a mail server that hangs must not either."""
+        self.unnoticed = RecentNames(MOST_QUESTIONS_REMEMBERED)
+        """Questions that were stored here, and of which nobody was told."""
+        self.returned = RecentNames(MOST_QUESTIONS_REMEMBERED)
+        """Refusals that were returned to a call already."""
         self.given_up: set[Any] = set()
         """Attempts that were answered without their tool, kept alive until it reports."""
         self._locks = Locks()
@@ -111,7 +147,7 @@ class SharedResources:
         """Tell the notifier of a question; what goes wrong there is logged."""
         assert self.notifier is not None
         try:
-            told = call_user(partial(self.notifier, question), self._approver_threads)
+            told = call_user(partial(self.notifier, question), self._notifier_threads)
             outcome = await asyncio.wait_for(told, LONGEST_NOTICE_S)
         except TimeoutError as error:
             outcome = Raised(error)
@@ -182,6 +218,7 @@ class SharedResources:
         self.deciding_threads.close()
         self.processes.close()
         self._approver_threads.close()
+        self._notifier_threads.close()
 
 
 async def _close(tool: BaseTool) -> Returned | Raised:
