@@ -89,6 +89,8 @@ class AskHuman(Struct, frozen=True):
         awaits_result: The answer is the result of the call, as `{"value": ...}` in place of arguments; no call uses it
             up.
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
+        is_recall: Only what was decided about this very call counts: nothing is stored, nobody is asked, and no
+            approval is used. None where nothing was.
     """
 
     call: ToolCall
@@ -107,6 +109,7 @@ class AskHuman(Struct, frozen=True):
     refused: str = ""
     awaits_result: bool = False
     is_preview: bool = False
+    is_recall: bool = False
 
 
 class Approval(Struct, frozen=True):

@@ -188,6 +188,32 @@ def test_the_result_of_a_call_that_two_people_approved_comes_from_one(store):
         assert runtime.calls(asked, run="t")[0].value == "Monday"
 
 
+def test_the_result_of_an_approved_read_needs_no_second_approval(store):
+    begun = []
+
+    @hr.tool(effect="read", approve=True, deferred=True)
+    def survey(topic: str) -> None:
+        """Ask around."""
+        begun.append(topic)
+
+    asked = [hr.ToolCall("c1", "survey", '{"topic": "paint"}')]
+    other = [hr.ToolCall("c2", "survey", '{"topic": "paint"}')]
+    with hr.SyncRuntime([survey], store=store) as runtime:
+        [waiting] = runtime.calls(asked, run="t")
+        runtime.approvals.approve(waiting.question.id, by="anna")
+        [started] = runtime.calls(asked, run="t")
+        assert started.failure.code == hr.Code.RESULT_PENDING
+        runtime.deliver(started.question.id, "blue")
+        for _ in range(2):
+            assert runtime.calls(asked, run="t")[0].value == "blue"
+        [of_another] = runtime.calls(other, run="t")
+        assert of_another.failure.code == hr.Code.APPROVAL_PENDING
+        for elsewhere in ({"run": "u"}, {"run": "t", "scope": "acme"}):
+            [unanswered] = runtime.calls(asked, **elsewhere)
+            assert unanswered.failure.code == hr.Code.APPROVAL_PENDING
+    assert begun == ["paint"]
+
+
 def test_what_the_tool_starts_may_answer_before_the_tool_returns(store):
     runtime: hr.SyncRuntime
 

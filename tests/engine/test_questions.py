@@ -95,6 +95,19 @@ def test_an_answer_in_the_queue_lets_the_next_equal_call_run_once(bank):
     assert [each.state for each in bank.do(queue.list, "")] == ["used"]
 
 
+def test_an_edited_call_that_is_handed_over_again_has_its_result(bank):
+    question = bank.hand_over().question
+    other = {"order": "7", "amount": 2}
+    bank.do(bank.runtime.approvals.edit, question.id, other, by="anna")
+    first = bank.hand_over()
+    again = bank.hand_over()
+    assert (first.value, again.value, again.replayed) == ("refunded", "refunded", True)
+    assert bank.refunds == [("7", 2.0)]
+    changed = hr.ToolCall("c1", "refund", '{"order": "8", "amount": 3}')
+    assert bank.hand_over(changed).failure.code == hr.Code.IDEMPOTENCY_KEY_REUSED
+    assert bank.refunds == [("7", 2.0)]
+
+
 def test_an_edit_in_the_queue_is_what_runs(bank):
     question = bank.hand_over().question
     edit = bank.runtime.approvals.edit

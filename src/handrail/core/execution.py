@@ -43,8 +43,10 @@ from handrail.core.run_settings import RunSettings
 from handrail.core.writes import look_up, perform_write
 from handrail.effects import (
     Approval,
+    AskHuman,
     CallCancelled,
     Claimed,
+    ClaimState,
     Effect,
     Keep,
     Returned,
@@ -75,6 +77,14 @@ def execute(
     try:
         claimed: Claimed | None = None
         if call.verdict.decision is Decision.ASK:
+            # A read has used its approval to start; nobody agrees once more to read its result.
+            if call.tool.deferred and not call.tool.writes and settings.keeps:
+                question = replace(_ask_for_result(call), is_recall=True)
+                answer: Approval | None = yield question
+                if answer is not None and answer.arguments is not None:
+                    delivered = _read_delivery(call, answer)
+                    result = yield from _shape_result(delivered, settings)
+                    return ExecutedCall(call, result)
             approved, claimed = yield from _approve(call, settings)
             if isinstance(approved, Failure):
                 return _refuse(call, approved)
@@ -117,13 +127,7 @@ def _defer(
             "Go on without it.",
         )
         return CallOutcome(call, failure=failure)
-    place = f"{call.place}#result"
-    # A result comes from one, whoever had to agree to the call.
-    question = replace(
-        make_question(call, AWAITS_RESULT, place),
-        awaits_result=True,
-        required_approvals=1,
-    )
+    question = _ask_for_result(call)
     # Stored before the tool runs: what it starts may answer at once.
     answer: Approval | None = yield replace(question, is_preview=True)
     if answer is None:
@@ -132,6 +136,12 @@ def _defer(
             return outcome
         answer = yield question
     return _read_delivery(call, answer)
+
+
+def _ask_for_result(call: Admitted) -> AskHuman:
+    """Return the question for a call's result. It comes from one, whoever had to agree to the call."""
+    question = make_question(call, AWAITS_RESULT, f"{call.place}#result")
+    return replace(question, awaits_result=True, required_approvals=1)
 
 
 def _read_delivery(call: Admitted, answer: Approval | None) -> CallOutcome:
@@ -167,11 +177,17 @@ def _approve(
     """Ask a person about a call; return it as approved, and the ledger's answer if that made the question needless."""
     # Look first: nobody needs to approve a write that is done or under way.
     claimed = yield from look_up(call, settings)
-    if claimed is not None:
+    question = make_question(call, call.verdict.reason, call.place)
+    approval: Approval | None
+    if claimed is None:
+        approval = yield question
+    elif claimed.state is ClaimState.CONFLICT:
+        # The same call, handed over again, after a person has edited its arguments?
+        approval = yield replace(question, is_recall=True)
+        if approval is None or approval.arguments is None:
+            return call, claimed
+    else:
         return call, claimed
-    approval: Approval | None = yield make_question(
-        call, call.verdict.reason, call.place
-    )
     approved = yield from apply_approval(
         call,
         approval,

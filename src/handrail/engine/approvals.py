@@ -95,6 +95,8 @@ class Approvals:
         """
         store = self._store
         asked = replace(asked, principal=active.principal)
+        if asked.is_recall:
+            return await self._recall(active, asked)
         if asked.is_preview:
             return await self._preview(active, asked)
         if not isinstance(store, ApprovalStore) or not active.settings.keeps:
@@ -121,6 +123,28 @@ class Approvals:
             # The caller hung up, perhaps before anybody was told: better twice than never.
             unnoticed.add(question.id)
             raise
+
+    async def _recall(
+        self, active: ActiveRun, asked: AskHuman
+    ) -> Approval | StoreUnavailable | None:
+        """Return the approval that this very call has used, or the result that was delivered for it."""
+        store = self._store
+        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
+            return None
+        wanted = "approved" if asked.awaits_result else "used"
+        try:
+            found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
+        except StoreUnavailable as error:
+            return error
+        in_place = active.recording is not None
+        for each in reversed(found):
+            is_same = each.digest == asked.digest and each.reason == asked.reason
+            is_its_own = (
+                each.place == asked.place if in_place else each.call_id == asked.call.id
+            )
+            if is_same and is_its_own:
+                return _granted(each, question=each.id)
+        return None
 
     async def _preview(
         self, active: ActiveRun, asked: AskHuman

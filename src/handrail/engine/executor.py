@@ -430,9 +430,10 @@ class BatchExecutor:
         """Ask the approver. What people take does not count against the run's time, and holds up nobody."""
         if state in self.reserving:
             self.release_resources(state)
-        self.active.tell(
-            ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason)
-        )
+        if not effect.is_recall:
+            self.active.tell(
+                ApprovalAsked(effect.call, effect.arguments, effect.risk, effect.reason)
+            )
         asked_at = self.engine.now()
         if not self.people_asked:
             self.waited_until = asked_at
@@ -460,7 +461,8 @@ class BatchExecutor:
         if isinstance(approval, ApprovalRequest):
             state.question = approval
             approval = None
-        self.active.tell(ApprovalGiven(effect.call, approval))
+        if not effect.is_recall:
+            self.active.tell(ApprovalGiven(effect.call, approval))
         self.answer(state, approval)
 
     def extend_deadline(self) -> None:
