@@ -261,7 +261,8 @@ class Runtime:
                 against repeated writes and approvals hold for the whole run.
             finish: How the model's answer ended; no call of an answer that was cut runs.
             words: What people have said of these calls, by the id of the call. A word decides a question that was open
-                before, about the same tool and arguments (`ToolResult.question`); any other call is asked about anew.
+                before, about the same tool and arguments (`ToolResult.question`). Any other call is asked about anew,
+                and the same word then counts only if it names that question (`Approval.question`).
             passes: Exceptions of these types that a tool raises are raised here, once every call has its result: the
                 control flow of a loop around. A read leaves nothing behind. A write is in doubt and does not run again,
                 unless its tool declares `interrupts="before"`.

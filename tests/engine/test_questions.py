@@ -175,15 +175,45 @@ def test_a_word_without_a_question_before_it_decides_nothing(bank):
     assert bank.refunds == []
 
 
-def test_a_tenants_word_without_a_question_before_it_decides_nothing(bank):
-    for _ in range(2):
-        bank.refunds.clear()
-        result = bank.hand_over(words={"c1": True}, scope="acme", run="fresh")
-        if result.ok:
-            break
+@pytest.mark.parametrize("scope", ["", "acme"])
+def test_a_message_that_comes_twice_agrees_to_nothing_that_nobody_has_seen(bank, scope):
+    options = {"scope": scope, "run": "fresh"}
+    shown = bank.hand_over(**options).question
+    other = hr.ToolCall("c1", "refund", '{"order": "7", "amount": 999}')
+    for _ in range(3):
+        result = bank.hand_over(other, words={"c1": True}, **options)
         assert result.question.state == "open"
-        assert bank.refunds == []
+        assert result.question.id != shown.id
+    assert bank.refunds == []
+    word = hr.Approval(True, by="anna", question=result.question.id)
+    assert bank.hand_over(other, words={"c1": word}, **options).ok
+    assert bank.refunds == [("7", 999.0)]
+
+
+def test_a_word_on_another_call_decides_what_was_asked_in_vain_before(bank):
+    bank.hand_over(words={"c1": True})
+    again = hr.ToolCall("c2", "refund", CALL.arguments)
+    assert preview(bank).decision == "ask"
+    assert bank.hand_over(again, words={"c2": True}).ok
+
+
+def test_an_edit_that_does_not_fit_leaves_the_question_open(bank):
+    bank.hand_over()
+    edit = hr.Approval(True, "anna", arguments={"order": 7, "sum": 2})
+    assert bank.hand_over(words={"c1": edit}).question.state == "open"
+    assert bank.hand_over(words={"c1": hr.Approval(True, by="anna")}).ok
     assert bank.refunds == [("7", 3.0)]
+
+
+def test_a_call_that_waits_is_not_counted_however_often_it_is_handed_over(bank):
+    budget = hr.Budget(calls=2, per_tool={"refund": 1})
+    for _ in range(5):
+        question = bank.hand_over(budget=budget, turn="1").question
+    bank.do(bank.runtime.approvals.approve, question.id, by="anna")
+    assert bank.hand_over(budget=budget, turn="1").ok
+    other = hr.ToolCall("c2", "refund", '{"order": "8", "amount": 1}')
+    result = bank.hand_over(other, budget=budget, turn="1")
+    assert result.failure.code == hr.Code.BUDGET_EXHAUSTED
 
 
 def test_a_word_decides_the_question_that_stood_before(bank):

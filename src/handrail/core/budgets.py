@@ -134,6 +134,13 @@ def spend_call(budget: Budget, spent: Spent, tool: str) -> Failure | None:
     return None
 
 
+def return_call(spent: Spent, tool: str) -> None:
+    """Take a call back that was counted and has not started: it waits, and is counted when it is made again."""
+    spent.calls -= 1
+    if tool in spent.per_tool:
+        spent.per_tool[tool] -= 1
+
+
 def _times(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"

@@ -60,9 +60,21 @@ class Words(Struct, eq=False):
         word = self.given.get(call_id)
         if word is None or question.id in self.asked_now:
             return None
-        if word.question not in ("", question.id):
-            return None
-        return word
+        if word.question:
+            is_meant = word.question == question.id
+        else:
+            # The same message once more: whoever has agreed in it has not seen this question.
+            is_meant = not question.place.endswith(mark_unseen(call_id))
+        return word if is_meant else None
+
+    def mark_on(self, call_id: str) -> str:
+        """Return what is added to the place of a question that is asked although a word came with its call."""
+        return mark_unseen(call_id) if call_id in self.given else ""
+
+
+def mark_unseen(call_id: str) -> str:
+    """Return what ends the place of a question that the words on this call do not know, unless they name it."""
+    return f"#unseen:{call_id}"
 
 
 _driven_here: set[tuple[Any, ...]] = set()

@@ -35,7 +35,7 @@ from handrail.engine.active_run import ActiveRun
 from handrail.engine.scoped_store import make_approval_id, parse_scope, qualify_name
 from handrail.engine.shared import SharedResources
 from handrail.engine.user_code import NOT_ASKED
-from handrail.errors import Json, StoreUnavailable
+from handrail.errors import Failure, Json, StoreUnavailable
 from handrail.futures import StoreAnswer, wait_for
 from handrail.ports import (
     ApprovalStore,
@@ -47,6 +47,7 @@ from handrail.ports import (
     Withdrawing,
 )
 from handrail.records import ApprovalRequest, AuditEntry, StandingApproval
+from handrail.schemas.validation import Checker
 from handrail.tools.keys import digest
 from handrail.tools.toolset import Toolset
 
@@ -257,6 +258,9 @@ class Approvals:
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
         question = _question(active, asked, place)
+        if active.words is not None:
+            mark = active.words.mark_on(asked.call.id)
+            question = replace(question, place=f"{question.place}{mark}")
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
@@ -291,9 +295,10 @@ class Approvals:
         """Answer an open question by the word that came with its call; return it as it stands then.
 
         A word counts for a question that was open before the word came: nobody has seen one that is asked only now.
+        Edited arguments that do not fit decide nothing.
         """
         word = active.words and active.words.word_on(question, asked.call.id)
-        if not word:
+        if not word or not _fits(word, question):
             return question
         return await _store_answer(store, question, word)
 
@@ -377,6 +382,21 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
     return Approval(
         True, request.by, request.decision_reason, request.edited, question=question
     )
+
+
+def _fits(word: Approval, question: ApprovalRequest) -> bool:
+    """Whether a word holds no edited arguments, or such as the tool takes."""
+    if word.arguments is None or not question.parameters:
+        return True
+    checked = Checker(dict(question.parameters)).check(dict(word.arguments))
+    if not isinstance(checked, Failure):
+        return True
+    logs.log.warning(
+        "the edited arguments of a word on %s decide nothing: %s",
+        question.id,
+        checked.message,
+    )
+    return False
 
 
 def _question(active: ActiveRun, asked: AskHuman, place: str) -> ApprovalRequest:

@@ -32,7 +32,7 @@ from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.batch import Batch, CallPosition
-from handrail.core.budgets import Budget, Spent, calls_used_up
+from handrail.core.budgets import Budget, Spent, calls_used_up, return_call
 from handrail.core.conversation import (
     AskModel,
     Conversation,
@@ -73,6 +73,7 @@ from handrail.engine.shared import SharedResources
 from handrail.engine.tool_visibility import ToolVisibility, resolve_selector
 from handrail.engine.unsaved_records import Unrecorded
 from handrail.errors import (
+    PENDING,
     Code,
     ConfigError,
     Fenced,
@@ -711,6 +712,9 @@ class Engine:
         with self._deployment.guard:
             if any(each is not None and each.handle for each in batch.results):
                 active.progress.reads_on = True
+            for each in batch.results:
+                if each is not None and _waits_unstarted(each):
+                    return_call(active.progress.spent, each.name)
             # Calls that are handed over again are no loop of the model's.
             if active.progress.note_names(names):
                 results = batch.collect_results()
@@ -1028,6 +1032,15 @@ def _mark_exhausted(results: list[ToolResult], active: ActiveRun) -> list[ToolRe
         replace(each, ends_run=reason) if _is_exhausted(each) else each
         for each in results
     ]
+
+
+def _waits_unstarted(result: ToolResult) -> bool:
+    """Whether a call waits for somebody outside, and its tool has not been started."""
+    return (
+        result.failure is not None
+        and result.failure.code in PENDING
+        and not result.attempts
+    )
 
 
 def _is_exhausted(result: ToolResult) -> bool:
