@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from handrail.errors import ConfigError, Failure, Json
-
-if TYPE_CHECKING:
-    from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest
 
 
 class ToolCall(Struct, frozen=True):

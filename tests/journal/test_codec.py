@@ -67,6 +67,8 @@ results = st.builds(
     st.lists(texts, max_size=2).map(tuple),
     texts,
     st.lists(media, max_size=2).map(tuple),
+    question=st.none(),  # a call that waits has no step
+    ends_run=st.just(""),
 ).map(lambda result: result if result.failure is None else _failed(result))
 
 

@@ -117,7 +117,7 @@ def test_an_error_in_mid_stream_ends_the_run_because_what_was_told_cannot_be_tak
         True,
         1,
     )
-    assert Streamed(TextDelta("Hel")) in events
+    assert Streamed(TextDelta("Hel"), run_id=run.id) in events
 
 
 def test_a_wait_beyond_the_run_s_time_is_not_begun_and_the_provider_s_reason_told():
@@ -230,7 +230,7 @@ def test_a_connection_lost_after_a_piece_was_told_ends_the_run():
         run, events = run_once(model_at(url), streamed=True)
     assert (run.status, len(seen)) == ("failed", 1)
     assert "cannot be reached" in run.reason
-    assert Streamed(TextDelta("Hel")) in events
+    assert Streamed(TextDelta("Hel"), run_id=run.id) in events
 
 
 def test_a_connection_lost_before_the_first_piece_is_tried_again():
