@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
-from handrail.records import AuditEntry
+from handrail.records import ApprovalRequest, AuditEntry
 from handrail.stores import maintenance
 from handrail.stores.sqlite import VERSION, SqliteStore
 
@@ -318,3 +318,18 @@ def test_an_age_that_is_none_is_refused_before_anything_goes(cli, place, age):
     told = cli("store", "vacuum", place, f"--older-than={age}")
     assert told.exit_code == Exit.USAGE
     assert "such as 30d" in told.stderr
+
+
+def test_vacuum_takes_old_questions_of_no_stored_run(cli, tmp_path):
+    with SqliteStore(tmp_path / "store.db") as store:
+        for number, within_s in enumerate((-7200.0, 600.0)):
+            question = ApprovalRequest(
+                f"q_{number}", "thread-1", "c_1", "refund", "d1", {}, "high", "large"
+            )
+            store.ask(question, within_s=within_s).result()
+    place = f"sqlite:{tmp_path}/store.db"
+    told = cli("store", "vacuum", place, "--older-than", "1h")
+    assert told.exit_code == 0
+    with SqliteStore(tmp_path / "store.db") as store:
+        left = [each.id for each in store.list_approvals(state="").result()]
+    assert left == ["q_1"]

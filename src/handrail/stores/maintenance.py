@@ -81,6 +81,8 @@ _OLD_ROWS = {
     "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
     "acts": ("scope, fingerprint", "at < ?"),
     "kept": ("run_id, handle", "created < ?"),
+    # those of stored runs go with their run
+    "approvals": ("id", "expires < ? AND run_id NOT IN (SELECT run_id FROM runs)"),
 }
 """Tables that are deleted row by row: the key to walk along, and the condition of rows to delete."""
 
