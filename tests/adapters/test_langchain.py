@@ -500,9 +500,9 @@ def test_eight_calls_on_one_resource_keep_the_models_order(way):
         return "appended"
 
     turn = asks_for("append", *({"line": number} for number in range(8)))
-    for number in range(10):
+    for number in range(40):
         Shop(turn, way=way, own=[append], whole_turns=way == "invoke").do(thread=str(number))  # fmt: skip
-    assert lines == [*range(8)] * 10
+    assert lines == [*range(8)] * 40
 
 
 def test_sixty_four_updates_by_both_doors_lose_none():
@@ -538,7 +538,7 @@ def test_sixty_four_updates_by_both_doors_lose_none():
 
 
 def test_a_thread_of_many_questions_is_not_refused_for_what_came_before():
-    shop = Shop(budget=hr.Budget(calls=10), own=[])
+    shop = Shop(budget=hr.Budget(calls=30), own=[])
     looks = []
 
     @hr.tool(effect="read")
@@ -550,13 +550,13 @@ def test_a_thread_of_many_questions_is_not_refused_for_what_came_before():
     shop.runtime.tools.add(look)
     middleware = HandrailMiddleware(shop.runtime)
     saver = InMemorySaver()
-    for question in range(10):
-        first = question * 8 + 1
-        turn = asks_for("look", *({"number": n} for n in range(first, first + 8)), first=first)  # fmt: skip
+    for question in range(20):
+        first = question * 25 + 1
+        turn = asks_for("look", *({"number": n} for n in range(first, first + 25)), first=first)  # fmt: skip
         model = ScriptedChat(script=[turn, END])
         shop.agent = create_agent(model, middleware=[middleware], checkpointer=saver)
         shop.do("Look.")
-    assert looks == list(range(1, 81))
+    assert looks == list(range(1, 501))
 
 
 @pytest.mark.parametrize("text", ['{"order": "A-1"', "{'order': 'A-1',}"])

@@ -328,9 +328,9 @@ def test_eight_calls_on_one_resource_keep_the_models_order():
         lines.append(line)
         return "appended"
 
-    for _ in range(10):
+    for _ in range(40):
         Shop(asks_for("append", *({"line": n} for n in range(8))), own=[append]).do()
-    assert lines == [*range(8)] * 10
+    assert lines == [*range(8)] * 40
 
 
 def test_a_call_of_an_answer_that_was_cut_does_not_run():
