@@ -391,8 +391,8 @@ class SyncApprovalQueue:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def for_scope(self, scope: str) -> SyncApprovalQueue:
-        """Return the questions of a tenant."""
+    def for_scope(self, scope: str | None) -> SyncApprovalQueue:
+        """Return the questions of a tenant; of the runtime's own scope for None, as in a call."""
         return SyncApprovalQueue(self._engine.serve(scope))
 
     def list(
@@ -481,8 +481,8 @@ class ApprovalQueue:
         self._engine = engine
         self._queue = SyncApprovalQueue(engine)
 
-    def for_scope(self, scope: str) -> ApprovalQueue:
-        """Return the questions of a tenant."""
+    def for_scope(self, scope: str | None) -> ApprovalQueue:
+        """Return the questions of a tenant; of the runtime's own scope for None, as in a call."""
         return ApprovalQueue(self._engine.serve(scope))
 
     async def list(

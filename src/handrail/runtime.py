@@ -686,7 +686,7 @@ class Runtime:
         Raises:
             ConfigError: No call waits for this result, or another value was delivered.
         """
-        queue = self.approvals if scope is None else self.approvals.for_scope(scope)
+        queue = self.approvals.for_scope(scope)
         if run is not None:
             call = await queue._find_call(call, run)
         return await queue.answer(call, value, by=by)

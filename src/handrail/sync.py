@@ -495,7 +495,7 @@ class SyncRuntime:
         scope: str | None = None,
     ) -> ApprovalRequest:
         """See `Runtime.deliver`."""
-        queue = self.approvals if scope is None else self.approvals.for_scope(scope)
+        queue = self.approvals.for_scope(scope)
         if run is not None:
             call = queue._find_call(call, run)
         return queue.answer(call, value, by=by)

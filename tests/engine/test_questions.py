@@ -8,6 +8,8 @@ import threading
 import pytest
 
 import handrail as hr
+from handrail.errors import StoreUnavailable
+from handrail.stores.memory import MemoryStore
 from tests.support.drivers import BOUND_S
 
 CALL = hr.ToolCall("c1", "refund", '{"order": "7", "amount": 3}')
@@ -465,3 +467,32 @@ def test_the_blocking_runtime_is_closed_with_its_runtime():
             blocking.call("look")
 
     asyncio.run(main())
+
+
+# -- when something fails, and whose queue it is -----------------------------------------------------------------------
+
+
+class Silent(MemoryStore):
+    """A store that does not answer what is asked about questions."""
+
+    def list_approvals(self, **wanted):
+        raise StoreUnavailable("it is silent")
+
+
+@pytest.mark.parametrize("kind", [hr.Runtime, hr.SyncRuntime])
+def test_a_silent_store_decides_nothing_in_a_preview(kind):
+    bank = Bank(kind, Silent())
+    seen = preview(bank)
+    assert seen.decision == "deny"
+    assert seen.failure.code == hr.Code.UNAVAILABLE
+    assert bank.hand_over().failure.code == hr.Code.UNAVAILABLE
+    assert bank.refunds == []
+    bank.do(bank.runtime.close)
+
+
+def test_a_queue_for_no_scope_in_particular_is_the_runtimes_own(store):
+    bank = Bank(hr.SyncRuntime, store, scope="acme")
+    question = bank.hand_over().question
+    assert bank.runtime.approvals.for_scope(None).list() == [question]
+    assert bank.runtime.approvals.for_scope("").list() == []
+    bank.runtime.close()

@@ -70,7 +70,7 @@ def review(
 
 
 def _deny(runtime: Runtime, held: ToolExecution, how: dict[str, Any]) -> None:
-    queue = runtime.blocking.approvals.for_scope(how.get("scope") or "")
+    queue = runtime.blocking.approvals.for_scope(how.get("scope"))
     for question in queue.list(run=how["run"]):
         if question.call_id == held.tool_call_id:
             queue.deny(question.id, by="agno", reason=held.confirmation_note or "")

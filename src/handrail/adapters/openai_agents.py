@@ -131,7 +131,7 @@ class _Calls:
                 raise AgentsException(reason)
         if may_ask(self.runtime, name):
             how = self._how(ctx)
-            queue = self.runtime.approvals.for_scope(how.get("scope") or "")
+            queue = self.runtime.approvals.for_scope(how.get("scope"))
             for question in await queue.list(run=how["run"]):
                 if ctx.is_tool_approved(name, question.call_id) is False:
                     reason = ctx.get_rejection_message(name, question.call_id) or ""

@@ -237,7 +237,7 @@ class HandrailToolset(WrapperToolset[Any]):
         }
         if not denied:
             return
-        queue = self.runtime.approvals.for_scope(how.get("scope") or "")
+        queue = self.runtime.approvals.for_scope(how.get("scope"))
         for question in await queue.list(run=how["run"]):
             if question.call_id in denied:
                 reason = denied[question.call_id]

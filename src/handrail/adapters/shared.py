@@ -130,7 +130,7 @@ def list_questions(
     if not own_policy and not any(may_ask(runtime, call.name) for call in calls):
         return []
     questions: list[ApprovalRequest] = (
-        yield lambda runtime: runtime.approvals.for_scope(how.get("scope") or "").list(
+        yield lambda runtime: runtime.approvals.for_scope(how.get("scope")).list(
             "", run=how["run"]
         )
     )

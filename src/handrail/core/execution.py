@@ -99,9 +99,9 @@ def execute(
         else:
             outcome = yield from _run(call, settings, claimed, began)
     except CallCancelled:
-        outcome = CallOutcome(call, failure=_cancellation(call))
+        outcome = CallOutcome(call, failure=make_cancellation(call))
     except StoreUnavailable:
-        outcome = CallOutcome(call, failure=_store_failure(call))
+        outcome = CallOutcome(call, failure=make_store_failure(call))
     result = yield from _shape_result(outcome, settings)
     return ExecutedCall(outcome.call, result)
 
@@ -202,13 +202,15 @@ def _refuse(call: Admitted, failure: Failure) -> ExecutedCall:
     return ExecutedCall(call, refuse_call(call.call, failure, call.repairs))
 
 
-def _cancellation(call: Admitted) -> Failure:
+def make_cancellation(call: Admitted) -> Failure:
+    """Return that a call was not started because its run was cancelled."""
     return Failure(
         Code.CANCELLED, f"The run was cancelled before `{call.tool.name}` was started."
     )
 
 
-def _store_failure(call: Admitted) -> Failure:
+def make_store_failure(call: Admitted) -> Failure:
+    """Return that a call was not started because the store did not answer."""
     return Failure(
         Code.UNAVAILABLE,
         f"`{call.tool.name}` was not started: the record of writes cannot be reached.",

@@ -19,12 +19,17 @@ from handrail.core.admission import (
     refuse_call,
 )
 from handrail.core.batch import Batch, CallState
-from handrail.core.execution import ExecutedCall, Execution
+from handrail.core.execution import (
+    ExecutedCall,
+    Execution,
+    make_cancellation,
+    make_store_failure,
+)
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import look_up
-from handrail.effects import Approval, Effect
-from handrail.errors import PENDING, Failure
+from handrail.effects import Approval, CallCancelled, Effect
+from handrail.errors import PENDING, Failure, StoreUnavailable
 from handrail.records import ApprovalRequest
 from handrail.tools.tool import BaseTool
 
@@ -57,7 +62,13 @@ class PreviewBatch(Batch):
 
 
 def _preview_call(call: Admitted, settings: RunSettings) -> Execution:
-    failure = yield from _find_objection(call, settings)
+    failure: Failure | None
+    try:
+        failure = yield from _find_objection(call, settings)
+    except CallCancelled:
+        failure = make_cancellation(call)
+    except StoreUnavailable:
+        failure = make_store_failure(call)
     if failure is not None:
         return ExecutedCall(call, refuse_call(call.call, failure, call.repairs))
     return ExecutedCall(call, ToolResult(call.call.id, call.tool.name))

@@ -96,14 +96,16 @@ class Approvals:
         """
         store = self._store
         asked = replace(asked, principal=active.principal)
-        if asked.is_recall:
-            return await self._recall(active, asked)
-        if asked.is_preview:
-            return await self._preview(active, asked)
         if not isinstance(store, ApprovalStore) or not active.settings.keeps:
             # Nobody could come back for the answer of a call that belongs to no run.
+            if asked.is_recall or asked.is_preview:
+                return None
             return await self._decide_without_store(active, asked)
         try:
+            if asked.is_recall:
+                return await self._recall(store, active, asked)
+            if asked.is_preview:
+                return await self._preview(store, active, asked)
             answer = await self._decide_stored(store, active, asked)
         except StoreUnavailable as error:
             return error
@@ -126,17 +128,11 @@ class Approvals:
             raise
 
     async def _recall(
-        self, active: ActiveRun, asked: AskHuman
-    ) -> Approval | StoreUnavailable | None:
+        self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
+    ) -> Approval | None:
         """Return the approval that this very call has used, or the result that was delivered for it."""
-        store = self._store
-        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
-            return None
         wanted = "approved" if asked.awaits_result else "used"
-        try:
-            found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
-        except StoreUnavailable as error:
-            return error
+        found = await wait_for(store.list_approvals(state=wanted, run_id=active.id))
         in_place = active.recording is not None
         for each in reversed(found):
             is_same = each.digest == asked.digest and each.reason == asked.reason
@@ -148,12 +144,9 @@ class Approvals:
         return None
 
     async def _preview(
-        self, active: ActiveRun, asked: AskHuman
+        self, store: ApprovalStore, active: ActiveRun, asked: AskHuman
     ) -> Approval | ApprovalRequest | None:
         """Return what is decided about a call so far, and use nothing of it."""
-        store = self._store
-        if not isinstance(store, ApprovalStore) or not active.settings.keeps:
-            return None
         if asked.required_approvals == 1 and isinstance(store, StandingApprovalStore):
             standing = await _find_standing_approval(store, active, asked)
             if standing is not None:

@@ -16,8 +16,9 @@ from smolagents.models import (
     Model,
 )
 
+from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
-from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk
+from handrail.testing.frameworks.scenarios import ScriptedTurn, Talk
 
 MOST_STEPS = 30
 
@@ -55,7 +56,7 @@ def play(case: Case) -> Talk:
         from handrail.adapters.smolagents import HandrailAgent
 
         runtime = case.make_runtime()
-        _decide(case, runtime)
+        answer_question(case, runtime)
         settings: dict[str, Any] = {"model": model, "max_steps": MOST_STEPS}
         agent = HandrailAgent(runtime, run=case.run, verbosity_level=0, **settings)
     else:
@@ -72,17 +73,3 @@ def play(case: Case) -> Talk:
     steps = [each for each in agent.memory.steps if isinstance(each, ActionStep)]
     texts = [f"{each.observations or ''} {each.error or ''}" for each in steps]
     return Talk(texts=texts, turns=model.turns, error=error)
-
-
-def _decide(case: Case, runtime: Any) -> None:
-    """Give a person's word on the call that waits."""
-    if not case.step.word:
-        return
-    queue = runtime.blocking.approvals
-    (question,) = queue.list()
-    if case.step.word == "deny":
-        queue.deny(question.id, by="anna", reason="That is too much.")
-    elif case.step.word == "edit":
-        queue.edit(question.id, EDITED, by="anna")
-    else:
-        queue.approve(question.id, by="anna")
