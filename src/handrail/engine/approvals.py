@@ -228,20 +228,13 @@ class Approvals:
 
         The requests of a cancelled run are closed; if the run is resumed, its call gets a new one.
         """
-        within_s = self._policy.approval_s
         in_place = active.recording is not None
-        earlier = []
-        for each in await wait_for(store.list_approvals(state="", run_id=active.id)):
-            is_same = (
-                each.place == asked.place if in_place else each.reason == asked.reason
-            )
-            if asked.awaits_result and each.call_id != asked.call.id:
-                continue  # the same question once more is another one
-            if is_same and each.digest == asked.digest:
-                earlier.append(each)
+        known = await wait_for(store.list_approvals(state="", run_id=active.id))
+        earlier = [each for each in known if _is_about(each, asked, in_place=in_place)]
         for each in earlier:
             if each.state in ("open", "approved") and each.id != asked.refused:
                 stricter = replace(each, required_approvals=asked.required_approvals)
+                within_s = self._policy.approval_s
                 return await wait_for(store.ask(stricter, within_s=within_s))
         if earlier and self._still_decides(earlier[-1], asked, in_place=in_place):
             return earlier[-1]
@@ -250,10 +243,17 @@ class Approvals:
             place = f"{place}/{asked.call.id}"
         if earlier or not in_place:
             place = f"{place}/{len(earlier)}"
+        return await self._store_request(store, active, asked, place)
+
+    async def _store_request(
+        self, store: ApprovalStore, active: ActiveRun, asked: AskHuman, place: str
+    ) -> ApprovalRequest:
+        """Store a new request, named by its run, this place and its digest."""
         question = _question(active, asked, place)
         if active.words is not None:
             mark = active.words.mark_on(asked.call.id)
             question = replace(question, place=f"{question.place}{mark}")
+        within_s = self._policy.approval_s
         stored = await wait_for(store.ask(question, within_s=within_s))
         if active.words is not None:
             active.words.asked_now.add(stored.id)
@@ -375,6 +375,17 @@ def _granted(request: ApprovalRequest, question: str = "") -> Approval:
     return Approval(
         True, request.by, request.decision_reason, request.edited, question=question
     )
+
+
+def _is_about(question: ApprovalRequest, asked: AskHuman, *, in_place: bool) -> bool:
+    """Whether a stored question is the one that is asked: in a stored run by its place, else by its reason."""
+    if question.digest != asked.digest:
+        return False
+    if asked.awaits_result and question.call_id != asked.call.id:
+        return False  # the same question once more is another one
+    if in_place:
+        return question.place == asked.place
+    return question.reason == asked.reason
 
 
 def _fits(word: Approval, question: ApprovalRequest) -> bool:
