@@ -81,16 +81,20 @@ def adopt(
     return FunctionTool(run, parameters=parameters, **settings)
 
 
-def give_bodies(handlers: Mapping[str, Handler]) -> dict[str, Any]:
+def give_bodies(
+    handlers: Mapping[str, Handler], inject: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what is injected so that adopted tools carry out these calls.
 
     Args:
         handlers: By the id of the call. Each runs with the context variables of the code that calls this.
+        inject: What is injected beside them.
     """
     variables = copy_context()
     return {
+        **(inject or {}),
         "handrail_bodies": {
             call_id: GivenBody(handler, variables)
             for call_id, handler in handlers.items()
-        }
+        },
     }

@@ -155,8 +155,7 @@ class HandrailMiddleware(AgentMiddleware[Any, Any, Any]):
         call = as_call(request.tool_call, messages)
         how = self._how(messages)
         if call.name in self._adopted:
-            bodies = give_bodies({call.id: body})
-            how["inject"] = {**(how.get("inject") or {}), **bodies}
+            how["inject"] = give_bodies({call.id: body}, how.get("inject"))
         (result,) = yield from self._perform([call], how)
         return body.as_reply(result)
 

@@ -112,7 +112,7 @@ class _Calls:
     ) -> bool:
         """Whether a person must agree; the question is stored, so that a word can answer it."""
         how = {key: each for key, each in self._how(ctx).items() if key != "turn"}
-        how["inject"] = {**(how.get("inject") or {}), **give_bodies({})}
+        how["inject"] = give_bodies({}, how.get("inject"))
         preview = await self.runtime.preview(name, arguments, call_id=call_id, **how)
         return preview.decision == "ask"
 
@@ -152,8 +152,8 @@ class _Calls:
         if ctx.is_tool_approved(name, call.id):
             how["words"] = {call.id: Approval(True, by="openai-agents")}
         if inner is not None:
-            bodies = give_bodies({call.id: partial(_call_inner, inner, ctx)})
-            how["inject"] = {**(how.get("inject") or {}), **bodies}
+            body = partial(_call_inner, inner, ctx)
+            how["inject"] = give_bodies({call.id: body}, how.get("inject"))
         is_cut = ctx.tool_call is not None and ctx.tool_call.status == "incomplete"
         (result,) = await self.runtime.calls(
             [call], finish="length" if is_cut else "calls", **how

@@ -174,10 +174,7 @@ class HandrailToolset(WrapperToolset[Any]):
         replies: list[Any] = []
         if isinstance(tool, GuardedTool) and tool.inner is not None:
             body = partial(self._call_inner, name, ctx, tool.inner, replies)
-            how["inject"] = {
-                **(how.get("inject") or {}),
-                **give_bodies({call.id: body}),
-            }
+            how["inject"] = give_bodies({call.id: body}, how.get("inject"))
         answer = _last_answer(ctx)
         is_cut = answer is not None and answer.finish_reason == "length"
         (result,) = await self.runtime.calls(
