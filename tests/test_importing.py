@@ -1,6 +1,7 @@
 """What an import costs, and that what is imported late is sound."""
 
 import ast
+import math
 import subprocess
 import sys
 from importlib import import_module
@@ -84,12 +85,24 @@ def test_what_is_imported_late_is_there_and_is_what_type_checkers_see(file):
 
 @pytest.mark.slow
 def test_importing_stays_within_its_budget():
-    """Relative, because machines differ. Measured in November 2026: 1.6 for the import, 2.5 with the first call."""
-    spent = import_cpu(
-        {name: IMPORTS[name] for name in ("pydantic", "handrail", "one call")}, rounds=5
+    """Relative, because machines differ. Measured in November 2026: 1.6 for the import, 2.6 with the first call.
+
+    The least of several runs is compared, so noise only adds: where it is too much, more runs find the least.
+    """
+    best = dict.fromkeys(("pydantic", "handrail", "one call"), math.inf)
+    for _ in range(8):
+        spent = import_cpu({name: IMPORTS[name] for name in best}, rounds=5)
+        best = {name: min(best[name], spent[name]) for name in best}
+        if within_budget(best):
+            break
+    assert within_budget(best), best
+
+
+def within_budget(spent):
+    return (
+        spent["handrail"] <= 2.0 * spent["pydantic"]
+        and spent["one call"] <= 3.2 * spent["pydantic"]
     )
-    assert spent["handrail"] <= 2.0 * spent["pydantic"]
-    assert spent["one call"] <= 3.2 * spent["pydantic"]
 
 
 def loaded_by(program):
