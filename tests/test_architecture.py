@@ -36,6 +36,7 @@ FLOORS: list[set[str]] = [
     {"runtime"},
     {"sessions"},
     {"adapters"},
+    {"mcp"},
     {"testing"},
     {"pytest_plugin", "cli"},
 ]

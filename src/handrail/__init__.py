@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from handrail._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from handrail import mcp as mcp
     from handrail import selectors as selectors
     from handrail import testing as testing
     from handrail.adapters.adopting import adopt as adopt
@@ -79,7 +80,10 @@ if TYPE_CHECKING:
     from handrail.workflows import Workflow as Workflow
 
 _MODULES = {
-    **{name: name for name in ("dialects", "errors", "events", "selectors", "testing")},
+    **{
+        name: name
+        for name in ("dialects", "errors", "events", "mcp", "selectors", "testing")
+    },
     "jsontext": "parsing.jsontext",
     "planning": "core.planning",
 }
