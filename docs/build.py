@@ -64,6 +64,7 @@ REFERENCE = {
     "ports": ("Ports", ""),
     "testing": ("Testing", ""),
     "adapters": ("Under other frameworks", ""),
+    "mcp": ("Model Context Protocol", ""),
     "parts": ("Guards, planning, JSON text", ""),
 }
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
@@ -89,6 +90,7 @@ MODULES = {
         "handrail.adapters.autogen",
         "handrail.adapters.dspy",
     ],
+    "mcp": ["handrail.mcp"],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
 """Whole modules that a page describes, public names and all."""
