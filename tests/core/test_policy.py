@@ -92,6 +92,42 @@ def test_the_first_rule_that_matches_decides(rules, decision):
     assert Policy(rules=rules).judge(WRITE, {"amount": 50}).decision is decision
 
 
+FILE = {"path": "/work/notes"}
+
+
+@pytest.mark.parametrize(("rule", "arguments", "matches"), [
+    (Rule("pay", "allow", arguments={"path": "/work/[a-z]+"}), FILE, True),
+    # the whole of it, and no more lines
+    (Rule("pay", "allow", arguments={"path": "/work"}), FILE, False),
+    (Rule("pay", "allow", arguments={"path": "/work/.*"}), {"path": "/work/a\nb"}, False),
+    (Rule("pay", "deny", arguments={"path": "rm .*"}), {"path": "rm a\nb"}, True),
+    # what cannot be told: never allowed, always asked about
+    (Rule("pay", "allow", arguments={"path": ".*"}), {}, False),
+    (Rule("pay", "allow", arguments={"path": ".*"}), {"path": 7}, False),
+    (Rule("pay", "deny", arguments={"path": "/etc/.*"}), {}, True),
+    (Rule("pay", "ask", arguments={"path": "/etc/.*"}), {"path": ["/etc/passwd"]}, True),
+    (Rule("pay", "deny", arguments={"path": "/etc/.*"}), FILE, False),
+    # all of them
+    (Rule("pay", "allow", arguments={"path": ".*", "amount": {"maximum": 9}}), FILE, False),
+    (Rule("pay", "allow", arguments={"path": ".*", "amount": {"maximum": 9}}), {**FILE, "amount": 9}, True),
+    (Rule("pay", "deny", arguments={"path": "/home/.*", "amount": {"minimum": 9}}), FILE, False),
+    # with a condition, both
+    (Rule("pay", "allow", when="len(path) < 4", arguments={"path": ".*"}), FILE, False),
+], ids=str)  # fmt: skip
+def test_a_rule_holds_for_arguments_that_meet_its_constraints(rule, arguments, matches):
+    assert rule.matches(WRITE, arguments) is matches
+
+
+def test_a_constraint_takes_linear_time_and_matches_no_part():
+    hostile = {"path": "a" * 100_000 + "!"}
+    assert not Rule("pay", "allow", arguments={"path": "(a+)+"}).matches(WRITE, hostile)
+    for pattern in ("(?=a)b", r"(a)\1", "a)|(b", "[", 7, None):
+        with pytest.raises(SetupError):
+            Rule("pay", "allow", arguments={"path": pattern})
+    with pytest.raises(ConfigError, match="write a table"):
+        Rule("pay", "allow", arguments=["path"])
+
+
 def test_no_rule_grants_a_permission():
     assert (
         Policy(rules=[Rule("pay", "allow")]).judge(ADMIN, {"amount": 1}).decision

@@ -69,6 +69,10 @@ class Rule(Struct, frozen=True):
     `when` is a condition over the arguments (`amount > 100`). One that cannot be evaluated, for instance because the
     argument is absent, does not match a rule that allows, and does match one that asks or denies.
 
+    `arguments` has a constraint for each argument that it names: a regular expression that matches the whole text
+    (`path = "/work/[a-z]+"`), or a JSON Schema (`amount = {maximum = 100}`). All must be met. An absent argument does
+    not meet that of a rule that allows, and does meet that of one that asks or denies.
+
     Where it asks, `required_approvals` different people must agree. Where several must, the person on whose behalf the
     run acts is not one of them. A tool may ask for more approvals than the rule.
     """
@@ -78,6 +82,7 @@ class Rule(Struct, frozen=True):
     when: str = ""
     reason: str = ""
     required_approvals: int = 1
+    arguments: Mapping[str, Json] = {}
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool, str):
@@ -97,11 +102,21 @@ class Rule(Struct, frozen=True):
             )
         if self.when:
             conditions.condition(self.when)
+        if not isinstance(self.arguments, Mapping):
+            raise ConfigError(
+                f"`arguments` of a rule for {self.tool!r} is {self.arguments!r}; write a table"
+            )
+        if self.arguments:
+            conditions.constrain(self.arguments, permits=self.then == "allow")
 
     def matches(self, tool: BaseTool, arguments: Mapping[str, Json]) -> bool:
         """Whether this rule is about this call."""
         if not fnmatchcase(tool.name, self.tool):
             return False
+        if self.arguments:
+            permits = self.then == "allow"
+            if not conditions.constrain(self.arguments, permits=permits)(arguments):
+                return False
         if not self.when:
             return True
         try:
@@ -195,8 +210,8 @@ class Policy(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `reason`,
-        `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `arguments`,
+        `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

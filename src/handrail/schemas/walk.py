@@ -238,12 +238,18 @@ _REFERENCES = ("$ref", "$dynamicRef")
 
 
 def compile_schema(
-    schema: Schema | bool, keywords: Mapping[str, Any] | None = None
+    schema: Schema | bool,
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    may_backtrack: bool = True,
 ) -> jsonschema_rs.Validator:
     """Compile a schema as JSON Schema 2020-12, offline; formats are annotations.
 
     Patterns run on a linear engine. Where one needs look-around or a back-reference, all run on an engine that
     backtracks up to a limit, and a value that exceeds it does not match.
+
+    Args:
+        may_backtrack: False refuses such a pattern.
 
     Raises:
         ToolDefinitionError: It is no valid JSON Schema, or refers to something outside of it.
@@ -251,7 +257,8 @@ def compile_schema(
     try:
         return _compile(schema, jsonschema_rs.RegexOptions(), keywords)
     except jsonschema_rs.ValidationError as error:
-        if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format):
+        is_pattern = isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Format)
+        if not (is_pattern and may_backtrack):
             _raise_explained(error)
     try:
         return _compile(

@@ -3,17 +3,21 @@
 Names are arguments; a dot goes into an object. There are comparisons, `in`, `and`, `or`, `not`, + - * / and `len(...)`,
 and nothing else: no attribute of a Python object, no call, no loop, so a condition from a configuration file can do no
 harm and takes no time.
+
+Beside them there are constraints of single arguments: a regular expression for the whole of a text, or a JSON Schema.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from handrail.errors import Json, ToolDefinitionError
+from handrail.schemas.walk import compile_schema
 
 Condition: TypeAlias = Callable[[Mapping[str, Json]], Any]
 """Takes validated arguments. Raises LookupError, TypeError or ArithmeticError where they do not answer the question."""
@@ -78,6 +82,48 @@ def names_in(text: str) -> set[str]:
         for node in ast.walk(ast.parse(text.strip(), mode="eval"))
         if isinstance(node, ast.Name)
     } - {"len"}
+
+
+def constrain(constraints: Mapping[str, Json], *, permits: bool) -> Condition:
+    """Return whether arguments meet constraints, each by the name of its argument.
+
+    A text is a regular expression that matches the whole of an argument; it takes linear time, so it has no look-around
+    and no back-reference. A table is a JSON Schema.
+
+    Args:
+        permits: Whether something is allowed where they are met. Then an absent argument meets none, and `.` matches no
+            line break. Otherwise what cannot be told counts as met: an absent argument, and one that is no text.
+
+    Raises:
+        ToolDefinitionError: A constraint is neither, or its pattern or schema is none.
+    """
+    return _constrain(json.dumps(constraints, sort_keys=True), permits)
+
+
+@lru_cache(maxsize=1024)
+def _constrain(constraints_text: str, permits: bool) -> Condition:
+    constraints: dict[str, Json] = json.loads(constraints_text)
+    schemas = {
+        name: _constraint_schema(name, each, permits)
+        for name, each in constraints.items()
+    }
+    required = list(schemas) if permits else []
+    schema = {"properties": schemas, "required": required}
+    return compile_schema(schema, may_backtrack=False).is_valid
+
+
+def _constraint_schema(name: str, constraint: Json, permits: bool) -> dict[str, Json]:
+    if isinstance(constraint, dict):
+        return constraint
+    if not isinstance(constraint, str):
+        raise ToolDefinitionError(
+            f"the constraint of {name!r} is {constraint!r}; write a pattern as text, or a JSON Schema as a table"
+        )
+    # alone first: a bracket that closes ours would match a part
+    compile_schema({"pattern": constraint}, may_backtrack=False)
+    if permits:
+        return {"type": "string", "pattern": f"^(?:{constraint})$"}
+    return {"pattern": f"^(?s:{constraint})$"}
 
 
 def _compile(node: ast.expr, text: str) -> Condition:
