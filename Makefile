@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast docs bench chaos storm clean
+.PHONY: help demo test test-fast docs bench conformance chaos storm clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ docs: .venv/docs.stamp ## Build the site strictly into build/site.
 
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+conformance: .venv/dev.stamp ## Run the official MCP suite against handrail; Node and the suite are installed into build/.
+	@$(BIN)/python -W ignore -m tests.mcp.conformance $(ARGS)
 
 chaos: .venv/dev.stamp ## Kill 1,000 runs at random and count what was repeated or lost; at most 10 minutes.
 	@$(BIN)/python -m benchmarks.chaos $(ARGS)

@@ -1,4 +1,49 @@
 """handrail over the Model Context Protocol: a server of a runtime's tools, a client of others', and a gateway.
 
-The wire is the package `mcp` (`pip install 'handrail[mcp]'`), which is imported when it is asked for.
+    hr.mcp.server(runtime, "shop").run("stdio")
+
+The wire is the package `mcp` (`pip install 'handrail[mcp]'`), which is imported when one of these names is first used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from handrail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from handrail.mcp.serving import Leave as Leave
+    from handrail.mcp.serving import Request as Request
+    from handrail.mcp.serving import Server as Server
+    from handrail.mcp.serving import server as server
+    from handrail.mcp.tokens import Tokens as Tokens
+
+_HOME_OF = {
+    name: home
+    for home, names in {
+        "serving": "Leave Request Server server",
+        "tokens": "Tokens",
+    }.items()
+    for name in names.split()
+}
+
+__all__ = [*_HOME_OF]  # every entry is a string
+
+
+def __getattr__(name: str) -> Any:
+    if home := _HOME_OF.get(name):
+        try:
+            module = import_module(f"handrail.mcp.{home}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+                raise
+            raise ConfigError(
+                "the Model Context Protocol needs the extra `mcp`: pip install 'handrail[mcp]'"
+            ) from error
+        # from now on without a search; a module of that name may be here already
+        globals()[name] = getattr(module, name)
+        return globals()[name]
+    raise AttributeError(f"module 'handrail.mcp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -60,7 +60,7 @@ def write_content(part: Media | str) -> types.ContentBlock:
     """Return one part of a tool's result as content: text, an image, a sound, or a file as an embedded resource."""
     if isinstance(part, str):
         return types.TextContent(type="text", text=part)
-    if part.url:
+    if part.url and not part.data:
         name = part.name or "file"
         return types.ResourceLink(
             type="resource_link", name=name, uri=part.url, mime_type=part.media_type
@@ -74,9 +74,26 @@ def write_content(part: Media | str) -> types.ContentBlock:
         return types.AudioContent(
             type="audio", data=part.base64, mime_type=part.media_type
         )
-    resource = types.BlobResourceContents(
-        uri=FILE_URI + (part.name or "file"),
-        mime_type=part.media_type,
-        blob=part.base64,
+    return types.EmbeddedResource(type="resource", resource=_write_resource(part))
+
+
+def _write_resource(
+    part: Media,
+) -> types.TextResourceContents | types.BlobResourceContents:
+    """Return a file: as text where its type and its bytes are text."""
+    uri = part.url or FILE_URI + (part.name or "file")
+    text = _read_text(part)
+    if text is not None:
+        return types.TextResourceContents(uri=uri, mime_type=part.media_type, text=text)
+    return types.BlobResourceContents(
+        uri=uri, mime_type=part.media_type, blob=part.base64
     )
-    return types.EmbeddedResource(type="resource", resource=resource)
+
+
+def _read_text(part: Media) -> str | None:
+    if not part.media_type.startswith(("text/", "application/json")):
+        return None
+    try:
+        return part.data.decode()
+    except UnicodeDecodeError:
+        return None

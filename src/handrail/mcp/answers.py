@@ -1,0 +1,134 @@
+"""What a client reads of a call: our result as content, structured content, and whether it failed.
+
+The text is what a model reads here: cut to its size, with its note. A value that is an object is also given as
+structured content, unless it was cut: a host may show its model the structured content in place of the text, and then
+no limit would hold. So an output schema is listed only for results that are never cut.
+
+Rule 1: a failure is in the structured content as in the text: code, message, suggestion, whether to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcp import types
+
+from handrail.calls import Media, ToolResult
+from handrail.core import results
+from handrail.errors import Failure, Json
+from handrail.mcp.contents import write_content
+
+
+def write_answer(result: ToolResult) -> types.CallToolResult:
+    """Return a result as the protocol has it."""
+    if result.question is not None and result.failure is not None:
+        return _write_question(result.failure, result.question.id)
+    if result.failure is not None:
+        return write_failure(result.failure, result.text)
+    return types.CallToolResult(
+        content=_write_contents(result), structured_content=_structure(result)
+    )
+
+
+def write_failure(failure: Failure, text: str = "") -> types.CallToolResult:
+    """Return a failure as the protocol has it."""
+    text = text or results.failure_text(failure)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=failure.as_json(),
+        is_error=True,
+    )
+
+
+def _write_question(failure: Failure, question: str) -> types.CallToolResult:
+    """Return a failure that waits for a person, with the name of the question."""
+    note = f"the question is {question}; `handrail approvals` lists it"
+    answer = write_failure(failure, results.failure_text(failure, note))
+    structured = {**failure.as_json(), "question": question}
+    return answer.model_copy(update={"structured_content": structured})
+
+
+def _write_contents(result: ToolResult) -> list[types.ContentBlock]:
+    """Return a result's parts in order where they are texts and media; else its text, and its media behind it."""
+    value = result.value
+    parts: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
+    if result.media and all(isinstance(each, Media | str) for each in parts):
+        contents = [write_content(each) for each in parts]
+        if result.note:
+            contents.append(write_content(f"[note: {result.note}]"))
+        return contents
+    return [write_content(result.text), *map(write_content, result.media)]
+
+
+def _structure(result: ToolResult) -> dict[str, Any] | None:
+    """Return the value of a result that is an object and was not cut."""
+    if result.handle or not result.text.startswith("{"):
+        return None
+    value = results.plain(result.value)
+    return dict(value) if isinstance(value, dict) else None
+
+
+# ---------------------------------------------------------------------- output schemas
+
+
+def is_never_cut(schema: Mapping[str, Json], most_bytes: int) -> bool:
+    """Whether every value of an object's schema is at most so large, as JSON."""
+    size = _largest(schema, schema, depth=0)
+    return size is not None and size <= most_bytes
+
+
+_MOST_DEPTH = 16
+_BYTES_OF_SIGN = 6
+"""A character of a text as JSON: at most an escape, or four bytes of UTF-8."""
+_BYTES_OF_NUMBER = 32
+
+
+def _largest(schema: Any, root: Mapping[str, Json], *, depth: int) -> int | None:
+    """Return the most bytes of JSON that a value of a schema may have; None if there is no limit to be read from it."""
+    if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
+        return None
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return max(
+            (len(results.as_text([each]).encode()) for each in values), default=0
+        )
+    if isinstance(schema.get("$ref"), str):
+        name = schema["$ref"].removeprefix("#/$defs/")
+        target = (root.get("$defs") or {}).get(name)
+        return _largest(target, root, depth=depth + 1)
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            return _most(
+                [_largest(each, root, depth=depth + 1) for each in schema[word]]
+            )
+    return _largest_of_type(schema, root, depth=depth)
+
+
+def _largest_of_type(
+    schema: Mapping[str, Any], root: Mapping[str, Json], *, depth: int
+) -> int | None:
+    match schema.get("type"):
+        case "boolean" | "null":
+            return 5
+        case "integer" | "number":
+            return _BYTES_OF_NUMBER
+        case "string" if "maxLength" in schema:
+            return int(schema["maxLength"]) * _BYTES_OF_SIGN + 2
+        case "array" if "maxItems" in schema:
+            each = _largest(schema.get("items"), root, depth=depth + 1)
+            return None if each is None else int(schema["maxItems"]) * (each + 2) + 2
+        case "object" if schema.get("additionalProperties") is False:
+            sizes = [
+                _largest(each, root, depth=depth + 1)
+                for each in schema.get("properties", {}).values()
+            ]
+            names = sum(len(name.encode()) + 6 for name in schema.get("properties", {}))
+            known = [size for size in sizes if size is not None]
+            return sum(known) + names + 2 if len(known) == len(sizes) else None
+    return None
+
+
+def _most(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return max(known, default=0) if len(known) == len(sizes) else None

@@ -1,0 +1,206 @@
+"""Questions about a call, put to the person at the client.
+
+Until 2025-11-25 the client is asked while the call waits (elicitation). From 2026-07-28 on the call ends with
+`input_required`, and the client makes the request again with the person's answer and a state that the SDK seals and
+binds to tool, arguments and principal. The state names the question, so an answer counts for that question alone: a
+tool that has changed meanwhile is asked about anew.
+
+Rule 1: a client that did not declare that it can ask a person is never asked to.
+Rule 2: only `approve: true` in an accepted form is a yes. A form that was closed is no answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcp import types
+from mcp.server.mcpserver import Context
+from msgspec import Struct
+
+from handrail.approvers.arguments import in_short, warnings
+from handrail.effects import Approval, AskHuman
+from handrail.errors import Json
+from handrail.invisible import printable
+from handrail.mcp.callers import MODERN, Caller
+from handrail.records import ApprovalRequest, not_counted
+
+APPROVAL = "handrail/approval"
+"""The name of our question among the requests to a client."""
+
+_MOST_TRIES = 3
+"""How often a person is asked who writes arguments that are not JSON."""
+
+_STATE = "handrail/1"
+
+
+class State(Struct, frozen=True):
+    """What a request that is made again brings back of the one before.
+
+    Attributes:
+        run, call_id: What the call is known by: it is still the same call.
+        question: The id of the question that was asked; empty where the tool itself asked something.
+        own: The state of the tool itself, if it left one.
+    """
+
+    run: str
+    call_id: str
+    question: str = ""
+    own: str | None = None
+
+    def as_text(self) -> str:
+        """Return it as text, which the SDK seals."""
+        return json.dumps([_STATE, self.run, self.call_id, self.question, self.own])
+
+
+def read_state(text: str | None) -> State | None:
+    """Return the state that a request brings back; None where it is not ours."""
+    try:
+        version, *fields = json.loads(text or "null")
+    except (TypeError, ValueError):
+        return None
+    return State(*fields) if version == _STATE else None
+
+
+# ---------------------------------------------------------------------- asking
+
+
+def can_be_asked(context: Context[Any, Any]) -> bool:
+    """Whether the client said that it can put a form to a person."""
+    declared = context.client_capabilities
+    if declared is None or declared.elicitation is None:
+        return False
+    modes = declared.elicitation
+    # an empty declaration, as the first revision had it, means forms
+    return modes.form is not None or modes.url is None
+
+
+def may_answer(asked: AskHuman | ApprovalRequest, by: str) -> bool:
+    """Whether a yes of the person at this client would count."""
+    if asked.required_approvals == 1:
+        return True
+    return not not_counted(by, asked.agreed, asked.principal)
+
+
+def who_answers(caller: Caller) -> str:
+    """Return how the person at a client is named in the records."""
+    if caller.principal:
+        return caller.principal
+    return f"client {printable(caller.client)}" if caller.client else "mcp client"
+
+
+def write_question(
+    asked: AskHuman | ApprovalRequest, tool: str, complaint: str = ""
+) -> types.ElicitRequest:
+    """Return a question as a form: yes or no, why, and the arguments, which may be edited."""
+    lines = [
+        *([complaint] if complaint else []),
+        f"`{printable(tool)}` wants to run ({printable(asked.reason)}; risk {asked.risk}):",
+        in_short(asked.arguments),
+        *warnings(asked.arguments),
+        "Allow it?",
+    ]
+    properties: dict[str, Any] = {
+        "approve": {
+            "type": "boolean",
+            "title": "Approve",
+            "description": "Whether this call may run.",
+        },
+        "reason": {
+            "type": "string",
+            "title": "Reason",
+            "description": "What the model is told if it may not.",
+        },
+    }
+    if asked.required_approvals == 1:
+        properties["arguments"] = {
+            "type": "string",
+            "title": "Other arguments",
+            "description": "A JSON object, to run it with these arguments instead.",
+        }
+    schema = {"type": "object", "properties": properties, "required": ["approve"]}
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(
+            message="\n".join(lines), requested_schema=schema
+        )
+    )
+
+
+class BadEdit(ValueError):
+    """The person wrote arguments that are no JSON object."""
+
+
+def read_word(answer: Any, by: str, question: str = "") -> Approval | None:
+    """Return what a person said in a form; None where that is no answer.
+
+    Raises:
+        BadEdit: They agreed to arguments that cannot be read.
+    """
+    if not isinstance(answer, types.ElicitResult):
+        return None
+    content = answer.content or {}
+    reason = str(content.get("reason") or "")
+    if answer.action == "decline":
+        return Approval(False, by=by, reason=reason, question=question)
+    if answer.action != "accept":
+        return None
+    if content.get("approve") is not True:
+        return Approval(False, by=by, reason=reason, question=question)
+    edited = _read_edit(content.get("arguments"))
+    return Approval(True, by=by, reason=reason, arguments=edited, question=question)
+
+
+def _read_edit(text: object) -> Mapping[str, Json] | None:
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        edited = json.loads(text)
+    except ValueError as error:
+        raise BadEdit(f"The arguments that you wrote are not JSON ({error}).") from None
+    if not isinstance(edited, dict):
+        raise BadEdit("The arguments that you wrote are not a JSON object.")
+    return edited
+
+
+class ClientApprover:
+    """Asks the person at the client of one request, while the call waits.
+
+    Args:
+        first: Who is asked before; the client is asked where it does not know.
+        tool: The tool's name, as the client knows it.
+    """
+
+    def __init__(self, context: Context[Any, Any], caller: Caller, tool: str) -> None:
+        self._context = context
+        self._by = who_answers(caller)
+        self._tool = tool
+
+    async def __call__(self, asked: AskHuman) -> Approval | None:
+        """Ask; None where nobody answered."""
+        complaint = ""
+        for _ in range(_MOST_TRIES):
+            if not may_answer(asked, self._by):
+                return None
+            request = write_question(asked, self._tool, complaint)
+            params = request.params
+            assert isinstance(params, types.ElicitRequestFormParams)
+            answer = await self._context.session.elicit_form(
+                params.message,
+                params.requested_schema,
+                related_request_id=self._context.request_id,
+            )
+            try:
+                return read_word(answer, self._by)
+            except BadEdit as error:
+                complaint = str(error)
+        return None
+
+
+def waits_for_client(context: Context[Any, Any]) -> bool:
+    """Whether a person at the client can be asked while the call waits."""
+    return (
+        context.protocol_version != MODERN
+        and can_be_asked(context)
+        and context.session.can_send_request
+    )

@@ -1,0 +1,133 @@
+"""Whose request it is: the principal, the tenant, the run that the call belongs to, and the key that a client gave it.
+
+A client that proved who it is by a token keeps its run: what it did is known when it comes back. In a session, each
+session has a run of its own. Without either, a run belongs to one client of one process.
+
+A key names the act wherever it is sent again: it is taken from the request's `_meta`, or from the header of HTTP. A
+call with a key is known by the principal and the key alone, over sessions, connections and processes.
+
+Rule 1: what a client says of itself, such as its name or a header, never makes it anybody's principal.
+Rule 2: no part of a run's name can spell another part.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from typing import Any
+
+from mcp import types
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from msgspec import Struct
+
+MODERN = "2026-07-28"
+"""The first revision without sessions and without requests from servers to clients."""
+
+KEY_META = "handrail/idempotency-key"
+KEY_HEADER = "idempotency-key"
+
+SCOPE_CLAIM = "handrail/scope"
+"""The claim of a token that says for which tenant its calls are made."""
+
+_LONGEST_KEY = 255
+_PROCESS = token_hex(8)
+
+
+class Caller(Struct, frozen=True):
+    """Who makes a request, and what its call is known by.
+
+    Attributes:
+        run: The run of the call.
+        call_id: What the call is known by within its run, in every process.
+        principal: Who proved to be, by a token; empty for nobody.
+        scope: The tenant; None for the runtime's own.
+        key: The client's idempotency key; empty without one.
+        client: What the client calls itself, for people to read.
+    """
+
+    run: str
+    call_id: str
+    principal: str = ""
+    scope: str | None = None
+    key: str = ""
+    client: str = ""
+
+
+def identify_caller(context: Context[Any, Any], server: str) -> Caller:
+    """Return whose request it is.
+
+    Args:
+        server: The name of the server: servers of one store have runs of their own.
+
+    Raises:
+        MCPError: The idempotency key cannot be used as given.
+    """
+    token = get_access_token()
+    principal = ""
+    scope: str | None = None
+    if token is not None:
+        principal = token.subject or token.client_id
+        scope = (token.claims or {}).get(SCOPE_CLAIM)
+    client = _client_name(context)
+    owner = f"@{_escape(principal)}" if principal else ""
+    key = _read_key(context)
+    if key:
+        run = owner or f"key:{_escape(key)}"
+        call_id = f"key:{key}"
+    else:
+        run = _name_run(context, owner, client)
+        call_id = f"m_{token_hex(8)}"
+    return Caller(
+        run=f"mcp:{_escape(server)}:{run}",
+        call_id=call_id,
+        principal=principal,
+        scope=scope,
+        key=key,
+        client=client,
+    )
+
+
+def _name_run(context: Context[Any, Any], owner: str, client: str) -> str:
+    session = _session_of(context)
+    if session:
+        return f"{owner}session:{_escape(session)}"
+    return owner or f"process:{_PROCESS}:{_escape(client)}"
+
+
+def _session_of(context: Context[Any, Any]) -> str:
+    """Return the id of the session, which the transport has checked; empty where there is none."""
+    if context.protocol_version == MODERN or context.headers is None:
+        return ""
+    return context.headers.get("mcp-session-id", "")
+
+
+def _client_name(context: Context[Any, Any]) -> str:
+    about = context.session.client_params
+    return about.client_info.name[:100] if about is not None else ""
+
+
+def _read_key(context: Context[Any, Any]) -> str:
+    params = context.request_context.params or {}
+    meta = params.get("_meta") or {}
+    key: object = meta.get(KEY_META)
+    where = f"`_meta` {KEY_META!r}"
+    if key is None and context.headers is not None:
+        key = context.headers.get(KEY_HEADER)
+        where = "the header `Idempotency-Key`"
+    if key is None:
+        return ""
+    if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable():
+        return key
+    raise MCPError(
+        types.INVALID_PARAMS,
+        f"{where} is no idempotency key: it is a text of 1 to {_LONGEST_KEY} printable characters",
+    )
+
+
+def _escape(text: str) -> str:
+    """Escape what separates the parts of a run's name, and what no name of a run may hold."""
+    return "".join(
+        sign if sign.isalnum() or sign in "-_." else f"%{ord(sign):02X}"
+        for sign in text
+    )
