@@ -16,7 +16,7 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.types import Command
+from langgraph.types import Command, Durability, StateSnapshot
 
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import (
@@ -78,17 +78,20 @@ def as_message(turn: ScriptedTurn) -> AIMessage:
     )
 
 
-def play_async(case: Case) -> Talk:
+def play_async(case: Case, *, durability: Durability = "async") -> Talk:
     """Carry out a step by `ainvoke`."""
-    return asyncio.run(_play_async(case))
+    return asyncio.run(_play_async(case, durability))
 
 
-async def _play_async(case: Case) -> Talk:
+async def _play_async(case: Case, durability: Durability) -> Talk:
     address = str(case.folder / "checkpoints.db")
     async with AsyncSqliteSaver.from_conn_string(address) as saver:
         agent, runtime = _make_agent(case, saver, whole_turns=False)
         try:
-            state = await agent.ainvoke(_input(case.step), _config(case))
+            saved = await agent.aget_state(_config(case))
+            state = await agent.ainvoke(
+                _input(case.step, saved), _config(case), durability=durability
+            )
             return _as_talk(state)
         except Exception as error:
             return Talk(error=type(error).__name__)
@@ -97,12 +100,16 @@ async def _play_async(case: Case) -> Talk:
                 await runtime.close()
 
 
-def play_sync(case: Case) -> Talk:
+def play_sync(case: Case, *, durability: Durability = "async") -> Talk:
     """Carry out a step by `invoke`; whole turns keep the model's order there."""
     with SqliteSaver.from_conn_string(str(case.folder / "checkpoints.db")) as saver:
         agent, runtime = _make_agent(case, saver, whole_turns=True)
         try:
-            return _as_talk(agent.invoke(_input(case.step), _config(case)))
+            saved = agent.get_state(_config(case))
+            state = agent.invoke(
+                _input(case.step, saved), _config(case), durability=durability
+            )
+            return _as_talk(state)
         except Exception as error:
             return Talk(error=type(error).__name__)
         finally:
@@ -133,11 +140,12 @@ def _make_agent(
     return agent, None
 
 
-def _input(step: Step) -> Any:
+def _input(step: Step, saved: StateSnapshot) -> Any:
     if step.word:
         return Command(resume={"decisions": [DECISIONS[step.word]]})
-    if step.resumes:
+    if step.resumes and saved.values:
         return None
+    # a thread that left no checkpoint is asked again
     return {"messages": [("user", "Do it.")]}
 
 

@@ -53,11 +53,11 @@ async def _play(case: Case) -> Talk:
     )
     try:
         messages, waits = await _converse(case, agent, saved, file)
-        return Talk(texts=_texts(messages), waits=waits, turns=_turns(messages))
+        return Talk(texts=tool_texts(messages), waits=waits, turns=_turns(messages))
     except Exception as error:
         messages = ModelMessagesTypeAdapter.validate_json(file.read_bytes())
         return Talk(
-            texts=_texts(messages),
+            texts=tool_texts(messages),
             turns=_turns(messages),
             error=type(error).__name__,
         )
@@ -88,10 +88,7 @@ async def _converse(
 
 
 def _make_agent(case: Case) -> tuple[Agent[None, Any], Runtime | None]:
-    async def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        return _as_response(turn_after(case.scenario.script, _call_ids(messages)))
-
-    model = FunctionModel(answer)
+    model = scripted_model(case.scenario.script)
     output: Any = [str, DeferredToolRequests]
     if case.how == "handrail":
         from handrail.adapters.pydantic_ai import HandrailToolset
@@ -108,6 +105,15 @@ def _make_agent(case: Case) -> tuple[Agent[None, Any], Runtime | None]:
         for fn, description in case.functions()
     ]
     return Agent(model, tools=tools, output_type=output), None
+
+
+def scripted_model(script: Sequence[ScriptedTurn]) -> FunctionModel:
+    """Return a model that answers with the turns of a script."""
+
+    async def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        return _as_response(turn_after(script, _call_ids(messages)))
+
+    return FunctionModel(answer)
 
 
 def _as_response(turn: ScriptedTurn) -> ModelResponse:
@@ -129,7 +135,8 @@ def _call_ids(messages: Sequence[ModelMessage]) -> list[str]:
     ]
 
 
-def _texts(messages: Sequence[ModelMessage]) -> list[str]:
+def tool_texts(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return what the model has read of its calls."""
     return [
         part.content if isinstance(part.content, str) else json.dumps(part.content)
         for message in messages

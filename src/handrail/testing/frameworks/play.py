@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail.ports import Observer
+from handrail.ports import Observer, Store
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.scenarios import (
     DIES,
@@ -51,6 +51,8 @@ class Case(Struct, frozen=True):
     folder: Path
     run: str = "thread-1"
     observers: Sequence[Observer] = ()
+    store: Store | str = ""
+    """handrail's store; a SQLite file in the folder by default."""
 
     def make_runtime(self) -> Runtime:
         """Return a runtime with the tools as handrail declares them."""
@@ -58,7 +60,7 @@ class Case(Struct, frozen=True):
             FunctionTool(fn, **_describe(fn, self.step), **settings)
             for fn, settings in self.scenario.tools.items()
         ]
-        store = f"sqlite:///{self.folder / 'handrail.db'}"
+        store = self.store or f"sqlite:///{self.folder / 'handrail.db'}"
         return Runtime(tools, store=store, observers=self.observers)
 
     def functions(self) -> list[tuple[Callable[..., Any], str]]:
