@@ -15,7 +15,6 @@ from handrail.testing.frameworks.on_pydantic_ai import scripted_model, tool_text
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import Talk
 
-
 # ---------------------------------------------------------------------- StepPersistence
 
 
