@@ -17,6 +17,8 @@ an exception:
     ├── Fenced                     another process has taken a run over
     └── ToolError                  raised by a tool's author: a failure that the tool anticipated
         ├── RunWaits               a run that a tool started waits for a person
+        ├── FarFailure             another handrail, which the tool called, answered with a failure
+        │   └── FarRefusal         ... before it did anything
         └── NoEffect               a write failed, and certainly did not happen
             └── HeldBack           it was not started: its rate or its breaker holds it back
 
@@ -251,6 +253,38 @@ class RunWaits(ToolError):
 
 class NoEffect(ToolError):
     """A failure of a write that certainly did not happen: it may be tried again, and is not left in doubt."""
+
+
+class FarFailure(ToolError):
+    """A failure in the words of the error contract, from a service that keeps it: another handrail, over MCP.
+
+    It reaches the model as what it is. Codes that `ToolError` hides, because runs wait or end by them, are meant here:
+    a write in doubt there is in doubt here too, and a call that waits for a person there makes this run wait. The other
+    codes of `ONLY_OURS` speak of the far side's own run, and become `TOOL_ERROR`.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(
+            failure.code,
+            failure.message,
+            suggestion=failure.suggestion,
+            retryable=failure.retryable,
+            details=failure.details,
+        )
+
+    @property
+    def failure_for_model(self) -> Failure:
+        """The failure; with `TOOL_ERROR` for a code that only means something in the far side's run."""
+        if self.failure.code in _MEANT_FROM_AFAR:
+            return self.failure
+        return super().failure_for_model
+
+
+_MEANT_FROM_AFAR = PENDING | {Code.IN_DOUBT}
+
+
+class FarRefusal(FarFailure, NoEffect):
+    """A failure of another handrail that was there before anything was done, such as a call that nobody approved."""
 
 
 class HeldBack(NoEffect):

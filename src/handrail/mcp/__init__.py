@@ -1,6 +1,7 @@
 """handrail over the Model Context Protocol: a server of a runtime's tools, a client of others', and a gateway.
 
     hr.mcp.server(runtime, "shop").run("stdio")
+    tools = await hr.mcp.connect("npx -y @modelcontextprotocol/server-everything")
 
 The wire is the package `mcp` (`pip install 'handrail[mcp]'`), which is imported when one of these names is first used.
 """
@@ -11,17 +12,28 @@ from typing import TYPE_CHECKING, Any
 from handrail.errors import ConfigError
 
 if TYPE_CHECKING:
+    from handrail.mcp.connection import Connection as Connection
+    from handrail.mcp.link import Callbacks as Callbacks
+    from handrail.mcp.pins import Pin as Pin
+    from handrail.mcp.pins import Pins as Pins
     from handrail.mcp.serving import Leave as Leave
     from handrail.mcp.serving import Request as Request
     from handrail.mcp.serving import Server as Server
     from handrail.mcp.serving import server as server
     from handrail.mcp.tokens import Tokens as Tokens
+    from handrail.mcp.toolset import McpToolset as McpToolset
+    from handrail.mcp.toolset import connect as connect
+    from handrail.mcp.toolset import tools as tools
 
 _HOME_OF = {
     name: home
     for home, names in {
+        "connection": "Connection",
+        "link": "Callbacks",
+        "pins": "Pin Pins",
         "serving": "Leave Request Server server",
         "tokens": "Tokens",
+        "toolset": "McpToolset connect tools",
     }.items()
     for name in names.split()
 }

@@ -1,0 +1,216 @@
+"""A server as a child process: its standard streams as those of a connection.
+
+The SDK has such a transport, too. This one bounds the length of a line, keeps the end of the child's standard error,
+and ends the child within a second, whatever it does.
+
+Rule 1: the child leads a process group of its own, and the whole group is ended with the connection.
+Rule 2: the child dies with us, even if we are killed: its standard input is closed, and on Linux the kernel is asked
+        to kill it (PR_SET_PDEATHSIG).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import types
+from mcp.shared.message import SessionMessage
+
+from handrail.invisible import printable
+from handrail.mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong
+from handrail.mcp.targets import Program
+
+Received: TypeAlias = "SessionMessage | Exception"
+
+KEPT_STDERR_BYTES = 4096
+"""How much of the end of a child's standard error is kept."""
+
+_GRACE_S = 0.4
+"""How long a child may take to exit after its input was closed, and again after SIGTERM."""
+
+_POLL_S = 0.01
+_WAITING_MESSAGES = 256
+"""Messages that may wait for a child that does not read; a caller that gives up is not held back by it."""
+
+# Run by a small program that becomes the server: asking after the fork, in our own process, may deadlock where there
+# are threads. The second look at the parent is for one that died in between.
+_DIE_WITH_PARENT = """\
+import os, sys
+parent = int(sys.argv[1])
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+except Exception:
+    pass
+if os.getppid() != parent:
+    sys.exit(1)
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+
+
+class Child:
+    """A running server, and what it wrote to its standard error."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._stderr = bytearray()
+
+    @classmethod
+    async def start(cls, program: Program) -> Child:
+        """Start a server.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *_make_command(program.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MOST_MESSAGE_BYTES,
+            env=program.environment,
+            cwd=program.cwd or None,
+            start_new_session=True,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of its group."""
+        return self.process.pid
+
+    @property
+    def stderr(self) -> str:
+        """The end of what it wrote to its standard error, as a terminal can show it."""
+        text = self._stderr.decode("utf-8", "replace").strip()
+        return printable(text, keep="\n\t")
+
+    async def read_stderr(self) -> None:
+        """Read the standard error to its end, keeping the last of it."""
+        assert self.process.stderr is not None
+        while chunk := await self.process.stderr.read(KEPT_STDERR_BYTES):
+            self._stderr += chunk
+            del self._stderr[:-KEPT_STDERR_BYTES]
+
+    async def read_messages(self, out: MemoryObjectSendStream[Received]) -> None:
+        """Pass on what it says, line by line, until it closes its standard output."""
+        assert self.process.stdout is not None
+        async with out:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while True:
+                    try:
+                        line = await self.process.stdout.readline()
+                    except ValueError:
+                        await out.send(MessageTooLong())
+                        return
+                    if not line:
+                        return
+                    if not line.isspace():
+                        await out.send(_read_line(line))
+
+    async def write_messages(
+        self, messages: MemoryObjectReceiveStream[SessionMessage]
+    ) -> None:
+        """Write what is said to it, until the connection closes or it no longer listens."""
+        assert self.process.stdin is not None
+        with suppress(ConnectionError, OSError):
+            async for each in messages:
+                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                self.process.stdin.write(text.encode() + b"\n")
+                await self.process.stdin.drain()
+
+    async def stop(self) -> int | None:
+        """End the process and its group; return its exit code, or None if it cannot be ended."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if not await self._wait():
+            self._signal(signal.SIGTERM)
+            await self._wait()
+        # Also a group whose leader has gone may have members left.
+        self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+        await self._wait()
+        self._close_pipes()
+        return self.process.returncode
+
+    async def _wait(self) -> bool:
+        """Whether it exits within the grace.
+
+        Not `process.wait()`, which also waits for pipes that a grandchild may hold open.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _GRACE_S
+        while self.process.returncode is None:
+            if loop.time() >= until:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(self.pid, number)
+            elif self.process.returncode is None:
+                self.process.terminate()
+
+    def _close_pipes(self) -> None:
+        """Close our ends of the pipes, which a grandchild may hold open, too."""
+        transport = getattr(self.process, "_transport", None)
+        if transport is not None:
+            with suppress(PermissionError, ProcessLookupError):
+                transport.close()
+
+
+def _make_command(command: Sequence[str]) -> Sequence[str]:
+    if not (sys.platform == "linux" and sys.executable):
+        return command
+    return (
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _DIE_WITH_PARENT,
+        str(os.getpid()),
+        *command,
+    )
+
+
+def _read_line(line: bytes) -> Received:
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        return error
+    return SessionMessage(message)
+
+
+@asynccontextmanager
+async def open_child(child: Child) -> AsyncIterator[Any]:
+    """Yield the streams of a connection to a server that was started; end it afterwards."""
+    incoming, read_stream = anyio.create_memory_object_stream[Received](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](
+        _WAITING_MESSAGES
+    )
+    tasks = [
+        asyncio.ensure_future(child.read_stderr()),
+        asyncio.ensure_future(child.read_messages(incoming)),
+        asyncio.ensure_future(child.write_messages(outgoing)),
+    ]
+    try:
+        yield read_stream, write_stream
+    finally:
+        with anyio.CancelScope(shield=True):
+            await child.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            for stream in (incoming, read_stream, write_stream, outgoing):
+                stream.close()

@@ -1,0 +1,98 @@
+"""A server at an address: the HTTP client under the SDK's transport, which tells what became of each request.
+
+The SDK ends a whole connection when one POST of it fails, and says nothing of why. This client answers such a POST with
+a status of its own and notes the reason in the `Delivery`, so that other calls under way go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+
+from handrail.mcp.delivery import CURRENT
+from handrail.mcp.targets import Address
+
+MOST_MESSAGE_BYTES = 16 * 1024 * 1024
+"""The longest message that is read. A result of that size is cut to a few kilobytes for a model anyway."""
+
+_NO_ANSWER = 503
+_WRITE_S = 30.0
+
+
+class MessageTooLong(Exception):
+    """A message is longer than what is read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"it sent a message of more than {MOST_MESSAGE_BYTES // 2**20} MiB"
+        )
+
+
+class HttpClient(httpx2.AsyncClient):
+    """Sends the requests of one connection."""
+
+    async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
+        """Send a request; a POST that fails is answered with a status, and the reason noted."""
+        if request.method != "POST":
+            return await super().send(request, **how)
+        delivery = CURRENT.get()
+        try:
+            response = await _read_json(await super().send(request, **how))
+        except Exception as error:
+            # of the network, or of whatever signs the requests
+            if delivery is not None:
+                delivery.error = error
+            return httpx2.Response(_NO_ANSWER, request=request)
+        if delivery is not None:
+            delivery.status = response.status_code
+            delivery.retry_after = response.headers.get("retry-after")
+            delivery.session_lost = (
+                response.status_code == 404 and MCP_SESSION_ID in request.headers
+            )
+        return response
+
+
+async def _read_json(response: httpx2.Response) -> httpx2.Response:
+    """Return a JSON answer with its content, which is read up to a limit; any other answer as it is."""
+    kind = response.headers.get("content-type", "").lower()
+    if not kind.startswith("application/json") or response.next_request is not None:
+        return response
+    content = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MOST_MESSAGE_BYTES:
+                raise MessageTooLong
+    finally:
+        await response.aclose()
+    headers = httpx2.Headers(response.headers)
+    for name in ("content-encoding", "content-length", "transfer-encoding"):
+        headers.pop(name, None)
+    return httpx2.Response(
+        response.status_code,
+        headers=headers,
+        content=bytes(content),
+        request=response.request,
+    )
+
+
+@asynccontextmanager
+async def open_remote(address: Address, connect_s: float) -> AsyncIterator[Any]:
+    """Yield the streams of a connection to a server."""
+    # No limit to reading: each call has a deadline of its own, and an idle stream is as it should be.
+    timeout = httpx2.Timeout(connect_s, read=None, write=_WRITE_S)
+    async with (
+        HttpClient(
+            headers=dict(address.headers),
+            auth=address.auth,
+            timeout=timeout,
+        ) as client,
+        streamable_http_client(
+            address.url, http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES
+        ) as streams,
+    ):
+        yield streams
