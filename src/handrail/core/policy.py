@@ -217,7 +217,7 @@ class Policy(Struct, frozen=True):
             ConfigError: The file cannot be read, or holds a key that no policy has.
         """
         try:
-            return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            return read_policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, SetupError) as error:
             raise ConfigError(
                 f"the policy {str(path)!r} cannot be used: {error}"
@@ -238,7 +238,13 @@ def describe_write(tool: str, arguments: Mapping[str, Json]) -> str:
     return f"{tool}({keys.canonical(dict(arguments))})"
 
 
-def _policy(table: dict[str, Any]) -> Policy:
+def read_policy(given: Mapping[str, Any]) -> Policy:
+    """Return a policy from the table of a file, see `Policy.from_toml`.
+
+    Raises:
+        ConfigError: It holds a key that no policy has, or a value that makes no sense.
+    """
+    table = dict(given)
     tables = table.pop("rules", [])
     if not isinstance(tables, list) or not all(
         isinstance(each, dict) for each in tables

@@ -253,7 +253,7 @@ class Redactor:
 
     def _under(self, name: str, part: Json, text: Callable[[str], str]) -> Json:
         """Return the value under a name: `***` if the name speaks of a secret, else without the secrets in it."""
-        if _is_secret(name[-_LONGEST_NAME:]) and part not in (None, ""):
+        if is_secret_name(name[-_LONGEST_NAME:]) and part not in (None, ""):
             return HIDDEN
         if type(part) is str:
             return text(part)
@@ -277,7 +277,8 @@ class Redactor:
 
 
 @lru_cache(maxsize=4096)
-def _is_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a field of that name is a secret, whatever it looks like."""
     spelled = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return bool(_compiled(_FIELD).search(spelled)) and not _compiled(
         _COUNT_OF_TOKENS

@@ -97,22 +97,33 @@ def read_client_config(text: str, command: Sequence[str], name: str) -> Imported
     return Imported(servers, left, json.dumps(document, ensure_ascii=False, indent=2))
 
 
+def preview_move(file: Path, command: Sequence[str]) -> Imported:
+    """Return what `move_servers` would do to a client's file, and change nothing.
+
+    Raises:
+        ConfigError: As for `move_servers`.
+    """
+    file = file.resolve()
+    if _copy_of(file).exists():
+        raise ConfigError(
+            f"{file} was imported before; put it back first: handrail gateway restore {file}"
+        )
+    return read_client_config(_decode(_read(file), file), command, str(file))
+
+
 def move_servers(file: Path, command: Sequence[str]) -> Imported:
     """Put a gateway in the place of the servers in a client's file; keep the file as it was beside it.
+
+    Args:
+        command: Starts the gateway.
 
     Raises:
         ConfigError: It cannot be read or written, was imported before, or has nothing to import.
     """
+    imported = preview_move(file, command)
     file = file.resolve()
-    copy = _copy_of(file)
-    if copy.exists():
-        raise ConfigError(
-            f"{file} was imported before; put it back first: handrail gateway restore {file}"
-        )
-    before = _read(file)
-    imported = read_client_config(_decode(before, file), command, str(file))
     mode = file.stat().st_mode & 0o777
-    write_whole(copy, before, mode)
+    write_whole(_copy_of(file), _read(file), mode)
     write_whole(file, imported.text.encode(), mode)
     return imported
 

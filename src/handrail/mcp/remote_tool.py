@@ -32,7 +32,7 @@ from handrail.errors import (
     ToolError,
 )
 from handrail.mcp.callers import KEY_META
-from handrail.mcp.connection import Connection
+from handrail.mcp.connection import CallAnswer, Connection
 from handrail.mcp.contents import read_content, read_contents
 from handrail.mcp.delivery import (
     Delivery,
@@ -133,26 +133,25 @@ class McpTool(BaseTool):
     async def _call(
         self, arguments: Mapping[str, Json], context: Context[Any], delivery: Delivery
     ) -> types.CallToolResult:
+        return await self.call_until_done(self.connection, arguments, context, delivery)
+
+    async def call_until_done(
+        self,
+        connection: Connection,
+        arguments: Mapping[str, Json],
+        context: Context[Any],
+        delivery: Delivery,
+    ) -> types.CallToolResult:
         """Call until there is a result, answering what the server asks in between (2026-07-28)."""
-        meta = {}
-        if context.idempotency_key:
-            meta[KEY_META] = context.idempotency_key
         responses: dict[str, Any] | None = None
         state: str | None = None
         for _ in range(_MOST_ROUNDS):
-            answer = await self.connection.call(
-                self.definition.name,
-                arguments,
-                timeout_s=context.remaining_s() * _SHARE_OF_TIME,
-                progress=context.progress,
-                meta=meta,
-                input_responses=responses,
-                request_state=state,
-                delivery=delivery,
+            answer = await self.send(
+                connection, arguments, context, delivery, responses, state
             )
             if isinstance(answer, types.CallToolResult):
                 return answer
-            responses = await self._answer_requests(answer)
+            responses = await self._answer_requests(connection, answer)
             state = answer.request_state
         raise NoEffect(
             "INPUT_REQUIRED",
@@ -160,8 +159,32 @@ class McpTool(BaseTool):
             suggestion="Go on without it, or tell the user.",
         )
 
+    async def send(
+        self,
+        connection: Connection,
+        arguments: Mapping[str, Json],
+        context: Context[Any],
+        delivery: Delivery,
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+    ) -> CallAnswer:
+        """Send one request, and return its answer: a result, or what the server asks first."""
+        meta = {}
+        if context.idempotency_key:
+            meta[KEY_META] = context.idempotency_key
+        return await connection.call(
+            self.definition.name,
+            arguments,
+            timeout_s=context.remaining_s() * _SHARE_OF_TIME,
+            progress=context.progress,
+            meta=meta,
+            input_responses=input_responses,
+            request_state=request_state,
+            delivery=delivery,
+        )
+
     async def _answer_requests(
-        self, asked: types.InputRequiredResult
+        self, connection: Connection, asked: types.InputRequiredResult
     ) -> dict[str, Any] | None:
         """Return the answers to what the server asks; None when it only wants to be called again."""
         if not asked.input_requests:
@@ -169,7 +192,7 @@ class McpTool(BaseTool):
             return None
         answers: dict[str, Any] = {}
         for key, request in asked.input_requests.items():
-            answer = await self._answer_request(request)
+            answer = await _answer_request(connection, request)
             if answer is None or isinstance(answer, types.ErrorData):
                 raise NoEffect(
                     "INPUT_REQUIRED",
@@ -178,17 +201,6 @@ class McpTool(BaseTool):
                 )
             answers[key] = answer
         return answers
-
-    async def _answer_request(self, request: Any) -> Any:
-        callbacks = self.connection.callbacks
-        match request:
-            case types.ElicitRequest() if callbacks.elicitation is not None:
-                return await callbacks.elicitation(None, request.params)
-            case types.CreateMessageRequest() if callbacks.sampling is not None:
-                return await callbacks.sampling(None, request.params)
-            case types.ListRootsRequest() if callbacks.roots is not None:
-                return await callbacks.roots(None)
-        return None
 
     # ------------------------------------------------------------------ when there is no result
 
@@ -324,6 +336,18 @@ class McpTool(BaseTool):
         except ToolDefinitionError as error:
             logs.log.warning("results of %s are not validated: %s", self.name, error)
             return None
+
+
+async def _answer_request(connection: Connection, request: Any) -> Any:
+    callbacks = connection.callbacks
+    match request:
+        case types.ElicitRequest() if callbacks.elicitation is not None:
+            return await callbacks.elicitation(None, request.params)
+        case types.CreateMessageRequest() if callbacks.sampling is not None:
+            return await callbacks.sampling(None, request.params)
+        case types.ListRootsRequest() if callbacks.roots is not None:
+            return await callbacks.roots(None)
+    return None
 
 
 def read_contract(document: Any) -> Failure | None:

@@ -69,6 +69,7 @@ class Request:
         caller: Who calls.
         tool: The name by which it calls.
         result: How the call ended, once it has.
+        answer: The answer of another server, where the tool is one of its.
     """
 
     context: Context[Any, Any]
@@ -77,6 +78,7 @@ class Request:
     arguments: Mapping[str, Any]
     words: dict[str, Approval] = field(default_factory=dict)
     result: ToolResult | None = None
+    answer: types.CallToolResult | None = None
 
 
 CallOptions: TypeAlias = Callable[[Request], Mapping[str, Any]]

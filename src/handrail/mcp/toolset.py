@@ -32,7 +32,7 @@ from handrail.mcp.remote_tool import McpTool
 from handrail.mcp.targets import make_target
 from handrail.parsing.names import nearest
 from handrail.ports import Approver
-from handrail.tools.tool import DEFAULT_TIMEOUT_S
+from handrail.tools.tool import DEFAULT_TIMEOUT_S, ToolSettings
 from handrail.tools.toolset import Toolset
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -162,7 +162,7 @@ class McpToolset(Toolset):
                 continue
             pin = pins.get(definition.name)
             if pin is not None and pin.state != "agreed":
-                problems.append(_describe_quarantine(pin))
+                problems.append(describe_quarantine(pin))
                 continue
             try:
                 tools.append(self._make_tool(definition, name))
@@ -191,13 +191,18 @@ class McpToolset(Toolset):
         override = self.overrides.get(definition.name, {})
         settings = declare(definition.annotations, self.trust, override)
         settings.setdefault("timeout_s", self.timeout_s)
-        tool = McpTool(self.connection, definition, name, settings)
+        tool = self._build_tool(definition, name, settings)
         # at most once for each definition, and now: a fault is one of the set, and not of a call
         tool.checker.compile()
         present = self.get(name)
         if isinstance(present, McpTool) and _is_same(present, tool):
             return present
         return tool
+
+    def _build_tool(
+        self, definition: types.Tool, name: str, settings: ToolSettings
+    ) -> McpTool:
+        return McpTool(self.connection, definition, name, settings)
 
     def _list_idle_overrides(self, listed: Iterable[types.Tool]) -> list[str]:
         names = [tool.name for tool in listed]
@@ -249,7 +254,8 @@ def _describe_idle_override(name: str, server: str, names: Sequence[str]) -> str
     return f"`overrides` names {name!r}, which the MCP server {server!r} does not list{hint}"
 
 
-def _describe_quarantine(pin: Pin) -> str:
+def describe_quarantine(pin: Pin) -> str:
+    """Return why a tool cannot be called."""
     if pin.state == "unknown":
         happened = "is new: nobody has agreed to it"
     else:

@@ -90,6 +90,10 @@ class Toolset:
             del left[name]
         self._state = _make_state(left)
 
+    def replace_all(self, tools: Tools) -> None:
+        """Put other tools in the place of all, at once: nobody sees a mixture."""
+        self._state = Toolset(tools)._state
+
     def redeclare(self, name: str, /, **settings: Unpack[ToolSettings]) -> None:
         """Put in a tool's place the same one with other declarations, as `BaseTool.replace` makes it.
 

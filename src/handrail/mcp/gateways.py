@@ -1,0 +1,373 @@
+"""A gateway: many MCP servers as one, and every call of a tool with the promises of a call here.
+
+    gateway = hr.mcp.gateway("gateway.toml")
+    gateway.run("stdio")
+
+Its clients see one server. A tool of the server `files` is `files_NAME` there; policy, approvals, pins, ledger, lanes,
+rates and the audit log hold for it as for any tool. What is no tool, such as resources and prompts, is passed on.
+
+Rule 1: a tool that the policy denies, or that nobody has agreed to, is neither listed nor callable, under any spelling.
+Rule 2: a result goes on as its server wrote it, unless it was cut, repeated, noted, or holds a secret of ours.
+Rule 3: a server that does not answer costs its own tools, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from mcp import types
+from mcp.server.subscriptions import ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from handrail import logs
+from handrail.calls import ToolResult
+from handrail.context import Context
+from handrail.core.redaction import Redactor
+from handrail.errors import ConfigError, Failure, Json
+from handrail.invisible import printable
+from handrail.mcp.callers import MODERN
+from handrail.mcp.connection import CallAnswer, Connection
+from handrail.mcp.delivery import Delivery
+from handrail.mcp.forwarding import Forwarding
+from handrail.mcp.gateway_settings import GatewaySettings, read_gateway
+from handrail.mcp.hints import read_hints
+from handrail.mcp.names import make_name
+from handrail.mcp.pins import Pins
+from handrail.mcp.remote_tool import McpTool
+from handrail.mcp.routes import NEUTRAL, Routes, key_of, session_of
+from handrail.mcp.search import Search
+from handrail.mcp.server_settings import ServerSettings
+from handrail.mcp.serving import Leave, Reply, Request, Server
+from handrail.mcp.toolset import McpToolset, describe_quarantine
+from handrail.runtime import Runtime
+from handrail.tools.tool import ToolSettings
+from handrail.tools.toolset import Toolset
+
+_LEFT_TO_CLIENTS = {
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    types.URL_ELICITATION_REQUIRED,
+}
+"""Errors of a server that only its client can do something about."""
+
+_MOST_SESSIONS = 256
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+"""Where in the `_meta` of a result a server names itself."""
+
+
+class GatewayTool(McpTool):
+    """A tool of a server behind a gateway; it is called on the connection that serves the client."""
+
+    routes: Routes
+
+    async def _call(
+        self, arguments: Mapping[str, Json], context: Context[Any], delivery: Delivery
+    ) -> types.CallToolResult:
+        request: Request = context.deps
+        client = request.context
+        try:
+            async with self.routes.serve(client.request_context) as connection:
+                if client.protocol_version != MODERN:
+                    answer: CallAnswer = await self.call_until_done(
+                        connection, arguments, context, delivery
+                    )
+                else:
+                    answer = await self.send(
+                        connection, arguments, context, delivery,
+                        client.input_responses, client.request_state,
+                    )  # fmt: skip
+        except MCPError as error:
+            if error.code in _LEFT_TO_CLIENTS:
+                raise Leave(error) from error
+            raise
+        if isinstance(answer, types.InputRequiredResult):
+            # the client is asked, and makes the request again
+            raise Leave(answer)
+        request.answer = answer
+        return answer
+
+
+class Upstream(McpToolset):
+    """The tools of one server behind a gateway.
+
+    Attributes:
+        routes: The connections to it.
+        listed: All that it lists, whether it can be called or not.
+    """
+
+    def __init__(self, settings: ServerSettings, pins: Pins) -> None:
+        target = settings.target()
+        self.settings = settings
+        self.listed: list[types.Tool] = []
+        self.routes = Routes(
+            settings.name, target, connect_s=settings.connect_s, idle_s=settings.idle_s
+        )
+        super().__init__(
+            self.routes.find(NEUTRAL).connection,
+            trust=settings.trust,
+            pins=pins,
+            overrides=settings.tools,
+            prefix=settings.prefix,
+            timeout_s=settings.timeout_s,
+        )
+
+    def use(self, connection: Connection) -> None:
+        """List the tools by another connection from now on."""
+        self.connection = connection
+        connection.on_changed = self._refresh_soon
+
+    def _build_tool(
+        self, definition: types.Tool, name: str, settings: ToolSettings
+    ) -> McpTool:
+        tool = GatewayTool(self.connection, definition, name, settings)
+        tool.routes = self.routes
+        return tool
+
+    def _take(self, listed: Sequence[types.Tool]) -> None:
+        self.listed = list(listed)
+        super()._take(listed)
+
+
+class Gateway(Server):
+    """Many servers as one; see `gateway`."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        secrets = [
+            secret
+            for server in settings.servers.values()
+            for secret in server.find_secrets()
+        ]
+        runtime = Runtime(
+            Toolset(),
+            store=settings.store,
+            policy=settings.policy,
+            budget=settings.budget,
+            result_bytes=settings.result_bytes,
+            secrets=secrets,
+            selector="all",
+        )
+        super().__init__(
+            runtime, settings.name, instructions=settings.instructions or None
+        )
+        self.pins = Pins(settings.pins)
+        self.upstreams = {
+            name: Upstream(server, self.pins)
+            for name, server in settings.servers.items()
+        }
+        self.problems: dict[str, str] = {}
+        self._redactor = Redactor(secrets)
+        self._search = Search(settings.definition_tokens)
+        self._starting: asyncio.Future[None] | None = None
+        self._sessions: dict[str, Any] = {}
+        self._telling: set[asyncio.Future[None]] = set()
+        Forwarding(
+            {name: each.routes for name, each in self.upstreams.items()},
+            {name: each.name_prefix for name, each in self.upstreams.items()},
+        ).install(self._lowlevel_server)
+
+    # ------------------------------------------------------------------ the servers behind it
+
+    async def start(self, context: Any = None) -> None:
+        """Connect to all servers and list their tools, once; a server that does not answer is in `problems`.
+
+        Args:
+            context: The request of the first client: its connection serves the lists too, where there is one client.
+        """
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start_all(context))
+        # whoever gives up does not take it from the others
+        await asyncio.shield(self._starting)
+
+    async def _start_all(self, context: Any) -> None:
+        await asyncio.gather(
+            *(self._start_one(each, context) for each in self.upstreams.values())
+        )
+        self._take_tools()
+
+    async def _start_one(self, upstream: Upstream, context: Any) -> None:
+        if context is not None and session_of(context) == "stdio":
+            upstream.use(upstream.routes.find(key_of(context)).connection)
+        upstream.listen(self._take_changed_tools)
+        try:
+            await upstream.start()
+        except ConfigError as error:
+            self.problems[upstream.server_name] = str(error)
+            if context is not None:
+                logs.log.error("%s", error)
+
+    def _take_tools(self) -> None:
+        """Make the tools of all servers those of the runtime."""
+        tools: dict[str, McpTool] = {}
+        collisions: set[str] = set()
+        for upstream in self.upstreams.values():
+            for tool in upstream:
+                if tool.name in tools or tool.name in Search.NAMES:
+                    collisions.add(tool.name)
+                else:
+                    assert isinstance(tool, McpTool)
+                    tools[tool.name] = tool
+        for name in collisions:
+            self.problems[name] = (
+                f"several tools would be called {name!r} here; none of them is listed"
+            )
+            tools.pop(name, None)
+        self.runtime.tools.replace_all(tools.values())
+
+    def _take_changed_tools(self) -> None:
+        if self._starting is None or not self._starting.done():
+            return
+        self._take_tools()
+        telling = asyncio.ensure_future(self._tell_changed())
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell_changed(self) -> None:
+        """Tell the clients that the tools have changed."""
+        await self._subscriptions.publish(ToolsListChanged())
+        for key, session in list(self._sessions.items()):
+            try:
+                await session.send_tool_list_changed()
+            except Exception:  # it has gone; the transport says so in its own way
+                self._sessions.pop(key, None)
+
+    async def aclose(self) -> None:
+        """End all connections and the runtime."""
+        await asyncio.gather(
+            *(each.routes.close() for each in self.upstreams.values()),
+            return_exceptions=True,
+        )
+        await self.runtime.close()
+
+    # ------------------------------------------------------------------ what clients ask
+
+    async def _handle_list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:
+        await self.start(ctx)
+        self._remember_session(ctx)
+        return await super()._handle_list_tools(ctx, params)
+
+    async def list_tools(self) -> list[types.Tool]:
+        """Return the tools that may be used, or what searches them where there are too many to list."""
+        await self.start()
+        return self._search.select(await super().list_tools())
+
+    def _describe(self, tools: Toolset) -> list[types.Tool]:
+        """Return definitions as their servers wrote them, under the names and with the hints that hold here."""
+        listed = []
+        for definition in super()._describe(tools):
+            tool = tools[self._own_name(tools, definition.name)]
+            if isinstance(tool, McpTool):
+                there = tool.definition
+                promise = definition.output_schema and there.output_schema
+                definition = there.model_copy(
+                    update={
+                        "name": definition.name,
+                        "annotations": definition.annotations,
+                        "output_schema": promise,
+                    }
+                )
+            listed.append(definition)
+        return listed
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None
+    ) -> Reply:
+        """Carry out a call, which may be one of the two tools that search and call the others."""
+        await self.start(context.request_context)
+        if name == Search.FIND:
+            return self._search.find(await super().list_tools(), arguments)
+        if name == Search.CALL:
+            inner = self._search.unwrap(arguments)
+            if isinstance(inner, types.CallToolResult):
+                return inner
+            name, arguments = inner
+        return await super().call_tool(name, arguments, context)
+
+    def write_answer(
+        self, request: Request, result: ToolResult
+    ) -> types.CallToolResult:
+        """Return a server's own answer, unless what a client reads must be another."""
+        answer = request.answer
+        if answer is None or result.handle or result.note or result.replayed:
+            return super().write_answer(request, result)
+        if result.failure is not None or self._holds_secret(answer):
+            return super().write_answer(request, result)
+        # who has answered is the gateway, for its client
+        meta = {
+            key: each for key, each in (answer.meta or {}).items() if key != SERVER_INFO
+        }
+        return answer.model_copy(update={"meta": meta or None})
+
+    def _holds_secret(self, answer: types.CallToolResult) -> bool:
+        text = answer.model_dump_json()
+        return self._redactor.text(text) != text
+
+    def _remember_session(self, context: Any) -> None:
+        if context.protocol_version == MODERN:
+            return
+        self._sessions[session_of(context)] = context.session
+        if len(self._sessions) > _MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+
+def gateway(settings: GatewaySettings | Path | str) -> Gateway:
+    """Return a gateway over the servers in its settings; `run("stdio")` or `run("streamable-http", ...)` serves it.
+
+    Args:
+        settings: Or the file that they are in, see `gateway_settings`.
+
+    Raises:
+        ConfigError: The file cannot be used; one sentence says why.
+    """
+    if not isinstance(settings, GatewaySettings):
+        settings = read_gateway(Path(settings))
+    return Gateway(settings)
+
+
+# ---------------------------------------------------------------------- for a person to read
+
+
+async def explain_call(
+    gateway: Gateway, name: str, arguments: dict[str, Json]
+) -> dict[str, Json]:
+    """Return what would become of a call: `decision` and `reason`, and `risk` where a tool would be called.
+
+    Nothing runs, and no question is stored.
+    """
+    try:
+        await gateway.start()
+    finally:
+        await gateway.aclose()
+    for upstream in gateway.upstreams.values():
+        for there, pin in upstream.quarantined.items():
+            if name in (there, make_name(upstream.name_prefix, there)):
+                return _deny(f"{describe_quarantine(pin)}")
+    tool = gateway.runtime.tools.resolve(name)
+    if isinstance(tool, Failure):
+        return _deny(tool.message)
+    checked = tool.checker.check(arguments)
+    if isinstance(checked, Failure):
+        return _deny(checked.message)
+    verdict = gateway.runtime.policy.judge(tool, checked.arguments)
+    return {
+        "decision": verdict.decision.value,
+        "reason": verdict.reason,
+        "risk": verdict.risk,
+    }
+
+
+def _deny(reason: str) -> dict[str, Json]:
+    return {"decision": "deny", "reason": reason}
+
+
+def draft(server: str, tools: Iterable[types.Tool]) -> Iterator[str]:
+    """Yield the lines of TOML that declare what a server's hints say of its tools."""
+    for tool in tools:
+        declared = read_hints(tool.annotations, "hints")
+        yield ""
+        for line in (tool.description or tool.title or "").splitlines()[:3]:
+            yield f"# {printable(line)[:100]}"
+        table = {"mcp": {"servers": {server: {"tools": {tool.name: declared}}}}}
+        yield tomli_w.dumps(table).strip()

@@ -1,0 +1,183 @@
+"""The connections from a gateway to one server: which of them serves which client.
+
+What a server asks of its client while it works (to fill in a form, to sample, for its roots) goes to the client whose
+request it works on. The older revisions do not say which request that is, so a client that can be asked has a
+connection of its own there, for as long as its session lasts. All others share one for each set of capabilities.
+
+Rule 1: a server is told the capabilities of the very client it works for, and no others.
+Rule 2: what a server sends without saying for whom (a log message) goes on only where one client is meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from mcp import types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+
+from handrail.mcp.callers import MODERN
+from handrail.mcp.connection import Connection
+from handrail.mcp.delivery import ServerNotReached
+from handrail.mcp.link import Callbacks
+from handrail.mcp.targets import Target
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Key: TypeAlias = tuple[str, frozenset[str], str]
+"""The era of the client, its capabilities, and its session where it has a connection of its own."""
+
+NEUTRAL: Key = (MODERN, frozenset(), "")
+"""Serves nobody who could be asked anything: lists that are needed before there is a client."""
+
+MOST_OWN = 32
+"""Connections to one server that belong to one session each; the one that was idle longest makes room."""
+
+_ASKABLE = ("elicitation", "sampling", "roots")
+
+
+def session_of(context: Context) -> str:
+    """Return what is one client for sure: a session of HTTP, or our standard streams; empty where nothing says so."""
+    if context.request is None:
+        return "stdio"
+    if context.protocol_version == MODERN:
+        return ""
+    return str(context.request.headers.get("mcp-session-id", ""))
+
+
+def key_of(context: Context) -> Key:
+    """Return which connection serves a request."""
+    declared = context.session.client_capabilities
+    names = frozenset(
+        name for name in _ASKABLE if getattr(declared, name, None) is not None
+    )
+    if context.protocol_version == MODERN:
+        return (MODERN, names, "")
+    return ("legacy", names, session_of(context) if names else "")
+
+
+class Routes:
+    """The connections to one server.
+
+    Args:
+        limits: `connect_s` and `idle_s` of each connection.
+    """
+
+    def __init__(self, name: str, target: Target, **limits: Any) -> None:
+        self.name = name
+        self.target = target
+        self._limits = limits
+        self._routes: dict[Key, Route] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def serve(self, context: Context) -> AsyncIterator[Connection]:
+        """Yield the connection that serves a request, open.
+
+        Raises:
+            ServerNotReached: The server did not start, or did not answer in time.
+        """
+        route = self.find(key_of(context))
+        route.requests.append(context)
+        try:
+            await route.open()
+            yield route.connection
+        finally:
+            route.requests.remove(context)
+
+    def find(self, key: Key) -> Route:
+        """Return the route of a key."""
+        route = self._routes.pop(key, None)
+        if route is None:
+            route = Route(self.name, self.target, key, self._limits)
+            self._make_room()
+        self._routes[key] = route  # the last one is the one used last
+        return route
+
+    def _make_room(self) -> None:
+        own = [key for key in self._routes if key[2]]
+        idle = [key for key in own if not self._routes[key].requests]
+        for key in idle[: max(0, len(own) - MOST_OWN + 1)]:
+            ending = asyncio.ensure_future(self._routes.pop(key).connection.close())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """End all connections."""
+        while self._routes:
+            _, route = self._routes.popitem()
+            await route.connection.close()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+
+class Route:
+    """One connection, and the requests that are under way on it."""
+
+    def __init__(
+        self, name: str, target: Target, key: Key, limits: dict[str, Any]
+    ) -> None:
+        self.requests: list[Context] = []
+        self._can_ask = key[0] != MODERN
+        can = key[1]
+        callbacks = Callbacks(
+            elicitation=self._elicit if "elicitation" in can else None,
+            sampling=self._sample if "sampling" in can else None,
+            roots=self._list_roots if "roots" in can else None,
+            logging=self._log,
+        )
+        mode = "auto" if key[0] == MODERN else "legacy"
+        self.connection = Connection(
+            name, target, mode=mode, callbacks=callbacks, **limits
+        )
+
+    async def open(self) -> None:
+        """Connect, unless it is connected: in the era of the client where the server knows it."""
+        connection = self.connection
+        try:
+            await connection.open()
+        except ServerNotReached as error:
+            if connection.mode != "legacy" or not isinstance(error.__cause__, MCPError):
+                raise
+            # it answered, and does not know the handshake
+            connection.mode = "auto"
+            await connection.open()
+
+    async def _elicit(self, _: Any, params: types.ElicitRequestParams) -> Any:
+        return await self._ask(types.ElicitRequest(params=params), types.ElicitResult)
+
+    async def _sample(self, _: Any, params: types.CreateMessageRequestParams) -> Any:
+        wants_tools = params.tools is not None or params.tool_choice is not None
+        kind: Any = types.CreateMessageResult
+        if wants_tools:
+            kind = types.CreateMessageResultWithTools
+        return await self._ask(types.CreateMessageRequest(params=params), kind)
+
+    async def _list_roots(self, _: Any) -> Any:
+        return await self._ask(types.ListRootsRequest(), types.ListRootsResult)
+
+    async def _ask(self, request: Any, answer: Any) -> Any:
+        """Ask the client whose request came last: on a connection of its own, all requests are of one client."""
+        if not (self._can_ask and self.requests):
+            text = "no client can be asked at this time"
+            return types.ErrorData(code=types.INVALID_REQUEST, message=text)
+        asked = self.requests[-1]
+        about = ServerMessageMetadata(related_request_id=asked.request_id)
+        try:
+            return await asked.session.send_request(request, answer, metadata=about)
+        except MCPError as error:
+            return error.error
+
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        sessions = {session_of(each) for each in self.requests}
+        is_one = len(self.requests) == 1 or (len(sessions) == 1 and "" not in sessions)
+        if is_one:
+            latest = self.requests[-1]
+            await latest.session.send_log_message(
+                level=params.level,
+                data=params.data,
+                logger=params.logger,
+                related_request_id=latest.request_id,
+            )

@@ -1,0 +1,169 @@
+"""Servers as a file names them, in the tables `[mcp.servers.NAME]`.
+
+    [mcp.servers.files]
+    command = "npx"
+    args = ["-y", "@modelcontextprotocol/server-filesystem", "/work"]
+    env = { TOKEN = "${FILES_TOKEN}" }       # from our environment; `${NAME:-default}` has a default
+
+    [mcp.servers.files.tools.read_file]      # by the tool's name at the server; counts before its hints
+    effect = "read"
+
+Rule 1: a key that is not known is an error, and so is a variable of the environment that is not set.
+Rule 2: a server gets the environment that is written here, and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from handrail import _lazy
+from handrail.core.redaction import is_secret_name
+from handrail.errors import ConfigError
+from handrail.parsing.names import nearest
+
+if TYPE_CHECKING:
+    from handrail.mcp import targets
+    from handrail.mcp.hints import Trust
+else:
+    # the package `mcp` takes a second to import
+    targets = _lazy.module("handrail.mcp.targets")
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_CONNECT_S = 30.0
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """One server.
+
+    Attributes:
+        name: What it is called here.
+        command: The program that is started, with `args`, `env` and `cwd`; empty for a server at an address.
+        url: Its address, with `headers`.
+        trust: `hints` believes what it says of its tools' effects; `none` takes each for a write of high risk.
+        tools: Declarations by the names of its tools, which count before its hints.
+        prefix: In front of its tools' names, in place of `NAME_`.
+        timeout_s: Seconds that a call may take.
+        connect_s: Seconds until it must have answered first.
+        idle_s: Seconds that a call may take without a sign of progress.
+    """
+
+    name: str
+    command: str = ""
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    cwd: str = ""
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    trust: Trust = "none"
+    tools: Mapping[str, Mapping[str, Any]] = {}
+    prefix: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    connect_s: float = DEFAULT_CONNECT_S
+    idle_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ConfigError(
+                f"the server {self.name!r} has neither `command` nor `url`, or both"
+            )
+
+    def target(self) -> targets.Target:
+        """Return where the server is.
+
+        Raises:
+            ConfigError: A variable of the environment is not set, or the address or the command line is none.
+        """
+        if self.url:
+            headers = {key: self._expand(each) for key, each in self.headers.items()}
+            return targets.make_target(self._expand(self.url), headers=headers)
+        words = [self._expand(word) for word in (self.command, *self.args)]
+        env = {key: self._expand(each) for key, each in self.env.items()}
+        return targets.make_target(words, env=env, cwd=self._expand(self.cwd))
+
+    def find_secrets(self) -> Iterator[str]:
+        """Yield values that are hidden from models and logs: headers and variables whose name says so."""
+        for name, value in {**self.env, **self.headers}.items():
+            if is_secret_name(name):
+                # of a header such as `Bearer x`, the key alone
+                yield self._expand(value).rpartition(" ")[2]
+
+    def _expand(self, text: str) -> str:
+        def look_up(match: re.Match[str]) -> str:
+            value = os.environ.get(match[1], match[2])
+            if value is None:
+                raise ConfigError(
+                    f"the server {self.name!r} needs the environment variable {match[1]}, which is not set"
+                )
+            return value
+
+        return _VARIABLE.sub(look_up, text)
+
+
+_KEYS = tuple(name for name in ServerSettings.__struct_fields__ if name != "name")
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("command", "cwd", "url", "trust", "prefix"), str),
+    **dict.fromkeys(("timeout_s", "connect_s", "idle_s"), (int, float)),
+    **dict.fromkeys(("env", "headers", "tools"), dict),
+    "args": list,
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+
+
+def read_servers(document: Mapping[str, Any]) -> dict[str, ServerSettings]:
+    """Return the servers in the settings of a file, in order.
+
+    Raises:
+        ConfigError: There are none, or one of them is not as servers are written.
+    """
+    tables: Any = document.get("mcp", {})
+    servers: Any = tables.get("servers", {}) if isinstance(tables, dict) else None
+    if not isinstance(servers, dict) or not servers:
+        raise ConfigError("there is no table [mcp.servers.NAME] in it")
+    return {name: read_server(name, table) for name, table in servers.items()}
+
+
+def read_server(name: str, table: Any) -> ServerSettings:
+    """Return one server.
+
+    Raises:
+        ConfigError: It is not as servers are written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name of a server: it has up to 32 letters, digits, `_`, `.` and `-`"
+        )
+    if not isinstance(table, dict):
+        raise ConfigError(f"the server {name!r} is {table!r}; write a table")
+    for key, value in table.items():
+        _check(name, key, value)
+    trust = table.get("trust", "none")
+    if trust not in ("none", "hints"):
+        raise ConfigError(
+            f"`trust` of the server {name!r} is {trust!r}; it is 'none' or 'hints'"
+        )
+    return ServerSettings(name=name, **table)
+
+
+def _check(name: str, key: str, value: Any) -> None:
+    if key not in _KEYS:
+        near = nearest(key, _KEYS)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(_KEYS)}"
+        )
+        raise ConfigError(f"the server {name!r} has no key {key!r}; {hint}")
+    is_kind = isinstance(value, _KINDS[key]) and not isinstance(value, bool)
+    if key in ("env", "headers") and is_kind:
+        is_kind = all(isinstance(each, str) for each in value.values())
+    if key == "args" and is_kind:
+        is_kind = all(isinstance(each, str) for each in value)
+    if key == "tools" and is_kind:
+        is_kind = all(isinstance(each, dict) for each in value.values())
+    if not is_kind:
+        raise ConfigError(f"`{key}` of the server {name!r} cannot be {value!r}")
