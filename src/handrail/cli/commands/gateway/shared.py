@@ -1,0 +1,37 @@
+"""What the commands of the gateway share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from handrail import _lazy
+from handrail.mcp.gateway_settings import GatewaySettings, read_gateway
+
+if TYPE_CHECKING:
+    from handrail.mcp import gateways
+    from handrail.mcp.gateways import Gateway
+else:
+    # the package `mcp` takes a second to import
+    gateways = _lazy.module("handrail.mcp.gateways")
+
+
+def settings_of(context: click.Context) -> GatewaySettings:
+    """Return the settings in the file that the command line names."""
+    return read_gateway(context.obj)
+
+
+def start_gateway(context: click.Context) -> Gateway:
+    """Return a gateway whose servers were asked for their tools, and are closed again."""
+    gateway = gateways.gateway(settings_of(context))
+
+    async def look() -> None:
+        try:
+            await gateway.start()
+        finally:
+            await gateway.aclose()
+
+    asyncio.run(look())
+    return gateway

@@ -1,0 +1,87 @@
+"""`handrail gateway today`: what was done in the last 24 hours."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from handrail.cli import options
+from handrail.cli.commands.gateway.shared import settings_of
+from handrail.cli.printer import console, print_columns
+from handrail.cli.store_access import (
+    LOG,
+    QUESTIONS,
+    moment,
+    print_json,
+    print_table,
+    say,
+)
+from handrail.futures import result_now
+from handrail.ports import AuditStore
+from handrail.records import AuditRecord
+
+_DAY_S = 24 * 3600
+_PAGE = 1000
+
+
+@click.command("today")
+@options.as_json
+@options.debug
+@click.pass_context
+def today(context: click.Context, as_json: bool) -> None:
+    """Say what was done in the last 24 hours: by tool, and each write, refusal and question.
+
+    \b
+    Example:
+      handrail gateway today
+    """
+    place = settings_of(context).store
+    with LOG.open(place) as store:
+        records = [
+            record for record in _records(store) if record.at > time.time() - _DAY_S
+        ]
+    with QUESTIONS.open(place) as questions:
+        waiting = result_now(questions.list_approvals(state="open", run_id=""))
+    ends = [record for record in records if record.event == "CallFinished"]
+    counts = Counter(
+        (str(record.body.get("tool")), _end_of(record.body)) for record in ends
+    )
+    if as_json:
+        rows: Any = [
+            {"tool": tool, "end": end, "calls": count}
+            for (tool, end), count in sorted(counts.items())
+        ]
+        print_json({"calls": rows, "waiting": [each.id for each in waiting]})
+        return
+    table = [(tool, end, str(count)) for (tool, end), count in sorted(counts.items())]
+    print_table(table, ("tool", "end", "calls"), "no call ended in the last 24 hours")
+    notable = [record for record in ends if _end_of(record.body) != "done"]
+    if notable:
+        click.echo()
+        lines = [
+            (moment(each.at), str(each.body.get("tool")), _end_of(each.body))
+            for each in notable
+        ]
+        print_columns(console(), lines, ("when", "tool", "end"))
+    for question in waiting:
+        say(
+            f"waits for you: {question.id} {question.tool} (handrail approvals show {question.id} --store {place})"
+        )
+
+
+def _records(store: AuditStore) -> list[AuditRecord]:
+    records: list[AuditRecord] = []
+    after = 0
+    while page := result_now(store.log(after=after, most=_PAGE)):
+        records += page
+        after = page[-1].seq
+    return records
+
+
+def _end_of(body: Mapping[str, Any]) -> str:
+    code = body.get("code") or body.get("error_code")
+    return str(code) if code else "done"
