@@ -5,7 +5,11 @@ import json
 import pytest
 
 from handrail.errors import ConfigError
-from handrail.mcp.client_configs import move_servers, read_client_config, restore
+from handrail.mcp.gateways.client_configs import (
+    move_servers,
+    read_client_config,
+    restore,
+)
 
 COMMAND = ["handrail", "gateway", "run", "--config", "gateway.toml"]
 

@@ -4,7 +4,7 @@ import pytest
 
 import handrail as hr
 from handrail.core.policy import Policy, Rule
-from handrail.mcp.rule_check import find_faults
+from handrail.mcp.gateways.rule_check import find_faults
 
 
 @hr.tool(effect="read", timeout_s=1)

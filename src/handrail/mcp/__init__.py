@@ -13,8 +13,8 @@ from handrail.errors import ConfigError
 
 if TYPE_CHECKING:
     from handrail.mcp.connection import Connection as Connection
-    from handrail.mcp.gateways import Gateway as Gateway
-    from handrail.mcp.gateways import gateway as gateway
+    from handrail.mcp.gateways.gateway import Gateway as Gateway
+    from handrail.mcp.gateways.gateway import gateway as gateway
     from handrail.mcp.link import Callbacks as Callbacks
     from handrail.mcp.pins import Pin as Pin
     from handrail.mcp.pins import Pins as Pins
@@ -31,7 +31,7 @@ _HOME_OF = {
     name: home
     for home, names in {
         "connection": "Connection",
-        "gateways": "Gateway gateway",
+        "gateways.gateway": "Gateway gateway",
         "link": "Callbacks",
         "pins": "Pin Pins",
         "serving": "Leave Request Server server",

@@ -21,10 +21,10 @@ from handrail.cli.commands.gateway.today import today
 from handrail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from handrail.mcp import gateways
+    from handrail.mcp.gateways import gateway as gateways
 else:
     # the package `mcp` takes a second to import
-    gateways = _lazy.module("handrail.mcp.gateways")
+    gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 DEFAULT_FILE = Path("~/.config/handrail/gateway.toml")
 

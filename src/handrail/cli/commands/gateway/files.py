@@ -10,7 +10,7 @@ import click
 
 from handrail.cli import options
 from handrail.cli.store_access import print_json, say
-from handrail.mcp import client_configs, gateway_settings
+from handrail.mcp.gateways import client_configs, settings
 
 _IS_FILE = click.Path(path_type=Path)
 
@@ -35,7 +35,7 @@ def import_file(context: click.Context, client_file: Path, as_json: bool) -> Non
     command = [_find_program(), "gateway", "--config", str(file.resolve()), "run"]
     # First what can be refused: the client's file is changed last.
     preview = client_configs.preview_move(client_file, command)
-    gateway_settings.add_servers(file, preview.servers)
+    settings.add_servers(file, preview.servers)
     imported = client_configs.move_servers(client_file, command)
     if as_json:
         document = {"config": str(file), "servers": [*imported.servers]}

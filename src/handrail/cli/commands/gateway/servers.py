@@ -14,14 +14,14 @@ from handrail.cli.commands.gateway.shared import settings_of, start_gateway
 from handrail.cli.exits import Exit
 from handrail.cli.store_access import brief, print_json, print_table, say
 from handrail.errors import ConfigError
-from handrail.mcp.rule_check import find_faults
+from handrail.mcp.gateways.rule_check import find_faults
 
 if TYPE_CHECKING:
-    from handrail.mcp import gateways
-    from handrail.mcp.gateways import Gateway
+    from handrail.mcp.gateways import gateway as gateways
+    from handrail.mcp.gateways.gateway import Gateway
 else:
     # the package `mcp` takes a second to import
-    gateways = _lazy.module("handrail.mcp.gateways")
+    gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 
 @click.command("list")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from handrail import _lazy
-from handrail.mcp.gateway_settings import GatewaySettings, read_gateway
+from handrail.mcp.gateways.settings import GatewaySettings, read_gateway
 
 if TYPE_CHECKING:
-    from handrail.mcp import gateways
-    from handrail.mcp.gateways import Gateway
+    from handrail.mcp.gateways import gateway as gateways
+    from handrail.mcp.gateways.gateway import Gateway
 else:
     # the package `mcp` takes a second to import
-    gateways = _lazy.module("handrail.mcp.gateways")
+    gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 
 def settings_of(context: click.Context) -> GatewaySettings:

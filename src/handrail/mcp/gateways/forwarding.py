@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 
 from handrail import logs
 from handrail.mcp.delivery import ServerError
+from handrail.mcp.gateways.routes import Context, Routes
 from handrail.mcp.names import make_name
-from handrail.mcp.routes import Context, Routes
 
 Page: TypeAlias = Callable[
     [ClientSession, types.PaginatedRequestParams], Awaitable[Any]

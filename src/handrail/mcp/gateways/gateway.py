@@ -32,14 +32,14 @@ from handrail.invisible import printable
 from handrail.mcp.callers import MODERN
 from handrail.mcp.connection import CallAnswer, Connection
 from handrail.mcp.delivery import Delivery
-from handrail.mcp.forwarding import Forwarding
-from handrail.mcp.gateway_settings import GatewaySettings, read_gateway
+from handrail.mcp.gateways.forwarding import Forwarding
+from handrail.mcp.gateways.routes import NEUTRAL, Routes, key_of, session_of
+from handrail.mcp.gateways.search import Search
+from handrail.mcp.gateways.settings import GatewaySettings, read_gateway
 from handrail.mcp.hints import read_hints
 from handrail.mcp.names import make_name
 from handrail.mcp.pins import Pins
 from handrail.mcp.remote_tool import McpTool
-from handrail.mcp.routes import NEUTRAL, Routes, key_of, session_of
-from handrail.mcp.search import Search
 from handrail.mcp.server_settings import ServerSettings
 from handrail.mcp.serving import Leave, Reply, Request, Server
 from handrail.mcp.toolset import McpToolset, describe_quarantine
@@ -316,7 +316,7 @@ def gateway(settings: GatewaySettings | Path | str) -> Gateway:
     """Return a gateway over the servers in its settings; `run("stdio")` or `run("streamable-http", ...)` serves it.
 
     Args:
-        settings: Or the file that they are in, see `gateway_settings`.
+        settings: Or the file that they are in, see `gateways.settings`.
 
     Raises:
         ConfigError: The file cannot be used; one sentence says why.

@@ -30,7 +30,7 @@ from msgspec import Struct
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy, read_policy
 from handrail.errors import ConfigError, SetupError
-from handrail.mcp.client_configs import write_whole
+from handrail.mcp.gateways.client_configs import write_whole
 from handrail.mcp.server_settings import ServerSettings, read_servers
 from handrail.parsing.names import nearest
 
