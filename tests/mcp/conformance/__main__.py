@@ -88,14 +88,14 @@ def _passes_alone(
 
 
 @contextmanager
-def serve(module: str) -> Iterator[str]:
-    """Run a module that serves HTTP on the port that it is given; yield its address."""
+def serve(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module that serves HTTP on the port that it is given first; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = (HOME / f"{module}.log").open("w")
     program = subprocess.Popen(
-        [sys.executable, "-m", module, str(port)], stdout=log, stderr=log
+        [sys.executable, "-m", module, str(port), *arguments], stdout=log, stderr=log
     )
     try:
         _wait_for(port, program)
@@ -126,7 +126,21 @@ def check_server(command: Sequence[str]) -> bool:
         return all(passed)
 
 
-PARTS: dict[str, Callable[[Sequence[str]], bool]] = {"server": check_server}
+def check_gateway(command: Sequence[str]) -> bool:
+    """Check a gateway in front of that server."""
+    with (
+        serve("tests.mcp.conformance.server") as behind,
+        serve("tests.mcp.conformance.gateway", behind) as address,
+    ):
+        arguments = ["server", "--url", address]
+        passed = [check_part("gateway", command, each, arguments) for each in REVISIONS]
+        return all(passed)
+
+
+PARTS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "server": check_server,
+    "gateway": check_gateway,
+}
 
 
 def main(names: Sequence[str]) -> int:
