@@ -170,16 +170,18 @@ class Seat:
 
 
 def kill_until_done(
-    store: str, folder: Path, run_ids: list[str], until: float, dice: random.Random
+    begin: Callable[[list[str]], Child],
+    far: Far,
+    run_ids: list[str],
+    until: float,
+    dice: random.Random,
 ) -> int:
-    """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock."""
-    far = Far(folder)
-    opened = opener(store)
+    """Let processes carry the runs and kill them; return how often. Stops at `until`, on the monotonic clock.
+
+    Args:
+        begin: Starts a process that carries the runs which are left, and writes down in `far` which have ended.
+    """
     kills = 0
-
-    def begin(left: list[str]) -> Child:
-        return Child(partial(carry, opened, folder, left))
-
     seats = [Seat(run_ids[number::PROCESSES]) for number in range(PROCESSES)]
     try:
         while monotonic() < until:
@@ -288,10 +290,15 @@ def chaos(
 ) -> tuple[Verdict, int]:
     """Carry so many runs through kills; return the verdict, and how many kills there were."""
     run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
-    kills = kill_until_done(
-        store, folder, run_ids, monotonic() + seconds, random.Random(seed)
-    )
-    return judge(store, Far(folder), run_ids), kills
+    opened = opener(store)
+    far = Far(folder)
+
+    def begin(left: list[str]) -> Child:
+        return Child(partial(carry, opened, folder, left))
+
+    until = monotonic() + seconds
+    kills = kill_until_done(begin, far, run_ids, until, random.Random(seed))
+    return judge(store, far, run_ids), kills
 
 
 def main() -> int:

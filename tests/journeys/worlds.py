@@ -32,6 +32,12 @@ class Far:
 
 def tool(far, replay, **declared):
     """Return the tool of a class. Its name tells the class."""
+    fn, settings = declaration(far, replay)
+    return hr.FunctionTool(fn, **settings, **declared)
+
+
+def declaration(far, replay):
+    """Return the function of a class, and how it is declared."""
 
     def key(title: str, context: hr.Context[None]) -> str:
         """Open a ticket, once for each key: the far side knows them."""
@@ -61,6 +67,4 @@ def tool(far, replay, **declared):
         "none": (plain, {}),
     }
     fn, of_class = how[replay]
-    return hr.FunctionTool(
-        fn, name=f"open_{replay}", effect="write", **of_class, **declared
-    )
+    return fn, {"name": f"open_{replay}", "effect": "write", **of_class}

@@ -72,7 +72,7 @@ async def _converse(
     """Run the agent and save its messages after each step, as an application does that wants to go on after a crash."""
     approvals = {"call_1": WORDS[case.step.word]} if case.step.word else {}
     async with agent.iter(
-        None if case.step.resumes else "Do it.",
+        None if case.step.resumes and saved else "Do it.",
         message_history=saved,
         conversation_id=case.run,
         deferred_tool_results=DeferredToolResults(approvals=approvals)
@@ -80,11 +80,18 @@ async def _converse(
         else None,
     ) as run:
         async for _ in run:
-            file.write_bytes(ModelMessagesTypeAdapter.dump_json(run.all_messages()))
+            _save(file, run.all_messages())
     waits = run.result is not None and isinstance(
         run.result.output, DeferredToolRequests
     )
     return run.all_messages(), waits
+
+
+def _save(file: Path, messages: list[ModelMessage]) -> None:
+    """Replace the file at once: a process that dies leaves the earlier messages whole."""
+    draft = file.with_suffix(".draft")
+    draft.write_bytes(ModelMessagesTypeAdapter.dump_json(messages))
+    draft.replace(file)
 
 
 def _make_agent(case: Case) -> tuple[Agent[None, Any], Runtime | None]:
