@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast docs bench conformance chaos storm clean
+.PHONY: help demo test test-fast docs bench conformance chaos storm frameworks clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ chaos: .venv/dev.stamp ## Kill 1,000 runs at random and count what was repeated 
 
 storm: .venv/dev.stamp ## End 500 processes in four ways while they carry the same runs; ARGS="--kills 5000" for more.
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
+
+frameworks: .venv/dev.stamp ## Kill conversations of other frameworks 200 times at random and count what was repeated or lost.
+	@$(BIN)/python -m benchmarks.under_frameworks $(ARGS)
 
 clean: ## Remove the environment and caches.
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

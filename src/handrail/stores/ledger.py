@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from handrail.core.writes import LEASE_BEYOND_TIMEOUT_S
 from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Settle
 from handrail.process_identity import has_died_here
 
@@ -25,7 +26,8 @@ class Row(Struct, eq=False):
     """One write: who claimed it, and its state.
 
     Attributes:
-        begun: When its present fence began, by the store's clock.
+        begun: When its owner began the write or may begin it, by the store's clock. Whoever takes one of class
+            `verify` over waits first.
         value: The result, as the store keeps it.
         epoch: Of the run, when its present fence began.
         owner: The process that claimed it, where that is recorded; see `process_identity`.
@@ -283,16 +285,24 @@ def _answer_open(row: Row, claim: Claim, now: float) -> Claimed | None:
 
 def _take_over(row: Row, claim: Claim, now: float) -> Claimed:
     """Let the caller take over a write that another process claimed."""
-    left_s = max(0.0, row.lease_until - now)
-    lease_until = now + claim.lease_s
+    left_s = 0.0
     if row.replay == "verify":
-        lease_until += left_s  # it waits for the end of the old lease before it starts
+        left_s = _left_s(row, now)
+        row.begun = now + max(0.0, left_s - LEASE_BEYOND_TIMEOUT_S)
     row.state = "claimed"
     row.fence += 1
-    row.lease_until = lease_until
+    row.lease_until = now + left_s + claim.lease_s
     row.epoch = claim.epoch
     row.owner = ""  # alive: another claim in the same group finds the write under way
     row.changed = True
     if row.replay == "key":
         return Claimed(ClaimState.AGAIN, row.fence)
     return Claimed(ClaimState.CHECK, row.fence, left_s=left_s)
+
+
+def _left_s(row: Row, now: float) -> float:
+    """Return how long requests of dead processes for a write may still be under way, as the rest of a lease."""
+    if row.begun > now:
+        # The last owner died while it waited, and sent nothing: its own time does not count.
+        return row.begun - now + LEASE_BEYOND_TIMEOUT_S
+    return max(0.0, row.lease_until - now)

@@ -20,7 +20,6 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from agents.items import ToolCallOutputItem
 from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
@@ -99,7 +98,8 @@ async def _play(case: Case) -> Talk:
     file = case.folder / "state.json"
     session = SQLiteSession(case.run, str(case.folder / "session.db"))
     config = RunConfig(group_id=case.run, tracing_disabled=True)
-    given: Any = [] if case.step.resumes else "Do it."
+    is_begun = case.step.resumes and await session.get_items()
+    given: Any = [] if is_begun else "Do it."
     try:
         if case.step.word:
             given = await _decide(case, agent, json.loads(file.read_text()), runtime)
@@ -110,11 +110,7 @@ async def _play(case: Case) -> Talk:
         if waits:
             file.write_text(json.dumps(result.to_state().to_json()))
         return Talk(
-            texts=[
-                str(each.output)
-                for each in result.new_items
-                if isinstance(each, ToolCallOutputItem)
-            ],
+            texts=_tool_texts(await session.get_items()),
             waits=waits,
             turns=model.turns,
         )
@@ -124,6 +120,12 @@ async def _play(case: Case) -> Talk:
         session.close()
         if runtime is not None:
             await runtime.close()
+
+
+def _tool_texts(items: Sequence[Any]) -> list[str]:
+    """Return what the model has read of its calls, in this process and in those before."""
+    outputs = [each for each in items if each.get("type") == "function_call_output"]
+    return [str(each["output"]) for each in outputs]
 
 
 async def _decide(
