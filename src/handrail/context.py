@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from threading import Event
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from handrail.errors import SetupError
+from handrail.errors import Json, SetupError, ToolError
+from handrail.logs import log
 
 D = TypeVar("D")
+
+LogLevel: TypeAlias = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
+"""How grave a line of a log is, as syslog has it (RFC 5424)."""
+
+_LEVELS = {"notice": "INFO", "alert": "CRITICAL", "emergency": "CRITICAL"}
+"""The levels that Python's log does not have, as it has them."""
+
+
+class CannotAsk(ToolError):
+    """A tool asked the person at its caller, and there is no way to. The model reads it as `CANNOT_ASK`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "CANNOT_ASK",
+            f"The tool needs an answer of a person, and {why}.",
+            suggestion="Ask the user yourself, and call again with what they say if a parameter takes it.",
+        )
+
+
+class Peer(Protocol):
+    """Whoever made a call, as far as its tool can speak to it."""
+
+    def log(self, level: LogLevel, text: str) -> None:
+        """Take a line of the tool's log; never waits."""
+        ...
+
+    def ask(
+        self, message: str, schema: Mapping[str, Any]
+    ) -> Awaitable[Mapping[str, Json] | None]:
+        """Return what a person answered, or None where they did not want to."""
+        ...
+
+
+peers: dict[tuple[str, str], Peer] = {}
+"""Who made a call that is under way, by run and id of the call; only callers that can be spoken to are here."""
 
 
 class Injected:
@@ -123,6 +162,38 @@ class Context(Struct, Generic[D]):
         """Report how far the call has come to the observers of the run; never waits."""
         if self.report is not None:
             self.report(done, total, note)
+
+    def log(self, level: LogLevel, text: str) -> None:
+        """Send a line to whoever made the call, if they take any, else to the log `handrail`; never waits.
+
+        No secrets in it: the caller reads it as it is.
+        """
+        peer = peers.get((self.run_id, self.call_id))
+        if peer is not None:
+            peer.log(level, text)
+            return
+        name = _LEVELS.get(level, level.upper())
+        log.log(logging.getLevelNamesMapping()[name], "%s: %s", self.tool, text)
+
+    def ask(
+        self, message: str, schema: Mapping[str, Any]
+    ) -> Awaitable[Mapping[str, Json] | None]:
+        """Ask the person at whoever made the call; return the answers by name, or None if they declined.
+
+        The time that a person takes is the call's own, so give the tool a long `timeout_s`. Ask before anything is
+        changed: a client of the Model Context Protocol may make the call again with the answer, and the tool then
+        starts anew. A write that asks declares `interrupts="before"`.
+
+        Args:
+            schema: A JSON Schema: an object whose properties are texts, numbers, booleans or enums.
+
+        Raises:
+            CannotAsk: Nobody can be asked: the caller is a program, or its client cannot.
+        """
+        peer = peers.get((self.run_id, self.call_id))
+        if peer is None:
+            raise CannotAsk("whoever called it is no client that can be asked")
+        return peer.ask(message, schema)
 
     def remaining_s(self) -> float:
         """Seconds until this attempt is ended, never below 0."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from handrail.mcp.gateways.gateway import Gateway as Gateway
     from handrail.mcp.gateways.gateway import gateway as gateway
     from handrail.mcp.link import Callbacks as Callbacks
+    from handrail.mcp.notices import Leave as Leave
     from handrail.mcp.pins import Pin as Pin
     from handrail.mcp.pins import Pins as Pins
-    from handrail.mcp.serving import Leave as Leave
     from handrail.mcp.serving import Request as Request
     from handrail.mcp.serving import Server as Server
     from handrail.mcp.serving import server as server
@@ -34,7 +34,8 @@ _HOME_OF = {
         "gateways.gateway": "Gateway gateway",
         "link": "Callbacks",
         "pins": "Pin Pins",
-        "serving": "Leave Request Server server",
+        "notices": "Leave",
+        "serving": "Request Server server",
         "tokens": "Tokens",
         "toolset": "McpToolset connect tools",
     }.items()

@@ -40,6 +40,7 @@ class Caller(Struct, frozen=True):
     Attributes:
         run: The run of the call.
         call_id: What the call is known by within its run, in every process.
+        home: The run of calls without a key, which is where the caller reads on.
         principal: Who proved to be, by a token; empty for nobody.
         scope: The tenant; None for the runtime's own.
         key: The client's idempotency key; empty without one.
@@ -48,6 +49,7 @@ class Caller(Struct, frozen=True):
 
     run: str
     call_id: str
+    home: str
     principal: str = ""
     scope: str | None = None
     key: str = ""
@@ -70,17 +72,21 @@ def identify_caller(context: Context[Any, Any], server: str) -> Caller:
         principal = token.subject or token.client_id
         scope = (token.claims or {}).get(SCOPE_CLAIM)
     client = _client_name(context)
-    owner = f"@{_escape(principal)}" if principal else ""
+    owner = ""
+    if principal:
+        owner = f"@{_escape(principal)}/{_escape(scope or '')}"
     key = _read_key(context)
+    prefix = f"mcp:{_escape(server)}:"
+    home = prefix + _name_run(context, owner, client)
+    run = home
+    call_id = f"m_{token_hex(8)}"
     if key:
-        run = owner or f"key:{_escape(key)}"
+        run = prefix + (owner or f"key:{_escape(key)}")
         call_id = f"key:{key}"
-    else:
-        run = _name_run(context, owner, client)
-        call_id = f"m_{token_hex(8)}"
     return Caller(
-        run=f"mcp:{_escape(server)}:{run}",
+        run=run,
         call_id=call_id,
+        home=home,
         principal=principal,
         scope=scope,
         key=key,

@@ -18,46 +18,44 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGTERM
 from typing import Any, TypeAlias
 
 from mcp import types
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
+from starlette.applications import Starlette
 
 from handrail import logs
 from handrail._version import __version__
 from handrail.calls import ToolCall, ToolResult
+from handrail.context import peers
 from handrail.dialects.wires.mcp import NAMES
 from handrail.dialects.writing import name_map
 from handrail.effects import Approval, AskHuman
+from handrail.engine.read_result import READ_RESULT
 from handrail.errors import Code, ConfigError, Failure
-from handrail.events import Event, Progressed
 from handrail.mcp import asking
 from handrail.mcp.answers import is_never_cut, write_answer, write_failure
 from handrail.mcp.callers import MODERN, Caller, identify_caller
+from handrail.mcp.listening import open_socket, permit_hosts, serve_app
+from handrail.mcp.notices import Client, Leave
+from handrail.mcp.standard_streams import open_streams
+from handrail.mcp.tokens import Tokens
 from handrail.ports import Approver
 from handrail.runtime import Runtime
 from handrail.tools.toolset import Toolset
 
+_MOST_HANDLES = 10_000
+
 Reply: TypeAlias = types.CallToolResult | types.InputRequiredResult
-
-
-class Leave(Exception):
-    """Raised by a tool to end its call in the protocol's own way.
-
-    Args:
-        how: An error of the protocol, or what must be asked of the client before the call can go on. A read leaves
-            nothing behind; a write is in doubt, unless its tool declares `interrupts="before"`.
-    """
-
-    def __init__(self, how: MCPError | types.InputRequiredResult) -> None:
-        super().__init__(type(how).__name__)
-        self.how = how
 
 
 @dataclass(slots=True)
@@ -95,6 +93,9 @@ class Server(MCPServer[Any]):
         *,
         options: CallOptions | None = None,
         ask_client: bool = True,
+        tokens: Tokens | str | Path | None = None,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         if not isinstance(runtime, Runtime):
@@ -104,6 +105,12 @@ class Server(MCPServer[Any]):
         self.runtime = runtime
         self._options = options
         self._ask_client = ask_client
+        self._hosts = tuple(hosts)
+        self._origins = tuple(origins)
+        self._stored_by: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """The runs of long results that a caller reads on in another run than its own."""
+        if tokens is not None:
+            settings.update(_require(tokens))
         settings.setdefault("version", __version__)
         settings.setdefault("log_level", "WARNING")
         super().__init__(name, **settings)
@@ -112,13 +119,96 @@ class Server(MCPServer[Any]):
 
     async def run_stdio_async(self) -> None:
         """Serve the client at the other end of stdin and stdout; what a tool prints goes to stderr."""
-        async with stdio_server() as (read_stream, write_stream):
+        async with open_streams() as (read_stream, write_stream):
             server = self._lowlevel_server
-            # The SDK points the descriptor elsewhere; Python's own buffer would still be written once it is back.
-            with redirect_stdout(sys.stderr):
-                await server.run(
-                    read_stream, write_stream, server.create_initialization_options()
-                )
+            await server.run(
+                read_stream, write_stream, server.create_initialization_options()
+            )
+
+    def run(self, transport: Any = "stdio", **how: Any) -> None:
+        """Serve until the client or the process ends, and close the runtime.
+
+        Args:
+            transport: `stdio` or `streamable-http`.
+            how: `host`, `port` and others of the SDK for HTTP. The path is `/mcp`.
+
+        Raises:
+            ConfigError: The transport is another one, or the address cannot be used.
+        """
+        if transport == "stdio":
+            serve: Callable[..., Any] = self._serve_until_ended
+        elif transport == "streamable-http":
+            serve = self.run_streamable_http_async
+        else:
+            raise ConfigError(
+                f"the transport is {transport!r}; it is 'stdio' or 'streamable-http'"
+            )
+        asyncio.run(self._serve_and_close(serve, how))
+
+    async def _serve_and_close(
+        self, serve: Callable[..., Any], how: Mapping[str, Any]
+    ) -> None:
+        async with self.runtime:
+            await serve(**how)
+
+    async def _serve_until_ended(self) -> None:
+        """Serve stdin and stdout; SIGTERM ends the calls that are under way."""
+        serving = asyncio.ensure_future(self.run_stdio_async())
+        # not on Windows, nor in a thread
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(SIGTERM, serving.cancel)
+        try:
+            await serving
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            raise SystemExit(128 + SIGTERM) from None
+
+    async def run_streamable_http_async(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        started: Callable[[str], None] | None = None,
+        **how: Any,
+    ) -> None:
+        """Serve HTTP until the process is told to end.
+
+        Args:
+            port: 0 is any that is free.
+            started: Called with the address once the server listens.
+
+        Raises:
+            ConfigError: It cannot listen there.
+        """
+        listener = open_socket(host, port)
+        bound = listener.getsockname()[1]
+        path = how.get("streamable_http_path", "/mcp")
+        shown = f"[{host}]" if ":" in host else host
+        app = self.streamable_http_app(host=host, **how)
+        if started is not None:
+            started(f"http://{shown}:{bound}{path}")
+        await serve_app(app, listener, log_level=self.settings.log_level.lower())
+
+    def streamable_http_app(self, *, host: str = "127.0.0.1", **how: Any) -> Starlette:
+        """Return the server as an ASGI application, for a web server of your own.
+
+        Args:
+            host: Where that listens; other names of it are `hosts` of the server.
+        """
+        if how.get("transport_security") is None:
+            how["transport_security"] = permit_hosts(host, self._hosts, self._origins)
+        return super().streamable_http_app(host=host, **how)
+
+    def add_tool(self, *_: Any, **__: Any) -> None:
+        """Raise: a tool of the SDK would run without any check.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            "the tools of this server are its runtime's: `server.runtime.tools.add(tool)`"
+        )
 
     # ------------------------------------------------------------------ listing
 
@@ -187,14 +277,7 @@ class Server(MCPServer[Any]):
         state = asking.read_state(context.request_state)
         if state is None:
             return
-        request.caller = Caller(
-            run=state.run,
-            call_id=state.call_id,
-            principal=request.caller.principal,
-            scope=request.caller.scope,
-            key=request.caller.key,
-            client=request.caller.client,
-        )
+        request.caller = replace(request.caller, run=state.run, call_id=state.call_id)
         answers = context.input_responses or {}
         if state.question and asking.APPROVAL in answers:
             by = asking.who_answers(request.caller)
@@ -215,22 +298,7 @@ class Server(MCPServer[Any]):
             self._own_name(self.runtime.offered(), request.tool),
             json.dumps(request.arguments, ensure_ascii=False),
         )
-        how = self._how(request)
-        sender = _ProgressSender.begin(request.context)
-        if sender is not None:
-            how["observers"] = [*how.get("observers", ()), sender.observe]
-        try:
-            (result,) = await self.runtime.calls(
-                [call],
-                run=caller.run,
-                turn=caller.call_id,
-                words=request.words or None,
-                passes=(Leave, MCPError),
-                **how,
-            )
-        finally:
-            if sender is not None:
-                await sender.end()
+        result = await self._perform(request, call)
         request.result = result
         question = result.question
         if question is not None and self._asks_again(request, question):
@@ -244,6 +312,47 @@ class Server(MCPServer[Any]):
                 request_state=state.as_text(),
             )
         return self.write_answer(request, result)
+
+    async def _perform(self, request: Request, call: ToolCall) -> ToolResult:
+        """Have the runtime carry out a call; send what the tool says meanwhile."""
+        run = self._run_of(request)
+        client = Client(request.context)
+        how = self._how(request)
+        if client.wants_progress:
+            how["observers"] = [*how.get("observers", ()), client.observe]
+        name = (run, call.id)
+        is_first = peers.setdefault(name, client) is client
+        try:
+            (result,) = await self.runtime.calls(
+                [call],
+                run=run,
+                turn=call.id,
+                words=request.words or None,
+                passes=(Leave, MCPError),
+                **how,
+            )
+        finally:
+            if is_first:
+                del peers[name]
+        if client.outbox.is_used:
+            await client.outbox.flush()
+        if result.handle and run != request.caller.home:
+            self._remember(request.caller.home, result.handle, run)
+        return result
+
+    def _run_of(self, request: Request) -> str:
+        """Return the run of a call; a result is read on in the run that stored it."""
+        caller = request.caller
+        if request.tool == READ_RESULT.name:
+            handle = str(request.arguments.get("handle"))
+            return self._stored_by.get((caller.home, handle), caller.run)
+        return caller.run
+
+    def _remember(self, home: str, handle: str, run: str) -> None:
+        """Remember the run of a result whose call had a key, for the caller alone."""
+        self._stored_by[home, handle] = run
+        if len(self._stored_by) > _MOST_HANDLES:
+            self._stored_by.popitem(last=False)
 
     def write_answer(
         self,
@@ -292,6 +401,17 @@ class Server(MCPServer[Any]):
         return how.model_copy(update={"request_state": state.as_text()})
 
 
+def _require(tokens: Tokens | str | Path) -> dict[str, Any]:
+    """Return the SDK's settings for a server that demands a token."""
+    if not isinstance(tokens, Tokens):
+        tokens = Tokens.from_toml(tokens)
+    # The tokens come from no authorization server, and without `resource_server_url` none is published.
+    auth = AuthSettings.model_validate(
+        {"issuer_url": "https://localhost", "resource_server_url": None}
+    )
+    return {"auth": auth, "token_verifier": tokens}
+
+
 class _Either:
     """Asks one approver, and the other where the first does not know."""
 
@@ -304,38 +424,6 @@ class _Either:
         if hasattr(word, "__await__"):
             word = await word
         return await self._then(asked) if word is None else word
-
-
-class _ProgressSender:
-    """Sends a tool's progress to the client that asked for it, in order, from any thread."""
-
-    def __init__(self, context: Context[Any, Any]) -> None:
-        self._context = context
-        self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[Progressed | None] = asyncio.Queue()
-        self._task = asyncio.ensure_future(self._send())
-
-    @classmethod
-    def begin(cls, context: Context[Any, Any]) -> _ProgressSender | None:
-        """Return a sender, if the client wants to hear of progress."""
-        meta = context.request_context.meta or {}
-        return cls(context) if meta.get("progress_token") is not None else None
-
-    def observe(self, event: Event) -> None:
-        """Take an event of the call."""
-        if isinstance(event, Progressed):
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-    async def _send(self) -> None:
-        while (event := await self._events.get()) is not None:
-            await self._context.report_progress(
-                event.done, event.total, event.note or None
-            )
-
-    async def end(self) -> None:
-        """Send what is left."""
-        self._loop.call_soon(self._events.put_nowait, None)
-        await asyncio.wait([self._task])
 
 
 def _with_state(context: Context[Any, Any], own: str | None) -> Context[Any, Any]:
@@ -367,6 +455,9 @@ def server(
     instructions: str = "",
     options: CallOptions | None = None,
     ask_client: bool = True,
+    tokens: Tokens | str | Path | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
     **settings: Any,
 ) -> Server:
     """Return a server of a runtime's tools; `run("stdio")` or `run("streamable-http", host=, port=)` serves them.
@@ -378,10 +469,13 @@ def server(
             `Request` as their `deps`.
         ask_client: Whether the person at the client is asked where a call needs approval. False leaves that to the
             runtime's approver and to `handrail approvals`.
+        tokens: Whose calls are served over HTTP, or the file that says so; see `Tokens`. Without it, anybody's.
+        hosts: Names under which clients reach the server, beside its address and this machine's own.
+        origins: Pages of other sites that may send requests, such as `https://app.example.com`.
         settings: Other arguments of the SDK's `MCPServer`.
 
     Raises:
-        ConfigError: It is no runtime of asyncio.
+        ConfigError: It is no runtime of asyncio, or the file of tokens has a fault.
     """
     return Server(
         runtime,
@@ -389,5 +483,8 @@ def server(
         instructions=instructions or None,
         options=options,
         ask_client=ask_client,
+        tokens=tokens,
+        hosts=hosts,
+        origins=origins,
         **settings,
     )

@@ -83,7 +83,7 @@ async def test_tool_with_logging(context: hr.Context[Request]) -> str:
         "Tool processing data",
         "Tool execution completed",
     ):
-        await context.deps.context.info(text)
+        context.log("info", text)
         await asyncio.sleep(0.05)
     return "Tool with logging executed successfully"
 
@@ -190,10 +190,11 @@ async def test_elicitation_sep1330_enums(context: hr.Context[Request]) -> str:
 async def test_reconnection(context: hr.Context[Request]) -> str:
     """Tests SSE polling by closing stream mid-call (SEP-1699)"""
     request = context.deps.context
-    await request.info("Before disconnect")
+    context.log("info", "Before disconnect")
+    await asyncio.sleep(0.05)
     await request.close_sse_stream()
     await asyncio.sleep(0.2)
-    await request.info("After reconnect")
+    context.log("info", "After reconnect")
     return "Reconnection test completed"
 
 

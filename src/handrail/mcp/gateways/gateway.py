@@ -38,10 +38,11 @@ from handrail.mcp.gateways.search import Search
 from handrail.mcp.gateways.settings import GatewaySettings, read_gateway
 from handrail.mcp.hints import read_hints
 from handrail.mcp.names import make_name
+from handrail.mcp.notices import Leave
 from handrail.mcp.pins import Pins
 from handrail.mcp.remote_tool import McpTool
 from handrail.mcp.server_settings import ServerSettings
-from handrail.mcp.serving import Leave, Reply, Request, Server
+from handrail.mcp.serving import Reply, Request, Server
 from handrail.mcp.toolset import McpToolset, describe_quarantine
 from handrail.runtime import Runtime
 from handrail.tools.tool import ToolSettings

@@ -1,0 +1,244 @@
+"""`handrail serve`: your tools for programs that speak a protocol, and tokens for those that call them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from handrail import _lazy
+from handrail import mcp as protocol
+from handrail.cli import options
+from handrail.cli.exits import Exit
+from handrail.cli.loading import file_at
+from handrail.cli.options import Setup
+from handrail.cli.store_access import open_store
+from handrail.effects import Approval, AskHuman
+from handrail.errors import ConfigError
+from handrail.invisible import json_text
+from handrail.ports import Store
+from handrail.runtime import Runtime
+
+if TYPE_CHECKING:
+    from handrail.mcp import listening, tokens
+else:
+    listening = _lazy.module("handrail.mcp.listening")
+    tokens = _lazy.module("handrail.mcp.tokens")
+
+_MOST_PORT = 65_535
+
+
+@click.group("serve", cls=options.Commands)
+def command() -> None:
+    """Serve your tools to the clients of a protocol, with every check that a model's call gets.
+
+    \b
+    Examples:
+      handrail serve mcp --tools examples/weather.py
+      handrail serve mcp --tools shop.tools --store sqlite:///handrail.db --http 8000
+      handrail serve token anna >> tokens.toml
+    """
+
+
+@command.command("mcp")
+@options.setup
+@options.store
+@click.option(
+    "--name",
+    default="handrail",
+    show_default=True,
+    metavar="NAME",
+    help="What clients are told; servers of one store that have different names share no run.",
+)
+@click.option(
+    "--http",
+    "address",
+    metavar="HOST:PORT",
+    default="",
+    help="Serve streamable HTTP on this address, or on this port of 127.0.0.1, instead of stdin and stdout.",
+)
+@click.option(
+    "--tokens",
+    "tokens_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Whose calls are served over HTTP: tables [[token]] in TOML, see `handrail serve token`.",
+)
+@click.option(
+    "--host-name",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A name under which clients reach the server, such as mcp.example.com. May be given several times.",
+)
+@click.option(
+    "--origin",
+    "origins",
+    metavar="URL",
+    multiple=True,
+    help="A site whose pages may send requests. May be given several times.",
+)
+@click.option(
+    "--ask",
+    type=click.Choice(["client", "nobody"]),
+    default="client",
+    show_default=True,
+    help="Who is asked where a call needs approval: the person at the client, or nobody: `handrail approvals` answers.",
+)
+@options.as_json
+@options.debug
+def mcp(
+    setup: Setup,
+    store: str,
+    name: str,
+    address: str,
+    tokens_file: Path | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    ask: str,
+    as_json: bool,
+) -> int:
+    """Serve tools over the Model Context Protocol.
+
+    Without --http one client talks over stdin and stdout: this is what editors and assistants start. The log goes to
+    stderr. A client that gives a call an idempotency key, in `_meta` as `handrail/idempotency-key` or in the header
+    `Idempotency-Key`, may send it again after a lost connection: it is done once.
+
+    \b
+    Examples:
+      handrail serve mcp --tools examples/weather.py
+      handrail serve mcp --tools shop.tools --store sqlite:///handrail.db --http 8000
+      handrail serve mcp --tools shop.tools --http 0.0.0.0:8000 --tokens tokens.toml --host-name mcp.example.com
+    """
+    if not setup.places:
+        raise click.UsageError(
+            "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
+        )
+    _check_installed()
+    _check_http_options(address, tokens_file, hosts, origins, as_json=as_json)
+    setup.check_injected(setup.tools.filter(setup.policy.sees))
+    with open_store(store, create=True, writes=True) as opened:
+        server = protocol.Server(
+            _runtime(setup, opened),
+            name,
+            options=lambda _: {"inject": setup.inject},
+            ask_client=ask == "client",
+            tokens=None if tokens_file is None else file_at(tokens_file),
+            hosts=hosts,
+            origins=origins,
+        )
+        if address:
+            _serve_http(
+                server, address, guarded=tokens_file is not None, as_json=as_json
+            )
+        else:
+            server.run("stdio")
+    return Exit.OK
+
+
+def _check_installed() -> None:
+    """Raise ConfigError unless the package of the protocol is there."""
+    _ = protocol.Server
+
+
+def _check_http_options(
+    address: str,
+    tokens_file: Path | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    given = {
+        "--tokens": tokens_file,
+        "--host-name": hosts,
+        "--origin": origins,
+        "--json": as_json,
+    }
+    idle = [name for name, value in given.items() if value]
+    if idle and not address:
+        raise click.UsageError(f"{idle[0]} is for HTTP; add --http HOST:PORT.")
+
+
+def _runtime(setup: Setup, store: Store) -> Runtime:
+    """Return a runtime that asks nobody at this terminal: stdin is the client's."""
+    consent = setup.consent
+
+    def approve(asked: AskHuman) -> Approval | None:
+        if consent.covers(asked.risk) and asked.required_approvals == 1:
+            return Approval(True, by=f"--yes-to {consent.up_to}")
+        return None
+
+    return Runtime(
+        setup.tools,
+        store=store,
+        policy=setup.policy,
+        approver=approve if consent.up_to is not None else None,
+    )
+
+
+def _serve_http(
+    server: protocol.Server, address: str, *, guarded: bool, as_json: bool
+) -> None:
+    host, port = _parse_address(address)
+    if not guarded and not listening.is_local(host):
+        raise ConfigError(
+            f"on {host} anybody who reaches this machine could call the tools; give --tokens FILE, "
+            "or serve on 127.0.0.1"
+        )
+
+    stdout = sys.stdout
+
+    def announce(url: str) -> None:
+        if as_json:
+            document = {"v": 1, "url": url, "name": server.name}
+            click.echo(json_text(document), file=stdout)
+            stdout.flush()
+        else:
+            count = len(server.runtime.tools)
+            tools = "1 tool" if count == 1 else f"{count} tools"
+            click.echo(f"serving {tools} on {url}; end with Ctrl-C", err=True)
+
+    with redirect_stdout(sys.stderr):  # what tools print is no result
+        server.run("streamable-http", host=host, port=port, started=announce)
+
+
+def _parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isascii() or not port.isdigit() or int(port) > _MOST_PORT:
+        raise ConfigError(
+            f"--http has {address!r}; write a port such as 8000, or HOST:PORT such as 127.0.0.1:8000"
+        )
+    return host, int(port)
+
+
+@command.command("token")
+@click.argument("principal")
+@click.option(
+    "--tenant", metavar="NAME", default="", help="For which tenant its calls are made."
+)
+@options.debug
+def token(principal: str, tenant: str) -> int:
+    """Make a bearer token for PRINCIPAL, on whose behalf calls with it are made.
+
+    The entry for the file of --tokens goes to stdout; it has the token's hash only. The token itself goes to stderr,
+    and nowhere else: hand it over now.
+
+    \b
+    Example:
+      handrail serve token anna >> tokens.toml
+    """
+    _check_installed()
+    entry = tokens.make_entry(principal, tenant)
+    click.echo(entry.text, nl=False)
+    click.echo(entry.token, err=True)
+    return Exit.OK
