@@ -35,6 +35,7 @@ KEPT_STDERR_BYTES = 4096
 _GRACE_S = 0.4
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 
+_FLUSH_S = 0.1
 _POLL_S = 0.01
 _WAITING_MESSAGES = 256
 """Messages that may wait for a child that does not read; a caller that gives up is not held back by it."""
@@ -114,6 +115,8 @@ class Child:
                         await out.send(MessageTooLong())
                         return
                     if not line:
+                        # what follows may then say with which code it ended
+                        await self._wait()
                         return
                     if not line.isspace():
                         await out.send(_read_line(line))
@@ -199,15 +202,19 @@ async def open_child(child: Child) -> AsyncIterator[Any]:
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](
         _WAITING_MESSAGES
     )
+    writer = asyncio.ensure_future(child.write_messages(outgoing))
     tasks = [
         asyncio.ensure_future(child.read_stderr()),
         asyncio.ensure_future(child.read_messages(incoming)),
-        asyncio.ensure_future(child.write_messages(outgoing)),
+        writer,
     ]
     try:
         yield read_stream, write_stream
     finally:
         with anyio.CancelScope(shield=True):
+            # what was said last, such as that nobody waits for a call any longer
+            write_stream.close()
+            await asyncio.wait([writer], timeout=_FLUSH_S)
             await child.stop()
             for task in tasks:
                 task.cancel()

@@ -313,9 +313,8 @@ class Connection:
         return link
 
     def _start_link(self) -> Link:
-        old = self._current
-        if old is not None:
-            self._spawn(old.close())
+        if self._current is not None:
+            self._current.retire()
         link = self._current = Link(
             self.name,
             self.target,
@@ -446,7 +445,7 @@ class Connection:
                     if is_last or not delivery.session_lost:
                         raise
                 # A 404 proves that nothing was done (2025-11-25, basic/transports, session management).
-                self._forget(link)
+                link.retire()
                 delivery.session_lost = False
                 delivery.sent = False
                 delivery.status = None
@@ -462,9 +461,10 @@ class Connection:
         session = await link.ready
         token = CURRENT.set(delivery)
         try:
-            async with clock.idle(self.name, delivery):
-                delivery.sent = True
-                return await send(session)
+            with link.use():
+                async with clock.idle(self.name, delivery):
+                    delivery.sent = True
+                    return await send(session)
         except MCPError as error:
             if delivery.session_lost:
                 raise
@@ -505,10 +505,6 @@ class Connection:
             logs.log.warning(
                 "the MCP server %r ended; its last words: %s", self.name, link.stderr
             )
-
-    def _forget(self, link: Link) -> None:
-        """End a connection that is of no use, without waiting."""
-        link.lost = True
 
 
 def _describe_end(link: Link) -> str:

@@ -7,8 +7,8 @@ session, and ask it to end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Self
 
 import anyio
@@ -76,6 +76,7 @@ class Link:
         self.too_long = False
         self.child: Child | None = None
         self.client: Client | None = None
+        self._under_way = 0
         self._closing = asyncio.Event()
         self.ready: asyncio.Future[ClientSession] = (
             asyncio.get_running_loop().create_future()
@@ -88,6 +89,23 @@ class Link:
     def stderr(self) -> str:
         """The end of a child's standard error."""
         return self.child.stderr if self.child is not None else ""
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Count a request that is under way; the last one ends a connection that takes no more."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self.lost and not self._under_way:
+                self._closing.set()
+
+    def retire(self) -> None:
+        """Take no more requests; end the connection after those that are under way."""
+        self.lost = True
+        if not self._under_way:
+            self._closing.set()
 
     async def close(self) -> None:
         """End the connection; returns when it has ended, and its child is dead."""
@@ -260,18 +278,37 @@ _CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link
 
 
 def make_readable(message: types.JSONRPCMessage) -> None:
-    """Put a sentence in place of content of an unknown type, which would make the whole result unreadable."""
+    """Mend what would make a whole answer unreadable to the SDK, and is clear.
+
+    Content of an unknown type becomes a sentence, and a schema without a type that of an object.
+    """
     if not isinstance(message, types.JSONRPCResponse):
         return
     contents = message.result.get("content")
-    if not isinstance(contents, list):
+    if isinstance(contents, list):
+        for number, content in enumerate(contents):
+            contents[number] = _make_content_readable(content)
+    tools = message.result.get("tools")
+    if isinstance(tools, list):
+        for tool in tools:
+            _add_types(tool)
+
+
+def _make_content_readable(content: Any) -> Any:
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind in _CONTENT_TYPES:
+        return content
+    named = str(kind)[:40] if kind is not None else "of no type"
+    return {"type": "text", "text": f"[unsupported content: {named}]"}
+
+
+def _add_types(tool: Any) -> None:
+    if not isinstance(tool, dict):
         return
-    for number, content in enumerate(contents):
-        kind = content.get("type") if isinstance(content, dict) else None
-        if kind not in _CONTENT_TYPES:
-            named = str(kind)[:40] if kind is not None else "of no type"
-            text = f"[unsupported content: {named}]"
-            contents[number] = {"type": "text", "text": text}
+    for name in ("inputSchema", "outputSchema"):
+        schema = tool.get(name)
+        if isinstance(schema, dict):
+            schema.setdefault("type", "object")
 
 
 class Incoming:
