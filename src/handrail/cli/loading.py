@@ -4,6 +4,7 @@
     company.tools                the same of a module on the path
     company.tools:billing        one attribute: a tool, a function, a toolset, or a list of these
     openapi:shop.json            the operations of an OpenAPI document; `@https://...` behind it says where they are
+    mcp:npx -y shop-server       the tools of an MCP server: a command line, an address, or a name in handrail.toml
 
 Rule 1: a bare function is a tool only when it is named; at the top level of a file it may be anything.
 Rule 2: a fault in the user's file is one sentence with its location, and every tool is described and compiled here, so
@@ -27,12 +28,17 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from handrail.cli import settings
 from handrail.errors import ConfigError, HandrailError
+from handrail.invisible import printable
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
 OPENAPI = "openapi:"
 """The prefix of an OpenAPI document whose operations become tools."""
+
+MCP = "mcp:"
+"""The prefix of an MCP server."""
 
 
 def tools_from(places: Iterable[str]) -> Toolset:
@@ -59,6 +65,8 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
         from handrail.toolbox.openapi import service_at
 
         return service_at(place.removeprefix(OPENAPI), os.environ)
+    if place.startswith(MCP):
+        return _server_tools(place.removeprefix(MCP))
     path, attribute = _split(place)
     module = _module(path)
     if attribute:
@@ -70,6 +78,17 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
         raise _class_error(class_name, getattr(module, class_name), path)
     if not tools:
         raise ConfigError(f"no tools in {path}: {_hint(module)}")
+    return tools
+
+
+def _server_tools(server: str) -> Toolset:
+    """Return the tools of an MCP server, and say which of them cannot be used."""
+    # Here, because the package `mcp` takes a second to import.
+    from handrail.mcp.servers import tools_at
+
+    tools = tools_at(server, settings.table("mcp"), os.environ)
+    for problem in tools.problems:
+        print(f"warning: {printable(problem)}", file=sys.stderr)
     return tools
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from handrail.errors import ConfigError
 from handrail.parsing.names import nearest
 
-TABLES = ("store", "lint")
+TABLES = ("store", "lint", "mcp")
 """All tables that the settings may have."""
 
 FILES = ("handrail.toml", "pyproject.toml")
