@@ -84,9 +84,9 @@ def _tools_at(place: str) -> Iterable[BaseTool]:
 def _server_tools(server: str) -> Toolset:
     """Return the tools of an MCP server, and say which of them cannot be used."""
     # Here, because the package `mcp` takes a second to import.
-    from handrail.mcp.servers import tools_at
+    from handrail.mcp.servers import choose_server
 
-    tools = tools_at(server, settings.table("mcp"), os.environ)
+    tools = choose_server(server, settings.table("mcp")).tools()
     for problem in tools.problems:
         print(f"warning: {printable(problem)}", file=sys.stderr)
     return tools

@@ -65,8 +65,8 @@ tools = click.option(
     metavar="PLACE",
     multiple=True,
     shell_complete=completion.files,
-    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE, openapi:FILE (JSON or YAML), or mcp:SERVER: a command, "
-    "an address or a name in handrail.toml. May be repeated.",
+    help="Where the tools are: FILE.py, MODULE, MODULE:ATTRIBUTE, openapi:FILE (JSON or YAML), or mcp:SERVER (a "
+    "command, an address or a name in handrail.toml). May be repeated.",
 )
 wire = click.option(
     "--wire",

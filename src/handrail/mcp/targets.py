@@ -82,7 +82,7 @@ class Address(Struct, frozen=True):
 
 
 def make_target(
-    where: str | Sequence[str],
+    where: str | Sequence[str] | Target,
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] = "",
@@ -94,6 +94,8 @@ def make_target(
     Raises:
         ConfigError: It names none, or what is given beside it is for the other kind.
     """
+    if isinstance(where, Program | Address):
+        return where
     if isinstance(where, str) and where.startswith(_SCHEMES):
         if env or cwd:
             raise ConfigError(

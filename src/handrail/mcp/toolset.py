@@ -29,7 +29,7 @@ from handrail.mcp.names import make_prefix, name_tools
 from handrail.mcp.pins import Pin, Pins
 from handrail.mcp.questions import Elicitor
 from handrail.mcp.remote_tool import McpTool
-from handrail.mcp.targets import make_target
+from handrail.mcp.targets import Target, make_target
 from handrail.parsing.names import nearest
 from handrail.ports import Approver
 from handrail.tools.tool import DEFAULT_TIMEOUT_S, ToolSettings
@@ -276,7 +276,7 @@ def _explain(server: str, error: Exception) -> str:
 
 
 async def connect(
-    target: str | Sequence[str],
+    target: str | Sequence[str] | Target,
     *,
     name: str = "",
     trust: Trust = "none",
@@ -343,7 +343,7 @@ async def connect(
     return await toolset.start()
 
 
-def tools(target: str | Sequence[str], **options: Any) -> McpToolset:
+def tools(target: str | Sequence[str] | Target, **options: Any) -> McpToolset:
     """Connect to an MCP server and return its tools, for code that is not async and at start-up.
 
     The connection lives on a background thread's event loop, so a `SyncRuntime`, any thread and any loop can use it.

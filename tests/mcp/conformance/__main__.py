@@ -137,8 +137,17 @@ def check_gateway(command: Sequence[str]) -> bool:
         return all(passed)
 
 
+def check_client(command: Sequence[str]) -> bool:
+    """Check a client, which the suite starts once for each scenario."""
+    program = f"{sys.executable} -W ignore -m tests.mcp.conformance.client"
+    arguments = ["client", "--command", program, "--timeout", "90000"]
+    passed = [check_part("client", command, each, arguments) for each in REVISIONS]
+    return all(passed)
+
+
 PARTS: dict[str, Callable[[Sequence[str]], bool]] = {
     "server": check_server,
+    "client": check_client,
     "gateway": check_gateway,
 }
 

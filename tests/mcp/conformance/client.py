@@ -51,7 +51,8 @@ class Browser:
             answer = await client.get(url)
         location = answer.headers["location"]
         self.query = {
-            name: values[0] for name, values in parse_qs(urlsplit(location).query).items()
+            name: values[0]
+            for name, values in parse_qs(urlsplit(location).query).items()
         }
 
     async def read(self):
@@ -135,6 +136,7 @@ async def main(address):
         name="suite",
         prefix="",
         timeout_s=60,
+        connect_s=60,
         auth=auth,
         approver=agree,
         callbacks=hr.mcp.Callbacks(sampling=sample, roots=list_roots),

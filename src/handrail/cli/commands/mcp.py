@@ -156,11 +156,8 @@ async def _inspect(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    described = servers.find_server(server, settings.table("mcp"), os.environ)
-    if isinstance(described, str):
-        tools = await toolset.connect(described, prefix="", **chosen)
-    else:
-        tools = await described.connect(prefix="", **chosen)
+    named = servers.choose_server(server, settings.table("mcp"))
+    tools = await named.connect(prefix="", **chosen)
     try:
         if tool:
             return await _call(tools, tool, arguments, timeout_s, as_json)
