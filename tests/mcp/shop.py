@@ -1,22 +1,28 @@
-"""A shop, served by stdio or HTTP: what the tests of the server call. Effects are lines of a file.
+"""A shop that is served by stdio or HTTP, for the tests of the server. What is done in it are lines of files.
 
-python -m tests.mcp.shop FOLDER [http PORT]
+python -m tests.mcp.shop FOLDER [PORT [TOKENS]]
 """
 
 import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import handrail as hr
 
-FOLDER = Path(sys.argv[1]) if __name__ == "__main__" else Path()
+FOLDER = Path()
+SECRET = "hunter2-hunter2"
 
 
-def add_line(name: str, line: str) -> None:
-    with (FOLDER / name).open("a") as file:
-        file.write(line + "\n")
+def write_line(file: str, line: str) -> None:
+    with (FOLDER / file).open("a", encoding="utf-8") as lines:
+        lines.write(line + "\n")
+
+
+def written(file: str) -> list[str]:
+    path = FOLDER / file
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 @hr.tool(effect="read")
@@ -29,92 +35,121 @@ def get_order(order_id: str) -> dict[str, object]:
 @hr.tool(effect="write")
 def add_note(text: str) -> str:
     """Add a note."""
-    add_line("notes", text)
+    write_line("notes", text)
     return f"noted {text}"
 
 
 @hr.tool(effect="write", risk="high")
 def refund(order_id: str, amount: int) -> str:
     """Refund an order."""
-    add_line("refunds", f"{order_id} {amount}")
-    return f"refunded {amount} for {order_id}"
+    write_line("refunds", f"{order_id} {amount}")
+    return f"refunded {amount}"
 
 
-@hr.tool(effect="write", risk="high", required_approvals=2)
-def close_shop() -> str:
+@hr.tool(effect="write", required_approvals=2)
+def close_shop(reason: str) -> str:
     """Close the shop for ever."""
-    add_line("closed", "closed")
+    write_line("closed", reason)
     return "closed"
 
 
 @hr.tool(effect="write", timeout_s=0.5, isolation="process")
 def hang(name: str) -> str:
     """Write, but much too late."""
-    time.sleep(3)
-    add_line("hung", name)
+    time.sleep(2)
+    write_line("hung", name)
     return "done"
 
 
 @hr.tool(effect="write", timeout_s=60)
-async def slow_note(text: str, context: hr.Context) -> str:
+async def slow_note(text: str) -> str:
     """Add a note, and think about it for long."""
-    add_line("notes", text)
-    context.progress(1, 2, "written")
-    await asyncio.sleep(30)
+    write_line("notes", text)
+    await asyncio.sleep(60)
+    return "done"
+
+
+async def look_for(arguments: dict[str, Any], _: Any) -> hr.Found | hr.NotFound:
+    is_there = arguments["text"] in written("notes")
+    return hr.Found("it is there") if is_there else hr.NotFound()
+
+
+@hr.tool(effect="write", timeout_s=60, verify=look_for)
+async def slow_checked_note(text: str) -> str:
+    """Add a note that can be looked for, and think about it for long."""
+    write_line("notes", text)
+    await asyncio.sleep(60)
     return "done"
 
 
 @hr.tool(effect="read", timeout_s=60)
-async def count(upto: int, context: hr.Context) -> int:
+async def count(upto: int, name: str, context: hr.Context[Any]) -> int:
     """Count slowly."""
     try:
         for number in range(upto):
             context.progress(number, upto, f"at {number}")
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
-        add_line("cancelled", "cancelled")
+        write_line("cancelled", name)
         raise
     return upto
 
 
 @hr.tool(effect="read")
-def big(rows: int) -> list[str]:
+def list_rows(rows: int) -> list[str]:
     """List many rows."""
     return [f"row {number} " + "x" * 80 for number in range(rows)]
 
 
 @hr.tool(effect="read")
-def broken(secret: Annotated[str, hr.Injected]) -> str:
+def fail(password: Annotated[str, hr.Injected]) -> str:
     """Raise with a secret in the text."""
-    raise RuntimeError(f"the password is {secret}")
+    raise RuntimeError(f"the password is {password}")
 
 
 @hr.tool(effect="read")
-def check_token(token: str) -> str:
-    """Refuse, in the tool's own words."""
-    raise hr.ToolError(
-        "NO_SUCH_TOKEN", f"There is no token {token}.", suggestion="Ask."
-    )
+async def greet(context: hr.Context[Any]) -> str:
+    """Ask for a name and a town, then greet."""
+    context.log("warning", "about to ask")
+    text = {"type": "string", "maxLength": 20}
+    name = await context.ask("What is your name?", an_object(name=text))
+    town = await context.ask("Where are you?", an_object(town=text))
+    if name is None or town is None:
+        return "Good day."
+    return f"Good day, {name['name']} of {town['town']}."
 
 
-TOOLS = [
-    get_order,
-    add_note,
-    refund,
-    close_shop,
-    hang,
-    slow_note,
-    count,
-    big,
-    broken,
-    check_token,
-]
+@hr.tool(effect="write", risk="high", interrupts="before", timeout_s=60)
+async def send_gift(order_id: str, context: hr.Context[Any]) -> str:
+    """Send a gift, once somebody has said what."""
+    answer = await context.ask("What gift?", an_object(gift={"type": "string"}))
+    if answer is None:
+        raise hr.NoEffect("NO_GIFT", "Nobody said what to send.")
+    write_line("gifts", f"{order_id} {answer['gift']}")
+    return f"sent {answer['gift']}"
 
 
-def main() -> None:
-    runtime = hr.Runtime(TOOLS, store=f"sqlite:///{FOLDER}/shop.db")
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+TOOLS = [each for each in list(globals().values()) if isinstance(each, hr.BaseTool)]
+
+
+def make_server(folder: Path, tokens: str | None = None) -> hr.mcp.Server:
+    global FOLDER
+    FOLDER = folder
+    runtime = hr.Runtime(TOOLS, store=f"sqlite:///{folder}/shop.db")
     server = hr.mcp.server(
-        runtime, "shop", options=lambda _: {"inject": {"secret": "hunter2-hunter2"}}
+        runtime,
+        "shop",
+        instructions="Be kind.",
+        options=lambda _: {"inject": {"password": SECRET}},
+        tokens=tokens,
     )
 
     @server.resource("shop://terms")
@@ -126,11 +161,16 @@ def main() -> None:
         """Complain about an order."""
         return f"Complain about {order_id}."
 
-    if sys.argv[2:3] == ["http"]:
-        server.run("streamable-http", port=int(sys.argv[3]))
+    return server
+
+
+def main(folder: str, port: str = "", tokens: str | None = None) -> None:
+    server = make_server(Path(folder), tokens)
+    if port:
+        server.run("streamable-http", port=int(port))
     else:
         server.run("stdio")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

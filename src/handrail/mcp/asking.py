@@ -18,19 +18,21 @@ from typing import Any
 from mcp import types
 from mcp.server.mcpserver import Context
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from handrail.approvers.arguments import in_short, warnings
 from handrail.effects import Approval, AskHuman
-from handrail.errors import Json
+from handrail.errors import Failure, Json
 from handrail.invisible import printable
 from handrail.mcp.callers import MODERN, Caller
 from handrail.records import ApprovalRequest, not_counted
+from handrail.schemas.validation import Checker
 
 APPROVAL = "handrail/approval"
 """The name of our question among the requests to a client."""
 
-_MOST_TRIES = 3
-"""How often a person is asked who writes arguments that are not JSON."""
+MOST_TRIES = 3
+"""How often a person is asked who writes arguments that the tool does not take."""
 
 _STATE = "handrail/1"
 
@@ -41,17 +43,29 @@ class State(Struct, frozen=True):
     Attributes:
         run, call_id: What the call is known by: it is still the same call.
         question: The id of the question that was asked; empty where the tool itself asked something.
+        digest: What it was about: the tool as it described itself, and the arguments.
+        word: What the person said, once the call was left by its tool, which had changed nothing.
+        tries: How often it was asked because the answer could not be read.
         own: The state of the tool itself, if it left one.
     """
 
     run: str
     call_id: str
     question: str = ""
+    digest: str = ""
+    word: Mapping[str, Any] | None = None
+    tries: int = 0
     own: str | None = None
+
+    def word_on(self, question: ApprovalRequest) -> Approval | None:
+        """Return the word for a question that was answered in this call before; None where that was another one."""
+        if self.word is None or question.digest != self.digest:
+            return None
+        return Approval(**self.word, question=question.id)
 
     def as_text(self) -> str:
         """Return it as text, which the SDK seals."""
-        return json.dumps([_STATE, self.run, self.call_id, self.question, self.own])
+        return json.dumps([_STATE, *astuple(self)])
 
 
 def read_state(text: str | None) -> State | None:
@@ -61,6 +75,18 @@ def read_state(text: str | None) -> State | None:
     except (TypeError, ValueError):
         return None
     return State(*fields) if version == _STATE else None
+
+
+def keep_word(word: Approval | None) -> Mapping[str, Any] | None:
+    """Return a yes as a state holds it."""
+    if word is None or not word.granted:
+        return None
+    return {
+        "granted": True,
+        "by": word.by,
+        "reason": word.reason,
+        "arguments": word.arguments,
+    }
 
 
 # ---------------------------------------------------------------------- asking
@@ -128,14 +154,19 @@ def write_question(
 
 
 class BadEdit(ValueError):
-    """The person wrote arguments that are no JSON object."""
+    """The person wrote arguments that the tool does not take; the text says why."""
 
 
-def read_word(answer: Any, by: str, question: str = "") -> Approval | None:
+def read_word(
+    answer: Any, by: str, parameters: Mapping[str, Json], question: str = ""
+) -> Approval | None:
     """Return what a person said in a form; None where that is no answer.
 
+    Args:
+        parameters: The JSON Schema of the tool's arguments.
+
     Raises:
-        BadEdit: They agreed to arguments that cannot be read.
+        BadEdit: They agreed to arguments that the tool does not take.
     """
     if not isinstance(answer, types.ElicitResult):
         return None
@@ -147,11 +178,13 @@ def read_word(answer: Any, by: str, question: str = "") -> Approval | None:
         return None
     if content.get("approve") is not True:
         return Approval(False, by=by, reason=reason, question=question)
-    edited = _read_edit(content.get("arguments"))
+    edited = _read_edit(content.get("arguments"), parameters)
     return Approval(True, by=by, reason=reason, arguments=edited, question=question)
 
 
-def _read_edit(text: object) -> Mapping[str, Json] | None:
+def _read_edit(
+    text: object, parameters: Mapping[str, Json]
+) -> Mapping[str, Json] | None:
     if not isinstance(text, str) or not text.strip():
         return None
     try:
@@ -160,6 +193,9 @@ def _read_edit(text: object) -> Mapping[str, Json] | None:
         raise BadEdit(f"The arguments that you wrote are not JSON ({error}).") from None
     if not isinstance(edited, dict):
         raise BadEdit("The arguments that you wrote are not a JSON object.")
+    checked = Checker(dict(parameters)).check(edited)
+    if isinstance(checked, Failure):
+        raise BadEdit(f"The tool does not take what you wrote: {checked.message}")
     return edited
 
 
@@ -167,7 +203,6 @@ class ClientApprover:
     """Asks the person at the client of one request, while the call waits.
 
     Args:
-        first: Who is asked before; the client is asked where it does not know.
         tool: The tool's name, as the client knows it.
     """
 
@@ -179,7 +214,7 @@ class ClientApprover:
     async def __call__(self, asked: AskHuman) -> Approval | None:
         """Ask; None where nobody answered."""
         complaint = ""
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             if not may_answer(asked, self._by):
                 return None
             request = write_question(asked, self._tool, complaint)
@@ -191,7 +226,7 @@ class ClientApprover:
                 related_request_id=self._context.request_id,
             )
             try:
-                return read_word(answer, self._by)
+                return read_word(answer, self._by, asked.parameters)
             except BadEdit as error:
                 complaint = str(error)
         return None

@@ -86,6 +86,8 @@ class Client:
         self.context = context
         self.outbox = Outbox()
         self._asked = 0
+        self._answers: list[Mapping[str, Any] | None] | None = None
+        """What the person has answered so far, where the call is made again for each answer."""
 
     @property
     def wants_progress(self) -> bool:
@@ -136,17 +138,18 @@ class Client:
         self, message: str, schema: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """Return the answer that came with the request; without one, leave the call to be made again with it."""
+        context = self.context
         number = self._asked
         self._asked += 1
-        answers: list[Any] = json.loads(self.context.request_state or "[]")
-        name = _ANSWER.format(len(answers) + 1)
-        given = (self.context.input_responses or {}).get(name)
-        if isinstance(given, types.ElicitResult):
-            content = _read_answer(given, schema)
-            answers.append(None if content is None else dict(content))
+        if self._answers is None:
+            self._answers = json.loads(context.request_state or "[]")
+        answers = self._answers
+        name = _ANSWER.format(number + 1)
+        given = (context.input_responses or {}).get(name)
+        if number == len(answers) and isinstance(given, types.ElicitResult):
+            answers.append(_read_answer(given, schema))
         if number < len(answers):
-            earlier: Mapping[str, Any] | None = answers[number]
-            return earlier
+            return answers[number]
         form = types.ElicitRequest(
             params=types.ElicitRequestFormParams(
                 message=message, requested_schema=dict(schema)
@@ -154,8 +157,7 @@ class Client:
         )
         raise Leave(
             types.InputRequiredResult(
-                input_requests={_ANSWER.format(number + 1): form},
-                request_state=json.dumps(answers),
+                input_requests={name: form}, request_state=json.dumps(answers)
             )
         )
 

@@ -50,6 +50,7 @@ from handrail.mcp.notices import Client, Leave
 from handrail.mcp.standard_streams import open_streams
 from handrail.mcp.tokens import Tokens
 from handrail.ports import Approver
+from handrail.records import ApprovalRequest
 from handrail.runtime import Runtime
 from handrail.tools.toolset import Toolset
 
@@ -66,6 +67,10 @@ class Request:
         context: The SDK's: the client's capabilities, its session, its answers to what the tool asked.
         caller: Who calls.
         tool: The name by which it calls.
+        words: What people have said of the call, by its id.
+        state: What the request brings back of the one before, if it is made again.
+        answered: The question whose answer it brings.
+        complaint: Why that answer could not be read.
         result: How the call ended, once it has.
         answer: The answer of another server, where the tool is one of its.
     """
@@ -75,6 +80,9 @@ class Request:
     tool: str
     arguments: Mapping[str, Any]
     words: dict[str, Approval] = field(default_factory=dict)
+    state: asking.State | None = None
+    answered: str = ""
+    complaint: str = ""
     result: ToolResult | None = None
     answer: types.CallToolResult | None = None
 
@@ -240,6 +248,9 @@ class Server(MCPServer[Any]):
             name: each for name, each in definition.items() if name != "outputSchema"
         }
 
+    def _own_name_of(self, request: Request) -> str:
+        return self._own_name(self.runtime.offered(), request.tool)
+
     def _own_name(self, tools: Toolset, name: str) -> str:
         return name_map(tools, NAMES).from_wire(name)
 
@@ -278,39 +289,45 @@ class Server(MCPServer[Any]):
         if state is None:
             return
         request.caller = replace(request.caller, run=state.run, call_id=state.call_id)
-        answers = context.input_responses or {}
-        if state.question and asking.APPROVAL in answers:
-            by = asking.who_answers(request.caller)
-            try:
-                word = asking.read_word(
-                    answers[asking.APPROVAL], by, question=state.question
-                )
-            except asking.BadEdit:
-                word = None
-            if word is not None:
-                request.words[state.call_id] = word
+        request.state = state
+        answer = (context.input_responses or {}).get(asking.APPROVAL)
+        if state.question and answer is not None:
+            request.answered = state.question
+            self._read_word(request, state, answer)
         request.context = _with_state(context, state.own)
+
+    def _read_word(self, request: Request, state: asking.State, answer: Any) -> None:
+        """Take the answer to our question as a word on the call."""
+        tool = self.runtime.tools.get(self._own_name_of(request))
+        parameters = {} if tool is None else tool.parameters
+        by = asking.who_answers(request.caller)
+        try:
+            word = asking.read_word(answer, by, parameters, question=state.question)
+        except asking.BadEdit as error:
+            if state.tries < asking.MOST_TRIES - 1:
+                request.complaint = str(error)
+            return
+        if word is not None:
+            request.words[state.call_id] = word
 
     async def _carry_out(self, request: Request) -> Reply:
         caller = request.caller
         call = ToolCall(
             caller.call_id,
-            self._own_name(self.runtime.offered(), request.tool),
+            self._own_name_of(request),
             json.dumps(request.arguments, ensure_ascii=False),
         )
         result = await self._perform(request, call)
-        request.result = result
         question = result.question
+        known = question and request.state and request.state.word_on(question)
+        if known:
+            # The tool has left the call to ask something, and had changed nothing: it is the same call still.
+            request.words[call.id] = known
+            result = await self._perform(request, call)
+            question = result.question
+        request.result = result
         if question is not None and self._asks_again(request, question):
-            state = asking.State(
-                caller.run, caller.call_id, question.id, request.context.request_state
-            )
-            return types.InputRequiredResult(
-                input_requests={
-                    asking.APPROVAL: asking.write_question(question, request.tool)
-                },
-                request_state=state.as_text(),
-            )
+            return self._ask(request, question)
         return self.write_answer(request, result)
 
     async def _perform(self, request: Request, call: ToolCall) -> ToolResult:
@@ -379,24 +396,48 @@ class Server(MCPServer[Any]):
             how["approver"] = client if first is None else _Either(first, client)
         return how
 
-    def _asks_again(self, request: Request, question: Any) -> bool:
+    def _asks_again(self, request: Request, question: ApprovalRequest) -> bool:
         """Whether the client is to ask its person, and make the request again."""
         context = request.context
         if not self._ask_client or context.protocol_version != MODERN:
             return False
-        answers = context.input_responses or {}
-        if asking.APPROVAL in answers and not request.words:
-            return False  # the person has closed the form
+        if request.answered == question.id and not request.complaint:
+            return False  # what the person said has decided nothing, or they closed the form
         by = asking.who_answers(request.caller)
         return asking.can_be_asked(context) and asking.may_answer(question, by)
+
+    def _ask(
+        self, request: Request, question: ApprovalRequest
+    ) -> types.InputRequiredResult:
+        """Return what makes the client ask its person, and make the request again."""
+        caller = request.caller
+        tries = request.state.tries + 1 if request.complaint and request.state else 0
+        state = asking.State(
+            run=caller.run,
+            call_id=caller.call_id,
+            question=question.id,
+            digest=question.digest,
+            tries=tries,
+            own=request.context.request_state,
+        )
+        form = asking.write_question(question, request.tool, request.complaint)
+        return types.InputRequiredResult(
+            input_requests={asking.APPROVAL: form}, request_state=state.as_text()
+        )
 
     def _leave(
         self, request: Request, how: MCPError | types.InputRequiredResult
     ) -> Reply:
         if isinstance(how, MCPError):
             raise how
+        before = request.state
+        word = request.words.get(request.caller.call_id)
         state = asking.State(
-            request.caller.run, request.caller.call_id, own=how.request_state
+            run=request.caller.run,
+            call_id=request.caller.call_id,
+            digest=before.digest if before is not None else "",
+            word=asking.keep_word(word),
+            own=how.request_state,
         )
         return how.model_copy(update={"request_state": state.as_text()})
 
