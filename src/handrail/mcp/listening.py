@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from signal import SIGTERM, signal
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
@@ -87,6 +89,9 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 async def serve_app(app: Starlette, listener: socket.socket, *, log_level: str) -> None:
     """Serve until the process is told to end; calls under way are then cancelled."""
+    with suppress(ValueError):  # not the main thread, where no signal arrives
+        # Told by uvicorn once every stream has ended, and the runtime can still be closed.
+        signal(SIGTERM, _end)
     config = uvicorn.Config(
         app,
         log_level=log_level,
@@ -97,3 +102,7 @@ async def serve_app(app: Starlette, listener: socket.socket, *, log_level: str) 
         lifespan="on",
     )
     await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
