@@ -46,13 +46,21 @@ def settings(folder, *names, policy=ALLOW, env=None, **how):
     )
 
 
+AGREED: dict[str, str] = {}
+"""Pins of servers that are as usual, by their names: they are asked once."""
+
+
 async def agree_to_all(given):
-    """Start the servers once, and agree to what they say of themselves."""
-    gateway = Gateway(given)
-    await gateway.start()
-    await gateway.aclose()
-    for name in given.servers:
-        gateway.pins.agree(name)
+    """Agree to what the servers say of themselves; they are started for that once."""
+    names = " ".join(given.servers)
+    if names not in AGREED:
+        gateway = Gateway(given)
+        await gateway.start()
+        await gateway.aclose()
+        for name in given.servers:
+            gateway.pins.agree(name)
+        AGREED[names] = given.pins.read_text()
+    given.pins.write_text(AGREED[names])
 
 
 @asynccontextmanager
@@ -207,33 +215,27 @@ def test_before_anybody_agreed_there_is_nothing_to_call(tmp_path):
 DENY = Policy(rules=[Rule("one_send", "deny"), Rule(then="allow")])
 
 
+SPELLINGS = [
+    "one_send", "send", "ONE_SEND", " one_send ", "one.send", "functions.one_send", "one_send\u200b", "one/send",
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        "one_send",
-        "send",
-        "ONE_SEND",
-        " one_send ",
-        "one.send",
-        "functions.one_send",
-        "one_send\u200b",
-        "one/send",
-        "call_tool",
-    ],
-)
-def test_a_denied_tool_is_not_callable_under_any_spelling(tmp_path, spelling):
+def test_a_denied_tool_is_not_callable_under_any_spelling(tmp_path):
     async def main():
         async with connected(settings(tmp_path, policy=DENY)) as client:
             await client.list_tools()
-            arguments = {"to": "Ann"}
-            if spelling == "call_tool":
-                arguments = {"name": "one_send", "arguments": arguments}
-            try:
-                answer = await client.call_tool(spelling, arguments)
-            except MCPError:
-                return
-            assert answer.is_error
+            to = {"to": "Ann"}
+            calls = [(name, to) for name in SPELLINGS]
+            calls += [
+                ("call_tool", {"name": name, "arguments": to}) for name in SPELLINGS
+            ]
+            for name, arguments in calls:
+                try:
+                    answer = await client.call_tool(name, arguments)
+                except MCPError:
+                    continue
+                assert answer.is_error, (name, arguments)
 
     asyncio.run(main())
     assert effects(tmp_path) == []
@@ -355,8 +357,11 @@ def test_what_would_become_of_a_call_is_explained_without_a_call(tmp_path):
             ("one_slow", {"to": "x"}, "allow"),
             ("no_such", {}, "deny"),
         ]
+        gateway = Gateway(given)
+        await gateway.start()
+        await gateway.aclose()
         for name, arguments, decision in cases:
-            told = await explain_call(Gateway(given), name, arguments)
+            told = explain_call(gateway, name, arguments)
             assert told["decision"] == decision, (name, arguments, told)
 
     asyncio.run(main())

@@ -51,6 +51,12 @@ PAUSE_S = 0.04
     flag_value=WIRES[0],
     help="Show the HTTP requests and answers, and as curl; with a name, speak that wire: anthropic, gemini, ...",
 )
+@click.option(
+    "--mcp",
+    "over_mcp",
+    is_flag=True,
+    help="Another story: an MCP client, the gateway, two servers, one of which changes overnight.",
+)
 @options.store
 @options.as_json
 @options.debug
@@ -59,6 +65,7 @@ def command(
     no_input: bool,
     model: str | None,
     wire: str | None,
+    over_mcp: bool,
     store: str,
     as_json: bool,
 ) -> int:
@@ -73,7 +80,10 @@ def command(
       handrail demo --lang zh --wire
       handrail demo --wire anthropic         # the same story in another provider's own language
       handrail demo --model openai:NAME      # a real model, the same tools
+      handrail demo --mcp
     """
+    if over_mcp:
+        return _play_over_mcp(lang, no_input)
     spoken = _wire(wire or WIRES[0])
     if model and spoken != WIRES[0]:
         raise click.UsageError(
@@ -113,6 +123,16 @@ def command(
         if is_stored:
             printer.say(f"{texts.saved}{command_line(f'runs show {run.id}', store)}")
     return exits.of_run(run.status, options.call_failures(run))
+
+
+def _play_over_mcp(lang: Language, no_input: bool) -> int:
+    """Play the story of the gateway; return the exit code."""
+    # here: the package `mcp` takes a second to import
+    from handrail.cli.demo import mcp_story
+
+    asks = TerminalApprover().is_there and not no_input
+    approved = asyncio.run(mcp_story.play(console(sys.stdout), lang, asks=asks))
+    return exits.Exit.OK if approved else exits.Exit.DENIED
 
 
 def _wire(name: str) -> str:

@@ -330,21 +330,17 @@ def gateway(settings: GatewaySettings | Path | str) -> Gateway:
 # ---------------------------------------------------------------------- for a person to read
 
 
-async def explain_call(
+def explain_call(
     gateway: Gateway, name: str, arguments: dict[str, Json]
 ) -> dict[str, Json]:
     """Return what would become of a call: `decision` and `reason`, and `risk` where a tool would be called.
 
-    Nothing runs, and no question is stored.
+    Nothing runs, and no question is stored. The gateway was started before.
     """
-    try:
-        await gateway.start()
-    finally:
-        await gateway.aclose()
     for upstream in gateway.upstreams.values():
         for there, pin in upstream.quarantined.items():
             if name in (there, make_name(upstream.name_prefix, there)):
-                return _deny(f"{describe_quarantine(pin)}")
+                return _deny(describe_quarantine(pin))
     tool = gateway.runtime.tools.resolve(name)
     if isinstance(tool, Failure):
         return _deny(tool.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +111,7 @@ def explain(context: click.Context, tool: str, arguments: str, as_json: bool) ->
     given = cases.parse_json(arguments, "ARGUMENTS")
     if not isinstance(given, dict):
         raise ConfigError(f"the arguments are {brief(given)}; write a JSON object")
-    gateway = gateways.gateway(settings_of(context))
-    verdict = asyncio.run(gateways.explain_call(gateway, tool, given))
+    verdict = gateways.explain_call(start_gateway(context), tool, given)
     if as_json:
         print_json(dict(verdict))
     else:
