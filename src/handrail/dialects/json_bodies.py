@@ -83,8 +83,10 @@ def json_text(value: Json, what: str) -> str:
         raise unreadable(f"{what} has no JSON form") from error
 
 
-write = json.JSONEncoder(ensure_ascii=False).encode
-"""Writes a value as JSON. `json.dumps` makes an encoder at each call that asks for other settings than its own."""
+write = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+"""Writes a value as JSON. `json.dumps` makes an encoder at each call that asks for other settings than its own.
+
+A circle is a `RecursionError`, like any value that is nested too deep."""
 
 
 def mapping(value: Json, what: str) -> Mapping[str, Json]:
@@ -123,12 +125,13 @@ def kind(value: Json) -> str:
     return f"of type {type(value).__name__}"
 
 
-def count(counts: Json, *keys: str) -> int:
-    """Return the first of these counts that is there, or 0."""
+def count(counts: Json, key: str) -> int:
+    """Return the count of that name, or 0 where there is none."""
     if counts is None or not isinstance(counts, OBJECT):
         return 0
-    for key in keys:
-        number = counts.get(key)
-        if type(number) is int:  # no bool, which `isinstance` takes for one
-            return min(max(number, 0), _MOST_TOKENS)
-    return 0
+    number = counts.get(key)
+    if type(number) is not int:  # a bool is none, though `isinstance` takes it for one
+        return 0
+    if 0 <= number <= _MOST_TOKENS:
+        return number
+    return 0 if number < 0 else _MOST_TOKENS

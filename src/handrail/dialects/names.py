@@ -24,7 +24,7 @@ _HASH_CHARS = 8
 """Of SHA-256 in hex: among 1,000 tools that need one, two agree with a chance of about one in 8,600; then it grows."""
 
 
-class NameRule(Struct, frozen=True):
+class NameRule(Struct, frozen=True, cache_hash=True):
     """Which names a provider accepts.
 
     Attributes:

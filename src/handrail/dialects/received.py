@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from types import NoneType
 
@@ -150,17 +150,21 @@ def is_sendable(value: Json, levels: int = MOST_LEVELS) -> bool:
     """Whether a request can carry the value: no NaN and no infinity in it, and no more levels than these."""
     if isinstance(value, float):
         return isfinite(value)
-    if isinstance(value, OBJECT):
-        return levels > 0 and _are_sendable(value.values(), levels - 1)
+    values: Iterable[Json]
     if isinstance(value, (list, tuple)):
-        return levels > 0 and _are_sendable(value, levels - 1)
+        values = value
+    elif isinstance(value, OBJECT):
+        values = value.values()
+    else:
+        return True
+    if not levels:
+        return False
+    for each in values:
+        if type(each) in _ALWAYS_SENDABLE:
+            continue
+        if not is_sendable(each, levels - 1):
+            return False
     return True
-
-
-def _are_sendable(values: Collection[Json], levels: int) -> bool:
-    return _ALWAYS_SENDABLE.issuperset(map(type, values)) or all(
-        is_sendable(each, levels) for each in values
-    )
 
 
 _ALWAYS_SENDABLE = frozenset((str, int, bool, NoneType))

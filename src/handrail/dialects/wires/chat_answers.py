@@ -479,7 +479,8 @@ def _parse_usage(usage: Json) -> Usage:
         json_bodies.count(usage, "completion_tokens"),
         # Moonshot and DeepSeek report it beside the details.
         json_bodies.count(input_details, "cached_tokens")
-        or json_bodies.count(usage, "cached_tokens", "prompt_cache_hit_tokens"),
+        or json_bodies.count(usage, "cached_tokens")
+        or json_bodies.count(usage, "prompt_cache_hit_tokens"),
         json_bodies.count(output_details, "reasoning_tokens"),
         json_bodies.count(input_details, "cache_write_tokens"),
     )

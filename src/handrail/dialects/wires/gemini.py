@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote, unquote
 
+from pydantic_core import from_json
+
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.call_assembly import was_made
@@ -186,13 +188,9 @@ class Gemini(BaseWire):
         Raises:
             ValueError: The results are not one for each call.
         """
-        names = _NO_NAMES
-        pairs = zip(calls, in_call_order(calls, results), strict=True)
-        parts = [
-            part
-            for call, result in pairs
-            for part in _encode_result(result, names.to_wire(call.name))
-        ]
+        parts: list[Part] = []
+        for call, result in zip(calls, in_call_order(calls, results), strict=True):
+            parts += _encode_result(result, _NO_NAMES.to_wire(call.name))
         if parts:
             return [{"role": "user", "parts": parts}]
         return []
@@ -224,9 +222,13 @@ class Gemini(BaseWire):
             ConfigError: It is no content of this dialect: read anyway, its calls would be passed over in silence.
             ModelError: As `decode`.
         """
-        message = _in_json(message)
+        try:
+            if not _is_in_json(message):
+                message = _in_json(message)
+        except RecursionError as error:
+            raise json_bodies.unreadable("it is nested too deep") from error
         if isinstance(message, json_bodies.OBJECT) and (
-            {"candidates", "promptFeedback", "error"} & message.keys()
+            "candidates" in message or "promptFeedback" in message or "error" in message
         ):
             return self.decode(message, tools)
         if why := _foreign(message):
@@ -515,19 +517,19 @@ def _id(id: str) -> dict[str, Json]:
     return {}
 
 
-def _encode_result(result: ToolResult, name: str) -> Iterator[Part]:
-    """Yield a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
-    yield {
-        "functionResponse": {
-            **_id(result.call_id),
-            "name": name,
-            "response": _response(result),
-        }
+def _encode_result(result: ToolResult, name: str) -> list[Part]:
+    """Return a result, and behind it what it shows: models before Gemini 3 take no media within the result itself."""
+    response = {
+        **_id(result.call_id),
+        "name": name,
+        "response": _response(result),
     }
-    yield from (
-        _encode_attachment(thing)
-        for thing in filter(None, map(parse_attachment, result.media))
-    )
+    parts: list[Part] = [{"functionResponse": response}]
+    for media in result.media:
+        thing = parse_attachment(media)
+        if thing is not None:
+            parts.append(_encode_attachment(thing))
+    return parts
 
 
 def _response(result: ToolResult) -> dict[str, Json]:
@@ -538,7 +540,7 @@ def _response(result: ToolResult) -> dict[str, Json]:
         return {"error": text if value is None else value}
     if value is None:
         return {"output": text}
-    if value.keys() & {"output", "error"}:
+    if "output" in value or "error" in value:
         return {"output": value}
     return value
 
@@ -547,8 +549,8 @@ def _object_in(text: str) -> dict[str, Json] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = from_json(text)
+    except ValueError:
         return None
     if isinstance(value, dict) and received.is_sendable(value):
         return value
@@ -586,27 +588,42 @@ _VALUES = ("args", "response")
 """Fields that hold somebody's own values, with names of their own."""
 
 
-_SCALARS = (str, int, float, bool)
+_SCALARS = frozenset((str, int, float, bool))
+
+
+def _is_in_json(value: Json) -> bool:
+    """Whether a message is as it was on the wire: `_in_json` would return its equal, at twice the cost."""
+    if isinstance(value, list):
+        return all(map(_is_in_json, value))
+    if not isinstance(value, json_bodies.OBJECT):
+        return not isinstance(value, bytes)
+    for name, each in value.items():
+        if each is None or "_" in name:
+            return False
+        if type(each) in _SCALARS or (
+            name in _VALUES and isinstance(each, json_bodies.OBJECT)
+        ):
+            continue
+        if not _is_in_json(each):
+            return False
+    return True
 
 
 def _in_json(value: Json, name: str = "") -> Json:
     """Return a message of Google's own Python client as it was on the wire: names, bytes, absent fields."""
-    try:
-        if isinstance(value, json_bodies.OBJECT) and name not in _VALUES:
-            fields: dict[str, Json] = {}
-            for given, each in value.items():
-                if each is None:
-                    continue
-                key = _camel_name(given)
-                fields[key] = each if type(each) in _SCALARS else _in_json(each, key)
-            return fields
-        if isinstance(value, list):
-            return [_in_json(value) for value in value]
-    except RecursionError as error:
-        raise json_bodies.unreadable("it is nested too deep") from error
+    if isinstance(value, list):
+        return [_in_json(each) for each in value]
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return value
+    if name in _VALUES or not isinstance(value, json_bodies.OBJECT):
+        return value
+    fields: dict[str, Json] = {}
+    for given, each in value.items():
+        if each is None:
+            continue
+        key = _camel_name(given) if "_" in given else given
+        fields[key] = each if type(each) in _SCALARS else _in_json(each, key)
+    return fields
 
 
 def _foreign(message: Json) -> str:

@@ -138,9 +138,14 @@ class AnswerAssembler:
             refusal = self._why or self._finish
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
         run_by_gemini = filter(_is_run_by_gemini, parts)
+        texts: list[str] = []
+        thoughts: list[str] = []
+        for part in self._parts:
+            if isinstance(part, _TextPart):
+                (thoughts if part.is_thought else texts).extend(part.pieces)
         return Turn(
-            text=self._join_texts(are_thoughts=False),
-            reasoning=self._join_texts(are_thoughts=True),
+            text="".join(texts),
+            reasoning="".join(thoughts),
             calls=self._names.own_calls(calls),
             finish=finish,
             usage=_usage(self._usage),
@@ -160,13 +165,6 @@ class AnswerAssembler:
             retryable=True,
         )
 
-    def _join_texts(self, *, are_thoughts: bool) -> str:
-        pieces: list[str] = []
-        for part in self._parts:
-            if isinstance(part, _TextPart) and part.is_thought == are_thoughts:
-                pieces += part.pieces
-        return "".join(pieces)
-
     def _take_candidate(
         self, candidate: Mapping[str, Json], deltas: list[Delta]
     ) -> None:
@@ -175,10 +173,10 @@ class AnswerAssembler:
         )
         for part in json_bodies.items(content.get("parts") or [], "`parts`"):
             self._take_part(json_bodies.mapping(part, "a part"), deltas)
-        metadata = received.sendable_fields(
-            {key: candidate[key] for key in _SEARCH_METADATA if candidate.get(key)}
-        )
-        self._beside += ({key: value} for key, value in metadata.items())
+        for key in _SEARCH_METADATA:
+            metadata = candidate.get(key)
+            if metadata and received.is_sendable(metadata):
+                self._beside.append({key: metadata})
         self._finish = (
             json_bodies.text_or_empty(candidate, "finishReason") or self._finish
         )
@@ -270,8 +268,8 @@ class _CallPart:
 
     __slots__ = (
         "_args",
-        "_besides",
         "_leaves",
+        "_part",
         "_sent",
         "_text",
         "id",
@@ -290,10 +288,8 @@ class _CallPart:
         self._args: Json = None
         self._leaves: dict[tuple[str | int, ...], list[Json]] = {}
         self._text: str | None = None
-        self._besides = received.sendable_fields(
-            {k: v for k, v in part.items() if k != "functionCall"}
-        )
-        self._sent = {key: fields[key] for key in ("id", "name") if key in fields}
+        self._part = part
+        self._sent = fields
 
     def grow(self, fields: Mapping[str, Json]) -> None:
         """Add what a piece says of the arguments."""
@@ -335,7 +331,12 @@ class _CallPart:
         args = self._value()
         if not (args and received.is_sendable(args)):
             args = {}
-        return {"functionCall": {**self._sent, "args": args}, **self._besides}
+        sent = {key: self._sent[key] for key in ("id", "name") if key in self._sent}
+        raw: Part = {"functionCall": {**sent, "args": args}}
+        for key, value in self._part.items():
+            if key != "functionCall" and received.is_sendable(value):
+                raw[key] = value
+        return raw
 
     def _value(self) -> Json:
         args: Json = {} if self._args is None else self._args

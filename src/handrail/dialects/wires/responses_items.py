@@ -69,6 +69,9 @@ class TextPosition(NamedTuple):
     part: int = 0
 
 
+_CALL = TextPosition("call")
+
+
 class _Part(NamedTuple):
     """How an item's list of parts spells a text: field of the list, type of the part, field of the text."""
 
@@ -120,7 +123,7 @@ class OutputItem:
 
     def arguments(self) -> str:
         """Return a call's arguments so far."""
-        text = self.text_at(TextPosition("call"))
+        text = self.text_at(_CALL)
         if self.type != _FREE:
             return text
         arguments = _within_json(text)
@@ -138,7 +141,7 @@ class OutputItem:
             return {
                 **self.fields,
                 "type": self.type,
-                field: self.text_at(TextPosition("call")),
+                field: self.text_at(_CALL),
             }
         parts: dict[str, list[Json]] = {}
         for position in self.pieces:
@@ -319,6 +322,9 @@ class OutputAssembler:
 
     def _waits_for(self) -> str:
         """Return what the items wait for; empty if the provider has answered them itself."""
+        waiting = [item for item in self.items if item.type in _WAITING]
+        if not waiting:
+            return ""
         answered = {
             json_bodies.text_or_empty(item.fields, "call_id")
             for item in self.items
@@ -326,9 +332,8 @@ class OutputAssembler:
         }
         wanted = [
             _WAITING[item.type].format_map(defaultdict(str, item.fields))
-            for item in self.items
-            if item.type in _WAITING
-            and json_bodies.text_or_empty(item.fields, "call_id") not in answered - {""}
+            for item in waiting
+            if json_bodies.text_or_empty(item.fields, "call_id") not in answered - {""}
             and (
                 item.type != "tool_search_call"
                 or item.fields.get("execution") == "client"
@@ -379,7 +384,7 @@ class OutputAssembler:
     def _close_free_text(self, item: OutputItem, deltas: list[Delta]) -> None:
         if item.type == _FREE and not item.is_closed:
             item.is_closed = True
-            if TextPosition("call") in item.pieces:
+            if _CALL in item.pieces:
                 opened = ""
             else:
                 opened = _FREE_OPENS
@@ -443,7 +448,7 @@ def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition
     """Return all texts of an item, with their positions."""
     if field := CALLS.get(type):
         text = json_bodies.json_text(fields.get(field), "what a tool is called with")
-        yield TextPosition("call"), text
+        yield _CALL, text
     if type not in ("message", "reasoning"):
         return
     texts: dict[TextPosition, list[str]] = {}
