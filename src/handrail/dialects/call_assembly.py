@@ -160,9 +160,10 @@ def with_ids(calls: list[ToolCall], answer: str = "") -> list[ToolCall]:
     Args:
         answer: The answer's own id. With it as a part, the ids of two turns differ.
     """
-    taken = {call.id for call in calls}
-    if "" not in taken:
+    ids = [call.id for call in calls]
+    if "" not in ids:
         return calls
+    taken = set(ids)
     ending = ""
     if answer:
         ending = f"_{re.sub('[^a-zA-Z0-9_-]', '', answer)[:_MOST_ANSWER_CHARS]}"

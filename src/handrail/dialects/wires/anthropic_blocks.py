@@ -205,14 +205,14 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
     if end.container is not None and isinstance(end.container, json_bodies.OBJECT):
         message["container"] = end.container
     return Turn(
-        text="".join(block.text("text") for block in blocks),
-        reasoning="".join(block.text("thinking") for block in blocks),
+        text="".join([block.text("text") for block in blocks]),
+        reasoning="".join([block.text("thinking") for block in blocks]),
         calls=names.own_calls(calls),
         finish=end.finish,
         usage=end.usage,
         refusal=end.refusal,
         raw=message,
-        server_side=tuple(block for block in content if _is_server_side(block)),
+        server_side=tuple([block for block in content if _is_server_side(block)]),
     )
 
 

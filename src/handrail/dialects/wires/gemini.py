@@ -598,13 +598,13 @@ def _is_in_json(value: Json) -> bool:
     if not isinstance(value, json_bodies.OBJECT):
         return not isinstance(value, bytes)
     for name, each in value.items():
-        if each is None or "_" in name:
+        if "_" in name:
             return False
-        if type(each) in _SCALARS or (
-            name in _VALUES and isinstance(each, json_bodies.OBJECT)
-        ):
+        if type(each) in _SCALARS:
             continue
-        if not _is_in_json(each):
+        if name in _VALUES and isinstance(each, json_bodies.OBJECT):
+            continue
+        if each is None or not _is_in_json(each):
             return False
     return True
 

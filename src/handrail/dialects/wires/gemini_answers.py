@@ -58,11 +58,13 @@ _WORTH_ANOTHER_TRY = {
 }
 """The model wrote what Gemini's own parser refused, and the answer holds none of it: mostly the next one is good."""
 
-_RUN_BY_GEMINI = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+_RUN_BY_GEMINI = frozenset(
+    ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+)
 
 
 def _is_run_by_gemini(part: Part) -> bool:
-    return not part.keys().isdisjoint(_RUN_BY_GEMINI)
+    return not _RUN_BY_GEMINI.isdisjoint(part)
 
 
 _SEARCH_METADATA = ("groundingMetadata", "urlContextMetadata")
@@ -137,7 +139,7 @@ class AnswerAssembler:
         if finish == "refused":
             refusal = self._why or self._finish
         parts = [part if isinstance(part, dict) else part.raw() for part in self._parts]
-        run_by_gemini = filter(_is_run_by_gemini, parts)
+        run_by_gemini = [part for part in parts if _is_run_by_gemini(part)]
         texts: list[str] = []
         thoughts: list[str] = []
         for part in self._parts:

@@ -252,7 +252,9 @@ class OpenAIResponses(BaseWire):
         if isinstance(message, json_bodies.OBJECT) and (
             "output" in message or "error" in message
         ):
-            return self.decode({"status": "completed", **message}, tools)
+            if "status" not in message:
+                message = {"status": "completed", **message}
+            return self.decode(message, tools)
         if not (
             isinstance(message, json_bodies.OBJECT)
             and isinstance(message.get("type"), str)
