@@ -10,7 +10,6 @@ Rule 1: if anything raises while a run is under way, the run is finished: its na
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -223,15 +222,15 @@ def _name_calls(run: str, asked: Sequence[ToolCall]) -> list[str]:
     An id is a model's or a provider's text. Escaped, it cannot spell the name of another call.
     """
     names: list[str] = []
-    times: Counter[str] = Counter()
+    times: dict[str, int] = {}
     for each in asked:
         name = ""
         if each.id:
             name = f"{run}/id:{each.id.translate(_ESCAPES)}"
-            times[each.id] += 1
-        # Some models give one id to several calls of an answer.
-        if times[each.id] > 1:
-            name = f"{name}#{times[each.id]}"
+            times[each.id] = nth = times.get(each.id, 0) + 1
+            # Some models give one id to several calls of an answer.
+            if nth > 1:
+                name = f"{name}#{nth}"
         names.append(name)
     return names
 
