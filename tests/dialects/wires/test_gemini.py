@@ -273,6 +273,16 @@ def test_a_result_is_an_object_and_a_failure_stands_under_its_own_key(result, to
     }
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a": "\\ud83d"}', '{"a": NaN}', '{"a": 1e999}', '{"a": 1} b']
+)
+def test_a_result_that_no_request_can_carry_as_an_object_goes_as_its_text(text):
+    result = ToolResult("c", text, text=text)
+    (content,) = DIALECT.encode_results([ToolCall("c", "look")], [result])
+    (part,) = content["parts"]
+    assert part["functionResponse"]["response"] == {"output": text}
+
+
 def test_media_stand_behind_the_result_that_shows_them_and_are_read_back():
     pictures = (
         Media("image/png", b"\x89PNG"),
@@ -661,6 +671,30 @@ async def test_the_calls_of_the_official_clients_objects_are_handled(form):
         {"output": f"21 °C in {city}"} for city in ("北京", None)
     ]
     assert [each.id for each in results] == [each.id for each in told.function_calls]
+
+
+WIRE_CALL = {"name": "measure", "args": {"station_id": None, "days": 2}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"candidates": [{"content": {"parts": [{"function_call": WIRE_CALL}]}}]},
+        {"parts": [{"functionCall": WIRE_CALL, "thought_signature": b"\xff\xfe"}]},
+        {"parts": [{"functionCall": WIRE_CALL, "thoughtSignature": b"\xff\xfe"}]},
+        {"parts": [{"functionCall": {"id": None, **WIRE_CALL}}]},
+        {"parts": [{"functionCall": WIRE_CALL, "thought": None}], "role": None},
+    ],
+    ids=["names", "name and bytes", "bytes", "absent id", "absent role"],
+)
+def test_one_word_of_pythons_spelling_anywhere_is_read_as_on_the_wire(message):
+    turn = DIALECT.decode_message(message)
+    assert [each.arguments for each in turn.calls] == [
+        '{"station_id": null, "days": 2}'
+    ]
+    (part,) = turn.raw["parts"]
+    assert part.pop("thoughtSignature", "//4=") == "//4="
+    assert part == {"functionCall": WIRE_CALL}
 
 
 def test_what_we_send_is_what_the_official_client_makes_of_the_same():
