@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import adapters, conversations, costs, loops, selection, stores
+from benchmarks import adapters, conversations, costs, loops, mcp, selection, stores
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -34,6 +34,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "selection": selection.selection,
     "conversations": conversations.conversations,
     "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),
+    "mcp": mcp.figures,
 }
 
 

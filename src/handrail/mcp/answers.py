@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp import types
+from pydantic_core import from_json
 
 from handrail.calls import Media, ToolResult
 from handrail.core import results
@@ -63,10 +64,18 @@ def _write_contents(result: ToolResult) -> list[types.ContentBlock]:
 
 def _structure(result: ToolResult) -> dict[str, Any] | None:
     """Return the value of a result that is an object and was not cut."""
-    if result.handle or not result.text.startswith("{"):
+    if result.handle or isinstance(result.value, str):
         return None
-    value = results.plain(result.value)
-    return dict(value) if isinstance(value, dict) else None
+    # without a note the text is the value's JSON
+    text = results.as_text(result.value) if result.note else result.text
+    was_cut = len(text) > len(result.text)  # and the rest could not be stored
+    if was_cut or not text.startswith("{"):
+        return None
+    try:
+        value = from_json(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 # ---------------------------------------------------------------------- output schemas

@@ -12,12 +12,14 @@ Rule 2: no part of a run's name can spell another part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from secrets import token_hex
 from typing import Any
 
 from mcp import types
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.mcpserver import Context
+from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 
@@ -31,6 +33,7 @@ SCOPE_CLAIM = "handrail/scope"
 """The claim of a token that says for which tenant its calls are made."""
 
 _LONGEST_KEY = 255
+_LONGEST_NAME = 100
 _PROCESS = token_hex(8)
 
 
@@ -56,7 +59,7 @@ class Caller(Struct, frozen=True):
     client: str = ""
 
 
-def identify_caller(context: Context[Any, Any], server: str) -> Caller:
+def identify_caller(context: ServerRequestContext[Any, Any], server: str) -> Caller:
     """Return whose request it is.
 
     Args:
@@ -71,55 +74,36 @@ def identify_caller(context: Context[Any, Any], server: str) -> Caller:
     if token is not None:
         principal = token.subject or token.client_id
         scope = (token.claims or {}).get(SCOPE_CLAIM)
-    client = _client_name(context)
+    headers: Mapping[str, str] = getattr(context.request, "headers", None) or {}
+    about = context.session.client_params
+    client = about.client_info.name[:_LONGEST_NAME] if about is not None else ""
     owner = ""
     if principal:
         owner = f"@{_escape(principal)}/{_escape(scope or '')}"
-    key = _read_key(context)
     prefix = f"mcp:{_escape(server)}:"
-    home = prefix + _name_run(context, owner, client)
+    # A header of this name means nothing in revisions without sessions; in others the transport has checked it.
+    session = ""
+    if context.protocol_version != MODERN:
+        session = headers.get("mcp-session-id", "")
+    if session:
+        home = f"{prefix}{owner}session:{_escape(session)}"
+    else:
+        home = prefix + (owner or f"process:{_PROCESS}:{_escape(client)}")
     run = home
     call_id = f"m_{token_hex(8)}"
+    key = _read_key(context.params, headers)
     if key:
         run = prefix + (owner or f"key:{_escape(key)}")
         call_id = f"key:{key}"
-    return Caller(
-        run=run,
-        call_id=call_id,
-        home=home,
-        principal=principal,
-        scope=scope,
-        key=key,
-        client=client,
-    )
+    return Caller(run, call_id, home, principal, scope, key, client)
 
 
-def _name_run(context: Context[Any, Any], owner: str, client: str) -> str:
-    session = _session_of(context)
-    if session:
-        return f"{owner}session:{_escape(session)}"
-    return owner or f"process:{_PROCESS}:{_escape(client)}"
-
-
-def _session_of(context: Context[Any, Any]) -> str:
-    """Return the id of the session, which the transport has checked; empty where there is none."""
-    if context.protocol_version == MODERN or context.headers is None:
-        return ""
-    return context.headers.get("mcp-session-id", "")
-
-
-def _client_name(context: Context[Any, Any]) -> str:
-    about = context.session.client_params
-    return about.client_info.name[:100] if about is not None else ""
-
-
-def _read_key(context: Context[Any, Any]) -> str:
-    params = context.request_context.params or {}
-    meta = params.get("_meta") or {}
+def _read_key(params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> str:
+    meta = (params or {}).get("_meta") or {}
     key: object = meta.get(KEY_META)
     where = f"`_meta` {KEY_META!r}"
-    if key is None and context.headers is not None:
-        key = context.headers.get(KEY_HEADER)
+    if key is None:
+        key = headers.get(KEY_HEADER)
         where = "the header `Idempotency-Key`"
     if key is None:
         return ""
@@ -131,6 +115,7 @@ def _read_key(context: Context[Any, Any]) -> str:
     )
 
 
+@lru_cache(1024)
 def _escape(text: str) -> str:
     """Escape what separates the parts of a run's name, and what no name of a run may hold."""
     return "".join(

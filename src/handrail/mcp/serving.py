@@ -270,7 +270,7 @@ class Server(MCPServer[Any]):
         """Carry out a call, or ask the client first."""
         if context is None:
             raise ConfigError("a call over MCP comes with a request")
-        caller = identify_caller(context, self.name)
+        caller = identify_caller(context.request_context, self.name)
         request = Request(context, caller, name, arguments)
         self._take_up(request)
         try:
@@ -285,7 +285,8 @@ class Server(MCPServer[Any]):
     def _take_up(self, request: Request) -> None:
         """Take up a call where the state that the client brings back says it stands."""
         context = request.context
-        state = asking.read_state(context.request_state)
+        brought = context.request_state
+        state = None if brought is None else asking.read_state(brought)
         if state is None:
             return
         request.caller = replace(request.caller, run=state.run, call_id=state.call_id)
