@@ -75,7 +75,7 @@ async def test_an_editor_starts_it_and_calls_tools(tmp_path, mode):
     with (tmp_path / "stderr").open("w") as log:
         async with Client(stdio_client(target, errlog=log), mode=mode) as client:
             result = await client.call_tool(
-                "refund", {"order_id": "A-1", "amount": 110}
+                "refund", {"order_id": "A-2", "amount": 110}
             )
             assert code_of(result) == "APPROVAL_PENDING"
             question = result.structured_content["question"]
@@ -87,7 +87,7 @@ async def test_an_editor_starts_it_and_calls_tools(tmp_path, mode):
             )
             assert approved.returncode == 0, approved.stderr
             result = await client.call_tool(
-                "refund", {"order_id": "A-1", "amount": 110}
+                "refund", {"order_id": "A-2", "amount": 110}
             )
     assert not result.is_error, text_of(result)
 
