@@ -197,11 +197,11 @@ class _Story:
 
     def _say(self, sentence: str) -> None:
         self.screen.print()
-        self.screen.print(Text(sentence, style="bold"))
+        self.screen.print(Text(sentence, style="bold"), soft_wrap=True)
 
     def _show(self, text: str) -> None:
         for line in printable(text, keep="\n").splitlines():
-            self.screen.print(Text(f"  {line}"))
+            self.screen.print(Text(f"  {line}"), soft_wrap=True)
 
     def _mails(self) -> list[str]:
         return self.mailbox.read_text(encoding="utf-8").splitlines()
