@@ -344,7 +344,7 @@ class Server(MCPServer[Any]):
             (result,) = await self.runtime.calls(
                 [call],
                 run=run,
-                turn=call.id,
+                turn=how.pop("turn", call.id),
                 words=request.words or None,
                 passes=(Leave, MCPError),
                 **how,

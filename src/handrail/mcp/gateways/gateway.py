@@ -153,6 +153,7 @@ class Gateway(Server):
         super().__init__(
             runtime, settings.name, instructions=settings.instructions or None
         )
+        self.settings_of_gateway = settings
         self.pins = Pins(settings.pins)
         self.upstreams = {
             name: Upstream(server, self.pins)
@@ -285,6 +286,14 @@ class Gateway(Server):
                 return inner
             name, arguments = inner
         return await super().call_tool(name, arguments, context)
+
+    def _how(self, request: Request) -> dict[str, Any]:
+        how = super()._how(request)
+        budget = self.settings_of_gateway.budget
+        if budget.calls is not None or budget.time_s is not None:
+            # a budget counts within a turn: the whole session is one
+            how["turn"] = "session"
+        return how
 
     def write_answer(
         self, request: Request, result: ToolResult

@@ -1,0 +1,118 @@
+"""`handrail gateway`: from a client's file to a server behind the gateway, and back."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from handrail.cli.exits import Exit
+from handrail.records import AuditEntry
+from handrail.stores.sqlite import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def gateway(cli, tmp_path):
+    """Run a command of the gateway whose file is in `tmp_path`."""
+
+    def run(*words, **how):
+        config = str(tmp_path / "gateway.toml")
+        return cli("gateway", "--config", config, *map(str, words), **how)
+
+    return run
+
+
+@pytest.fixture
+def client_file(tmp_path):
+    entry = {
+        "command": sys.executable,
+        "args": ["-m", "tests.mcp.many", "stdio"],
+        "cwd": str(ROOT),
+        "env": {"MANY_NAME": "one", "MANY_EFFECTS": str(tmp_path / "effects")},
+    }
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({"mcpServers": {"one": entry}}))
+    return file
+
+
+@pytest.mark.slow
+def test_a_client_s_servers_are_moved_read_agreed_to_judged_and_put_back(
+    gateway, client_file, tmp_path
+):
+    before = client_file.read_bytes()
+    assert "moved to" in gateway("import", client_file).output
+    assert (tmp_path / "gateway.toml").stat().st_mode & 0o777 == 0o600
+    listed = json.loads(gateway("list", "--json").stdout)["tools"]
+    assert {each["state"] for each in listed} == {"unknown"}
+    shown = gateway("pins", "diff")
+    assert shown.exit_code == Exit.ERROR
+    assert "+description: Send a message." in shown.stdout
+    assert "Agree to this?" in gateway("pins", "agree", "one", stdin="n\n").output
+    assert gateway("pins", "diff").exit_code == Exit.ERROR
+    assert "agreed:" in gateway("pins", "agree", "one", "--yes").output
+    assert gateway("pins", "diff").exit_code == Exit.OK
+    told = gateway("explain", "one_send", '{"to": "Ann"}')
+    assert told.stdout == "ask: one_send has high risk\n"
+    assert gateway("explain", "no_such").exit_code == Exit.DENIED
+    drafted = gateway("classify", "one").stdout
+    assert '[mcp.servers.one.tools.look]\neffect = "read"' in drafted
+    with (tmp_path / "gateway.toml").open("a") as file:
+        file.write('\n[[gateway.rules]]\ntool = "two_*"\nthen = "deny"\n')
+    checked = gateway("validate", "--strict")
+    assert checked.exit_code == Exit.ERROR
+    assert "no tool has such a name" in checked.output
+    assert "is as it was" in gateway("restore", client_file).output
+    assert client_file.read_bytes() == before
+    assert not (tmp_path / "effects").exists()
+
+
+def test_what_was_done_today_is_told_from_the_log(gateway, tmp_path):
+    (tmp_path / "gateway.toml").write_text('[mcp.servers.one]\ncommand = "one"\n')
+    entries = [
+        AuditEntry("r", "CallFinished", {"tool": "one_send", "code": code})
+        for code in ("", "", "IN_DOUBT")
+    ]
+    with SqliteStore(tmp_path / "gateway.db") as store:
+        store.append_audit(entries).result(10)
+    told = gateway("today").stdout.splitlines()
+    assert told[1].split() == ["one_send", "IN_DOUBT", "1"]
+    assert told[2].split() == ["one_send", "done", "2"]
+    assert time.strftime("%Y-%m-%d") in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "there is no table [mcp.servers.NAME]"),
+        ("[gateway]\nstoer = 'x'\n", "did you mean 'store'?"),
+        ("[mcp.servers.a]\n", "neither `command` nor `url`"),
+        ("[mcp.servers.a]\ncommand = 'x'\nurl = 'http://x'\n", "or both"),
+        ("[mcp.servers.a]\ncommnad = 'x'\n", "did you mean 'command'?"),
+        ("[mcp.servers.a]\ncommand = '${NOT_SET}'\n", "NOT_SET, which is not set"),
+        ("[mcp.servers.a]\nurl = 'x'\nheaders = {A = 1}\n", "cannot be {'A': 1}"),
+        ("[mcp.servers.'a b']\ncommand = 'x'\n", "no name of a server"),
+        ("[mcp.servers.a]\ncommand = 'x'\ntrust = 'all'\n", "'none' or 'hints'"),
+        (
+            "[mcp.servers.a]\ncommand = 'x'\n[[gateway.rules]]\narguments = {p = '('}\n",
+            "cannot be used",
+        ),
+        ("[gateway", "cannot be read"),
+    ],
+)
+def test_a_file_that_makes_no_sense_ends_in_one_sentence(
+    gateway, tmp_path, text, sentence
+):
+    (tmp_path / "gateway.toml").write_text(text)
+    ended = gateway("list")
+    assert ended.exit_code == Exit.USAGE
+    assert sentence in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.output
+
+
+def test_without_a_file_the_way_to_one_is_told(gateway):
+    ended = gateway("list")
+    assert ended.exit_code == Exit.USAGE
+    assert "handrail gateway import FILE" in ended.stderr
