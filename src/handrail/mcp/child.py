@@ -11,7 +11,9 @@ Rule 2: the child dies with us, even if we are killed: its standard input is clo
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -73,6 +75,7 @@ class Child:
         Raises:
             OSError: It cannot be started.
         """
+        _check_program(program)
         process = await asyncio.create_subprocess_exec(
             *_make_command(program.command),
             stdin=asyncio.subprocess.PIPE,
@@ -171,6 +174,15 @@ class Child:
         if transport is not None:
             with suppress(PermissionError, ProcessLookupError):
                 transport.close()
+
+
+def _check_program(program: Program) -> None:
+    """Raise FileNotFoundError for a program that is nowhere."""
+    name = program.command[0]
+    if program.cwd and "/" in name:
+        return  # it may be relative to that folder
+    if shutil.which(name, path=program.environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
 def _make_command(command: Sequence[str]) -> Sequence[str]:

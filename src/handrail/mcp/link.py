@@ -236,6 +236,8 @@ class Link:
             return f"cannot be reached: {describe(delivery.error)}"
         if delivery.status is not None and delivery.status >= 400:
             return f"refused the connection with HTTP {delivery.status}"
+        if isinstance(error, OSError) and self.child is None:
+            return f"cannot be started: {describe(error)}"
         if isinstance(error, asyncio.CancelledError):
             return "was closed while it was being connected"
         reason = describe(flatten(error)) if error is not None else "it was closed"

@@ -58,7 +58,9 @@ class Elicitor:
             return types.ElicitResult(action="cancel")
         if not approval.granted:
             return types.ElicitResult(action="decline")
-        return self._accept(schema, approval.arguments or question.arguments)
+        if approval.arguments is None:
+            return self._accept(schema, {**question.arguments, **say_yes(schema)})
+        return self._accept(schema, approval.arguments)
 
     async def _ask_to_open(
         self, params: types.ElicitRequestURLParams
@@ -129,3 +131,20 @@ def read_defaults(schema: Mapping[str, Json]) -> dict[str, Json]:
         for name, described in properties.items()
         if isinstance(described, Mapping) and "default" in described
     }
+
+
+def say_yes(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a plain yes answers: the only field that must be filled in, if it is a yes or no.
+
+    >>> say_yes({"properties": {"approve": {"type": "boolean"}, "why": {}}, "required": ["approve"]})
+    {'approve': True}
+    """
+    properties = schema.get("properties")
+    required = schema.get("required")
+    if not isinstance(properties, Mapping) or not isinstance(required, list):
+        return {}
+    if len(required) != 1 or not isinstance(properties.get(required[0]), Mapping):
+        return {}
+    if properties[required[0]].get("type") != "boolean":
+        return {}
+    return {required[0]: True}

@@ -9,6 +9,7 @@ Rule 2: an answer that says the request was refused is a call without effect; an
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,9 @@ _MOST_ROUNDS = 10
 
 _SHARE_OF_TIME = 0.95
 """Of a call's time that the server gets, so that it is the server that is named when the time is over."""
+
+_READ_RESULT = re.compile(r"(\[note: [^\n]*?read the rest with )read_result\(")
+"""How another handrail names the tool that reads on, at the end of a result."""
 
 _NOT_RUN = {
     types.PARSE_ERROR,
@@ -292,7 +296,7 @@ class McpTool(BaseTool):
         """Return the value of a result: its structured content, if there is any that fits, and media beside it."""
         structured = result.structured_content
         if structured is None:
-            return read_contents(result.content)
+            return self._point_to_rest(read_contents(result.content))
         fault = self._find_fault(structured)
         if fault:
             if not self.writes:
@@ -310,6 +314,13 @@ class McpTool(BaseTool):
             if isinstance(part, Media)
         ]
         return [structured, *media] if media else structured
+
+    def _point_to_rest(self, value: Any) -> Any:
+        """Name the tool that reads the rest of a result, which another handrail has cut, as it is called here."""
+        if not isinstance(value, str) or not self.name.endswith(self.definition.name):
+            return value
+        prefix = self.name.removesuffix(self.definition.name)
+        return _READ_RESULT.sub(rf"\1{prefix}read_result(", value)
 
     def _find_fault(self, structured: Json) -> str:
         """Say where structured content does not fit the promised schema; empty if it does, or none is promised."""

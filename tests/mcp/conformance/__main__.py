@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.mcp.conformance.suite import HOME, REVISIONS, NotInstalled, find_suite
 
-_SCENARIO = re.compile(r"^ *([✓✗]) ([\w.-]+)")
+_SCENARIO = re.compile(r"^ *([✓✗]) ([\w./-]+)")
 _CHECKS = re.compile(r"^Total: (\d+) passed", re.MULTILINE)
 
 
@@ -38,7 +39,7 @@ def run_suite(
 
 def scored(output: str) -> dict[str, bool]:
     """Return which scenarios that count passed."""
-    summary = output.partition("=== SUMMARY ===")[2]
+    summary = output.partition("SUMMARY ===")[2]
     counted, _, unscored = summary.partition("Not scored for")
     passed = {
         match[2]: match[1] == "✓"
@@ -139,7 +140,7 @@ def check_gateway(command: Sequence[str]) -> bool:
 
 def check_client(command: Sequence[str]) -> bool:
     """Check a client, which the suite starts once for each scenario."""
-    program = f"{sys.executable} -W ignore -m tests.mcp.conformance.client"
+    program = f"{sys.executable} -W ignore {Path(__file__).with_name('client.py')}"
     arguments = ["client", "--command", program, "--timeout", "90000"]
     passed = [check_part("client", command, each, arguments) for each in REVISIONS]
     return all(passed)

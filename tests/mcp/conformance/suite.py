@@ -26,7 +26,7 @@ def find_suite() -> list[str]:
     """
     HOME.mkdir(parents=True, exist_ok=True)
     try:
-        node, npm = _find_node()
+        node, npm = find_node()
         program = HOME / "node_modules" / SUITE.rpartition("@")[0] / "dist" / "index.js"
         if _installed_version(program) != SUITE.rpartition("@")[2]:
             (HOME / "package.json").write_text('{"private": true}\n')
@@ -45,7 +45,7 @@ def _installed_version(program: Path) -> str:
     return match.group(1) if match else ""
 
 
-def _find_node() -> tuple[str, list[str]]:
+def find_node() -> tuple[str, list[str]]:
     """Return a Node that is new enough and its npm: the system's, or one from the Python package index."""
     node = shutil.which("node")
     npm = shutil.which("npm")
