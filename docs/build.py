@@ -90,7 +90,13 @@ MODULES = {
         "handrail.adapters.autogen",
         "handrail.adapters.dspy",
     ],
-    "mcp": ["handrail.mcp"],
+    "mcp": [
+        "handrail.mcp",
+        "handrail.mcp.serving",
+        "handrail.mcp.notices.Leave",
+        "handrail.mcp.callers.Caller",
+        "handrail.mcp.tokens.Tokens",
+    ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
 """Whole modules that a page describes, public names and all."""
