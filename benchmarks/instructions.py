@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import handrail as hr
-from benchmarks.loops import READ, messages_of_one_call
+from benchmarks.one_call import READ, messages_of_one_call
 
 TIMES = 100
 ARGUMENTS = {"city": "北京", "days": 2}

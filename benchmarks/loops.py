@@ -6,9 +6,9 @@ import asyncio
 import http.client
 import json
 import tracemalloc
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any
 
 import anthropic
 import openai
@@ -17,24 +17,15 @@ import handrail as hr
 from benchmarks import denominators
 from benchmarks.denominators import Provider, arguments_of
 from benchmarks.measuring import Figure, interleaved
-from handrail.dialects import Envelope, ServerDialect
+from benchmarks.one_call import (
+    HANDLE_USUALLY,
+    READ,
+    Unit,
+    get_weather,
+    messages_of_one_call,
+)
 from handrail.ports import Listener, Request
 from handrail.testing import ScriptedServer
-
-Unit = Literal["celsius", "fahrenheit"]
-
-
-async def get_weather(
-    city: str, days: int = 1, unit: Unit = "celsius"
-) -> dict[str, Any]:
-    """Get the weather of a city.
-
-    Args:
-        city: Name of the city.
-        days: How many days ahead.
-        unit: Unit of the temperature.
-    """
-    return {"city": city, "days": days, "unit": unit, "temperature": 21.5}
 
 
 def get_weather_now(city: str, days: int = 1, unit: Unit = "celsius") -> dict[str, Any]:
@@ -64,7 +55,6 @@ class FakeModel:
         return hr.Turn(calls=calls, finish="calls", usage=hr.Usage(100, 20))
 
 
-READ = hr.FunctionTool(get_weather, effect="read")
 UNBOUND = hr.Budget(time_s=None, calls=None, turns=None)
 
 
@@ -227,7 +217,7 @@ async def one_call(quick: bool) -> list[Figure]:
             "write": lambda: runtime.call("set_weather", arguments),
             **{
                 wire: partial(runtime.handle, message, dialect=wire)
-                for wire, message in _messages(arguments).items()
+                for wire, message in messages_of_one_call(arguments).items()
             },
         },
         rounds=5 if quick else 15,
@@ -249,27 +239,6 @@ async def one_call(quick: bool) -> list[Figure]:
             for wire, usual in HANDLE_USUALLY.items()
         ),
     ]
-
-
-HANDLE_USUALLY = {
-    "openai-chat": 1.4,
-    "anthropic": 1.8,
-    "openai-responses": 2.0,
-    "gemini": 2.5,
-}
-"""What `handle` costs, in calls. A chat message is as a client takes it out of the answer, the others are whole."""
-
-
-def _messages(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a provider of each wire sends for one call."""
-    call = hr.ToolCall("call_a1", "get_weather", json.dumps(arguments))
-    turn = hr.Turn(calls=[call], finish="calls", usage=hr.Usage(100, 20))
-    messages: dict[str, Any] = {}
-    for wire in HANDLE_USUALLY:
-        server = cast(ServerDialect, hr.dialect(wire))
-        messages[wire] = server.encode_turn(turn, Envelope("any", "answer_1", 0))
-    messages["openai-chat"] = messages["openai-chat"]["choices"][0]["message"]
-    return messages
 
 
 def over_http(quick: bool) -> list[Figure]:

@@ -15,8 +15,9 @@ from typing import Any
 import handrail as hr
 from benchmarks import denominators
 from benchmarks.denominators import Provider
-from benchmarks.loops import READ, FakeModel, get_weather
+from benchmarks.loops import FakeModel
 from benchmarks.measuring import Figure, interleaved
+from benchmarks.one_call import READ, get_weather
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.engine.active_run import new_run_id
 from handrail.futures import wait_for
