@@ -89,6 +89,7 @@ MODULES = {
         "handrail.adapters.llamaindex",
         "handrail.adapters.autogen",
         "handrail.adapters.dspy",
+        "handrail.adapters.inspect_ai",
     ],
     "mcp": [
         "handrail.mcp",

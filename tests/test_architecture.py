@@ -175,6 +175,7 @@ BROUGHT_BY_USERS = {
     "crewai",
     "dspy",
     "google",
+    "inspect_ai",
     "llama_index",
     "smolagents",
     "strands",

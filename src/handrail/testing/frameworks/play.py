@@ -105,6 +105,7 @@ TARGETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "llamaindex": ("on_llamaindex", "play", ("llama-index-core",)),
     "autogen": ("on_autogen", "play", ("autogen-agentchat",)),
     "dspy": ("on_dspy", "play", ("dspy",)),
+    "inspect": ("on_inspect_ai", "play", ("inspect-ai",)),
 }
 """Each target: the module that plays it, its function, and the distributions that it needs."""
 
@@ -207,6 +208,8 @@ def main(
 ) -> None:
     """Print the versions, or play a scenario plain and with handrail, or one step of it."""
     result: Any
+    ours = os.dup(1)
+    os.dup2(2, 1)  # what a framework prints, now or from a thread later, is not ours
     if not target:
         result = find_versions()
     elif how is not None:
@@ -214,8 +217,8 @@ def main(
     else:
         both: tuple[How, How] = ("plain", "handrail")
         result = {how: play(target, name, how) for how in both}
-    sys.stdout.write(json.dumps(msgspec.to_builtins(result)) + "\n")
-    sys.stdout.flush()
+    with os.fdopen(ours, "w") as out:
+        out.write(json.dumps(msgspec.to_builtins(result)) + "\n")
     os._exit(0)  # a tool that hangs in a thread has been looked at, and holds nobody up
 
 

@@ -474,6 +474,9 @@ LIMITS: Mapping[tuple[str, str], str] = {
     ("autogen", "unknown"): "AutoGen answers before a workbench sees the call",
     ("autogen", "circle"): "the calls are refused, but a workbench cannot end "
     "the loop before max_tool_iterations",
+    ("inspect", "cut"): "Inspect does not tell a tool how the answer ended",
+    ("inspect", "malformed"): "Inspect parses the arguments itself",
+    ("inspect", "unknown"): "Inspect answers before a tool sees the call",
     ("dspy", "cut"): "DSPy repairs what was cut, and tells a tool nothing of it",
     ("dspy", "unknown"): "DSPy ends the run before a tool sees the call",
     ("dspy", "circle"): "the calls are refused, but a tool cannot end the loop "
