@@ -148,3 +148,23 @@ def test_a_parameter_that_agno_would_fill_is_refused():
 
     with pytest.raises(hr.ConfigError, match="rename its parameter `fc`"):
         as_functions(hr.Runtime([find]))
+
+
+def test_a_streamed_run_pays(tmp_path, paid):
+    @hr.tool(effect="write")
+    def pay(order: str, amount: int) -> str:
+        """Pay for an order."""
+        paid.append((order, amount))
+        return f"paid {amount}"
+
+    runtime = hr.Runtime([pay], store=f"sqlite:///{tmp_path / 'handrail.db'}")
+    agent = make_agent(tmp_path, as_functions(runtime), call_pay(20), END)
+
+    async def stream():
+        events = agent.arun("Pay.", session_id="s", stream=True)
+        texts = [event.content async for event in events]
+        await runtime.close()
+        return texts
+
+    assert "Done." in asyncio.run(stream())
+    assert paid == [("A-1", 20)]

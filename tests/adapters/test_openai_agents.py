@@ -284,3 +284,20 @@ def test_a_call_of_an_answer_that_was_cut_does_not_run():
     shop = Shop(cut)
     assert "TRUNCATED_CALL" in texts(shop.do())[0]
     assert shop.paid == []
+
+
+def test_a_streamed_run_pays_once_however_often_its_model_asks():
+    shop = Shop(
+        asks_for("pay", {"order": "A-1"}), asks_for("pay", {"order": "A-1"}, first=2)
+    )
+
+    async def stream():
+        result = Runner.run_streamed(shop.agent, "Pay.", run_config=CONFIG)
+        kinds = [event.type async for event in result.stream_events()]
+        await shop.runtime.close()
+        return kinds, result.final_output
+
+    kinds, text = asyncio.run(stream())
+    assert kinds.count("raw_response_event") == 3
+    assert text == "Done."
+    assert shop.paid == ["A-1 1"]

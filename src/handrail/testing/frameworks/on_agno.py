@@ -47,19 +47,20 @@ class ScriptedAgnoModel(Model):
         """Return the next turn."""
         return self.invoke(*args, **kwargs)
 
-    def invoke_stream(self, *_: Any, **__: Any) -> Iterator[ModelResponse]:
-        """Refuse: the scenarios do not stream."""
-        raise NotImplementedError
+    def invoke_stream(self, *args: Any, **kwargs: Any) -> Iterator[ModelResponse]:
+        """Yield the next turn in one piece."""
+        yield self.invoke(*args, **kwargs)
 
-    def ainvoke_stream(self, *_: Any, **__: Any) -> AsyncIterator[ModelResponse]:
-        """Refuse: the scenarios do not stream."""
-        raise NotImplementedError
+    async def ainvoke_stream(
+        self, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ModelResponse]:
+        """Yield the next turn in one piece."""
+        yield self.invoke(*args, **kwargs)
 
     def _parse_provider_response(self, response: Any, **_: Any) -> ModelResponse:
-        raise NotImplementedError
+        return ModelResponse(content=str(response))
 
-    def _parse_provider_response_delta(self, response: Any) -> ModelResponse:
-        raise NotImplementedError
+    _parse_provider_response_delta = _parse_provider_response
 
 
 def play(case: Case) -> Talk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from autogen_agentchat.agents import AssistantAgent
@@ -65,9 +65,11 @@ class ScriptedClient(ChatCompletionClient):
             cached=False,
         )
 
-    def create_stream(self, *_: Any, **__: Any) -> Any:
-        """Refuse: the scenarios do not stream."""
-        raise NotImplementedError
+    async def create_stream(
+        self, messages: Sequence[Any], **_: Any
+    ) -> AsyncGenerator[str | CreateResult, None]:
+        """Yield the turn in one piece."""
+        yield await self.create(messages)
 
     async def close(self) -> None:
         """Do nothing."""

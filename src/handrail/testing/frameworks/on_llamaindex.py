@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from llama_index.core.agent.workflow import FunctionAgent
@@ -18,6 +18,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import FunctionTool
 
+from handrail.errors import ConfigError
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.asking import answer_question
 from handrail.testing.frameworks.play import Case
@@ -46,9 +47,7 @@ class ScriptedFunctionLLM(FunctionCallingLLM):
     ) -> dict[str, Any]:
         return {"messages": chat_history or []}
 
-    async def achat(
-        self, messages: Sequence[ChatMessage], *_: Any, **__: Any
-    ) -> ChatResponse:
+    def chat(self, messages: Sequence[ChatMessage], *_: Any, **__: Any) -> ChatResponse:
         """Return the turn after those that stand in the messages."""
         ids = [
             call[0]
@@ -76,17 +75,39 @@ class ScriptedFunctionLLM(FunctionCallingLLM):
             for id, name, text in response.message.additional_kwargs["calls"]
         ]
 
-    def chat(self, *_: Any, **__: Any) -> Any:
-        """Refuse: the scenarios use `achat`."""
-        raise NotImplementedError
+    async def achat(
+        self, messages: Sequence[ChatMessage], *_: Any, **__: Any
+    ) -> ChatResponse:
+        """Return the next turn."""
+        return self.chat(messages)
 
-    stream_chat = complete = stream_complete = chat
+    def stream_chat(
+        self, messages: Sequence[ChatMessage], *_: Any, **__: Any
+    ) -> Iterator[ChatResponse]:
+        """Yield the next turn in one piece."""
+        yield self.chat(messages)
 
-    async def astream_chat(self, *_: Any, **__: Any) -> Any:
-        """Refuse: the scenarios use `achat`."""
-        raise NotImplementedError
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], *_: Any, **__: Any
+    ) -> AsyncIterator[ChatResponse]:
+        """Return a stream of the next turn, which is one piece."""
 
-    acomplete = astream_complete = astream_chat
+        async def stream() -> AsyncIterator[ChatResponse]:
+            yield self.chat(messages)
+
+        return stream()
+
+    def complete(self, *_: Any, **__: Any) -> Any:
+        """Refuse: a script has turns of a conversation."""
+        raise ConfigError("a scripted model answers messages, not a prompt")
+
+    stream_complete = complete
+
+    async def acomplete(self, *_: Any, **__: Any) -> Any:
+        """Refuse: a script has turns of a conversation."""
+        self.complete()
+
+    astream_complete = acomplete
 
 
 def _arguments(text: str) -> dict[str, Any]:

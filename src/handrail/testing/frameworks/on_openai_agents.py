@@ -21,6 +21,8 @@ from agents import (
     set_tracing_disabled,
 )
 from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
@@ -59,9 +61,22 @@ class ScriptedAgentsModel(Model):
         turn = turn_after(self.script, ids)
         return ModelResponse(output=_as_items(turn), usage=Usage(), response_id=None)
 
-    def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        """Refuse: the scenarios do not stream."""
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """Yield the turn in one piece."""
+        answer = await self.get_response(*args, **kwargs)
+        response = Response(
+            id="scripted",
+            created_at=0,
+            model="scripted",
+            object="response",
+            output=answer.output,
+            parallel_tool_calls=True,
+            tool_choice="auto",
+            tools=[],
+        )
+        yield ResponseCompletedEvent(
+            response=response, sequence_number=0, type="response.completed"
+        )
 
 
 def _as_items(turn: ScriptedTurn) -> list[Any]:
