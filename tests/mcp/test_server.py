@@ -4,7 +4,7 @@ import asyncio
 from uuid import uuid4
 
 import pytest
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from tests.mcp.reaching import (
     CLOSE,
@@ -247,6 +247,21 @@ async def test_progress_and_log_lines_arrive_before_the_result(shop, word):
         )
         assert heard == [(n, 3, f"at {n}") for n in range(3)]
     assert text_of(result) == "3"
+
+
+async def test_log_lines_of_a_tool_reach_a_client_that_takes_them(http_shop):
+    lines = []
+
+    async def hear(line):
+        lines.append((line.level, line.data))
+
+    async with http_shop.client(logging_callback=hear, log_level="warning") as client:
+        await client.call_tool("greet", {})
+        if http_shop.mode == OLD:
+            with pytest.warns(MCPDeprecationWarning):
+                await client.set_logging_level("error")
+            await client.call_tool("greet", {})
+    assert lines == [("warning", "about to ask")]
 
 
 async def test_a_client_that_gives_up_stops_the_tool(shop, word):

@@ -195,6 +195,71 @@ async def test_a_token_that_was_made_is_accepted_and_not_in_the_file(tmp_path):
     assert await tokens.verify_token("\ud800") is None
 
 
+async def test_what_a_caller_may_not_use_is_neither_listed_nor_run_for_them():
+    @hr.tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    @hr.tool(effect="write")
+    def push() -> str:
+        """Push."""
+        raise AssertionError("it was pushed")
+
+    reader = hr.Policy(max_permission="read")
+    server = hr.mcp.server(
+        hr.Runtime([look, push]), "shop", options=lambda _: {"policy": reader}
+    )
+    for mode in (OLD, NEW):
+        async with Client(server, mode=mode) as client:
+            listed = {each.name for each in (await client.list_tools()).tools}
+            results = [
+                await client.call_tool(name, {})
+                for name in ("push", "functions.push", "PUSH")
+            ]
+            assert listed == {"look", "read_result"}
+            assert {code_of(each) for each in results} <= {
+                "NOT_PERMITTED",
+                "UNKNOWN_TOOL",
+            }
+
+
+@pytest.mark.parametrize("mode", [OLD, NEW])
+async def test_two_names_of_one_client_are_not_two_people(mode):
+    @hr.tool(effect="write", required_approvals=2)
+    def close() -> str:
+        """Close."""
+        raise AssertionError("it was closed")
+
+    server = hr.mcp.server(hr.Runtime([close]), "shop")
+
+    async def agree(*_: object) -> types.ElicitResult:
+        return accept(approve=True)
+
+    for name in ("anna", "ben", "chris"):
+        about = types.Implementation(name=name, version="1")
+        async with Client(
+            server, mode=mode, elicitation_callback=agree, client_info=about
+        ) as client:
+            result = await client.call_tool(
+                "close", {}, meta={"handrail/idempotency-key": "1"}
+            )
+            assert code_of(result) == "APPROVAL_PENDING"
+
+
+async def test_an_error_that_a_tool_got_from_elsewhere_is_not_the_clients():
+    @hr.tool(effect="read")
+    async def look() -> str:
+        """Look elsewhere."""
+        raise MCPError(types.INTERNAL_ERROR, "the key of 10.0.0.1 is hunter2")
+
+    server = hr.mcp.server(hr.Runtime([look]), "shop")
+    async with Client(server, mode=NEW) as client:
+        result = await client.call_tool("look", {})
+    assert code_of(result) == "INTERNAL_ERROR"
+    assert "hunter2" not in text_of(result)
+
+
 # ---------------------------------------------------------------------- names of the server
 
 

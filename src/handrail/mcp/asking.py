@@ -110,10 +110,11 @@ def may_answer(asked: AskHuman | ApprovalRequest, by: str) -> bool:
 
 
 def who_answers(caller: Caller) -> str:
-    """Return how the person at a client is named in the records."""
-    if caller.principal:
-        return caller.principal
-    return f"client {printable(caller.client)}" if caller.client else "mcp client"
+    """Return how the person at a client is named in the records.
+
+    Where nobody proved who they are, all have one name: otherwise a client that calls itself twice would be two people.
+    """
+    return caller.principal or "mcp client"
 
 
 def write_question(

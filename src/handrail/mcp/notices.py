@@ -13,7 +13,7 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from mcp import types
 from mcp.server.mcpserver import Context
@@ -26,6 +26,9 @@ from handrail.events import Event, Progressed
 from handrail.mcp.asking import can_be_asked, waits_for_client
 from handrail.mcp.callers import MODERN
 from handrail.schemas.validation import Checker
+
+_LEVELS = get_args(LogLevel)
+"""From the least to the gravest."""
 
 _ANSWER = "handrail/answer-{}"
 """The name of a tool's question, by its number, among the requests to a client."""
@@ -80,11 +83,18 @@ class Outbox:
 
 
 class Client:
-    """The client of one request, as its call sees it. See `context.Peer`."""
+    """The client of one request, as its call sees it. See `context.Peer`.
 
-    def __init__(self, context: Context[Any, Any]) -> None:
+    Args:
+        level: From which level on it takes log lines; all by default.
+    """
+
+    def __init__(
+        self, context: Context[Any, Any], level: LogLevel | None = None
+    ) -> None:
         self.context = context
         self.outbox = Outbox()
+        self._level = level
         self._asked = 0
         self._answers: list[Mapping[str, Any] | None] | None = None
         """What the person has answered so far, where the call is made again for each answer."""
@@ -106,7 +116,8 @@ class Client:
 
     def log(self, level: LogLevel, text: str) -> None:
         """Send a line of the tool's log; a client of a new revision that did not ask for it gets none."""
-        self.outbox.put(lambda: self._send_log(level, text))
+        if self._level is None or _LEVELS.index(level) >= _LEVELS.index(self._level):
+            self.outbox.put(lambda: self._send_log(level, text))
 
     def _send_log(self, level: LogLevel, text: str) -> Awaitable[None]:
         context = self.context
@@ -129,9 +140,12 @@ class Client:
             return self._ask_by_leaving(message, schema)
         if not waits_for_client(context):
             raise CannotAsk("the client cannot be asked while the call waits")
-        answer = await context.session.elicit_form(
-            message, dict(schema), related_request_id=context.request_id
-        )
+        try:
+            answer = await context.session.elicit_form(
+                message, dict(schema), related_request_id=context.request_id
+            )
+        except MCPError as error:
+            raise CannotAsk("the client did not put it to a person") from error
         return _read_answer(answer, schema)
 
     def _ask_by_leaving(

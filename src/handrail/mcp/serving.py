@@ -37,6 +37,7 @@ from handrail import logs
 from handrail._version import __version__
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import peers
+from handrail.core.policy import Policy
 from handrail.dialects.wires.mcp import NAMES
 from handrail.dialects.writing import name_map
 from handrail.effects import Approval, AskHuman
@@ -55,6 +56,7 @@ from handrail.runtime import Runtime
 from handrail.tools.toolset import Toolset
 
 _MOST_HANDLES = 10_000
+_MOST_CLIENTS = 10_000
 
 Reply: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
@@ -88,7 +90,9 @@ class Request:
 
 
 CallOptions: TypeAlias = Callable[[Request], Mapping[str, Any]]
-"""Returns options of `Runtime.calls`, such as `deps`, `inject`, `scope` or `policy`, for one request."""
+"""Returns options of `Runtime.calls`, such as `deps`, `inject`, `scope` or `policy`, for one request.
+
+It is also asked when a client lists the tools, for its policy; the request then names no tool."""
 
 
 class Server(MCPServer[Any]):
@@ -122,6 +126,19 @@ class Server(MCPServer[Any]):
         settings.setdefault("version", __version__)
         settings.setdefault("log_level", "WARNING")
         super().__init__(name, **settings)
+        self._levels: OrderedDict[str, types.LoggingLevel] = OrderedDict()
+        """From which level on a client takes log lines, by its run."""
+        self._lowlevel_server.add_request_handler(
+            "logging/setLevel", types.SetLevelRequestParams, self._set_level
+        )
+
+    async def _set_level(
+        self, ctx: Any, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        self._levels[identify_caller(ctx, self.name).home] = params.level
+        if len(self._levels) > _MOST_CLIENTS:
+            self._levels.popitem(last=False)
+        return types.EmptyResult()
 
     # ------------------------------------------------------------------ serving
 
@@ -219,6 +236,25 @@ class Server(MCPServer[Any]):
         )
 
     # ------------------------------------------------------------------ listing
+
+    async def _handle_list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:  # noqa: ARG002  # the SDK's
+        listed = await self.list_tools()
+        policy = self._policy_for(ctx)
+        if policy is not None:
+            offered = self.runtime.offered(policy=policy)
+            listed = [
+                each for each in listed if self._own_name(offered, each.name) in offered
+            ]
+        return types.ListToolsResult(tools=listed)
+
+    def _policy_for(self, ctx: Any) -> Policy | None:
+        """Return the policy that `options` has for a caller who lists the tools; None for the runtime's."""
+        if self._options is None:
+            return None
+        context = Context(request_context=ctx, mcp_server=self)
+        request = Request(context, identify_caller(ctx, self.name), "", {})
+        policy: Policy | None = self._options(request).get("policy")
+        return policy
 
     async def list_tools(self) -> list[types.Tool]:
         """Return the tools that the policy permits, and `read_result`."""
@@ -334,7 +370,7 @@ class Server(MCPServer[Any]):
     async def _perform(self, request: Request, call: ToolCall) -> ToolResult:
         """Have the runtime carry out a call; send what the tool says meanwhile."""
         run = self._run_of(request)
-        client = Client(request.context)
+        client = Client(request.context, self._levels.get(request.caller.home))
         how = self._how(request)
         if client.wants_progress:
             how["observers"] = [*how.get("observers", ()), client.observe]
@@ -346,7 +382,7 @@ class Server(MCPServer[Any]):
                 run=run,
                 turn=how.pop("turn", call.id),
                 words=request.words or None,
-                passes=(Leave, MCPError),
+                passes=(Leave,),
                 **how,
             )
         finally:
@@ -363,7 +399,7 @@ class Server(MCPServer[Any]):
         caller = request.caller
         if request.tool == READ_RESULT.name:
             handle = str(request.arguments.get("handle"))
-            return self._stored_by.get((caller.home, handle), caller.run)
+            return self._stored_by.get((caller.home, handle), caller.home)
         return caller.run
 
     def _remember(self, home: str, handle: str, run: str) -> None:
@@ -508,7 +544,7 @@ def server(
         name: What clients are told; servers of one store that have different names share no run.
         instructions: What a client may tell its model of the server.
         options: Returns options of `Runtime.calls` for a request, such as `deps`. By default the tools find the
-            `Request` as their `deps`.
+            `Request` as their `deps`. Its `policy` also decides what a caller is listed.
         ask_client: Whether the person at the client is asked where a call needs approval. False leaves that to the
             runtime's approver and to `handrail approvals`.
         tokens: Whose calls are served over HTTP, or the file that says so; see `Tokens`. Without it, anybody's.

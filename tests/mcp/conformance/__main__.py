@@ -32,7 +32,15 @@ def run_suite(
         choice = ["--requirements", revision]
     full = [*command, *arguments, *choice, "-o", str(out)]
     done = subprocess.run(
-        full, cwd=HOME, capture_output=True, text=True, timeout=600, check=False
+        full,
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    (HOME / f"{arguments[0]}-{revision}{only and '-'}{only}.log").write_text(
+        done.stdout + done.stderr, encoding="utf-8"
     )
     return done.stdout + done.stderr
 
@@ -141,7 +149,7 @@ def check_gateway(command: Sequence[str]) -> bool:
 def check_client(command: Sequence[str]) -> bool:
     """Check a client, which the suite starts once for each scenario."""
     program = f"{sys.executable} -W ignore {Path(__file__).with_name('client.py')}"
-    arguments = ["client", "--command", program, "--timeout", "90000"]
+    arguments = ["client", "--command", program, "--timeout", "240000"]
     passed = [check_part("client", command, each, arguments) for each in REVISIONS]
     return all(passed)
 

@@ -539,7 +539,6 @@ async def agree(_ctx: Any, _params: Any) -> types.EmptyResult:
 
 
 for method, params in (
-    ("logging/setLevel", types.SetLevelRequestParams),
     ("resources/subscribe", types.SubscribeRequestParams),
     ("resources/unsubscribe", types.UnsubscribeRequestParams),
 ):
