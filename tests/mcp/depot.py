@@ -6,6 +6,7 @@ python -m tests.mcp.depot stdio, or http PORT
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 depot = MCPServer(
     "depot", log_level="WARNING", instructions="Ask for what is in stock."
 )
+rooms = []
 READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 
@@ -82,6 +84,18 @@ async def ask_address(context: Context) -> str:
 def read_environment() -> list[str]:
     """List the names of the environment."""
     return sorted(os.environ)
+
+
+@depot.tool(annotations=READ)
+async def rebuild(context: Context) -> str:
+    """Replace the annex: it was not there, or it gets another description."""
+    with suppress(ToolError):
+        depot.remove_tool("annex")
+    rooms.append("room")
+    depot.add_tool(lambda: "empty", name="annex", description=f"{len(rooms)} rooms.")
+    await context.notify_tools_changed()
+    await context.session.send_tool_list_changed()
+    return "rebuilt"
 
 
 if __name__ == "__main__":

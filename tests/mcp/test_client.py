@@ -17,7 +17,14 @@ import handrail as hr
 STDIO = [sys.executable, "-m", "tests.mcp.depot", "stdio"]
 READS = {
     name: {"effect": "read"}
-    for name in ("count_stock", "walk_through", "sleep", "fail", "ask_address")
+    for name in (
+        "count_stock",
+        "walk_through",
+        "sleep",
+        "fail",
+        "ask_address",
+        "rebuild",
+    )
 }
 ERAS = ["legacy", "2026-07-28", "auto"]
 
@@ -204,6 +211,47 @@ async def test_any_task_any_loop_and_any_thread_may_call_and_close(connect):
     assert again.value == {"result": 4}
     await asyncio.to_thread(asyncio.run, tools.aclose())
     assert not tools.connection.is_open
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.anyio
+async def test_tools_follow_a_server_that_changes_and_pins_hold_against_it(
+    effects, tmp_path, mode
+):
+    pins = hr.mcp.Pins(tmp_path / "pins.json")
+    env = {"DEPOT_EFFECTS": str(effects)}
+    how = {"name": "depot", "env": env, "mode": mode, "overrides": READS}
+    first = await hr.mcp.connect(STDIO, pins=pins, **how)
+    pins.agree("depot")
+    await first.aclose()
+    plain = await hr.mcp.connect(STDIO, **how)
+    pinned = await hr.mcp.connect(STDIO, pins=pins, **how)
+    told = []
+    plain.listen(lambda: told.append(len(plain)))
+    before = len(plain)
+    for tools in (plain, pinned):
+        runtime = hr.Runtime(tools)
+        await ready_to_hear(tools)
+        await runtime.call("depot_rebuild")
+        await wait_until(lambda: "depot_annex" in plain.by_name)
+        await wait_until(lambda tools=tools: tools is plain or tools.quarantined)
+        await runtime.close()
+    assert told == [before + 1]
+    assert "depot_annex" not in pinned.by_name
+    assert pinned.quarantined["annex"].state == "unknown"
+
+
+async def ready_to_hear(tools):
+    """Wait until the server has taken the subscription of 2026-07-28, of which nothing is told to us."""
+    if tools.connection.protocol_version == "2026-07-28":
+        await asyncio.sleep(1)
+
+
+async def wait_until(fact):
+    limit = time.monotonic() + 20
+    while not fact():
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")

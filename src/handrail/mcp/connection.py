@@ -28,6 +28,7 @@ from weakref import WeakSet
 
 from mcp import Client, types
 from mcp.client.session import ClientSession
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
@@ -359,17 +360,29 @@ class Connection:
     async def _listen(self, link: Link) -> None:
         """Listen to changes of the tools (2026-07-28), as long as the connection lasts."""
         tools = self.capabilities.tools
-        if tools is None or not tools.list_changed or link.client is None:
+        # A server that was not asked for its era was not asked what it can do, either.
+        may_tell = self.mode != "auto" if tools is None else tools.list_changed
+        if not may_tell or link.client is None:
             return
         wait_s = _FIRST_LISTEN_S
         while not link.lost:
-            with suppress(MCPError, TimeoutError, RuntimeError):
+            listened = False
+            try:
                 async with link.client.listen(tools_list_changed=True) as events:
+                    listened = True
                     wait_s = _FIRST_LISTEN_S
                     async for _ in events:
                         self._tell_changed()
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND:
+                    return
+            except (TimeoutError, SubscriptionLost):
+                pass
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_LISTEN_S)
+            if listened:
+                # whatever changed meanwhile was told to nobody
+                self._tell_changed()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
