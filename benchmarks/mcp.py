@@ -1,8 +1,9 @@
-"""What handrail costs as a server of the Model Context Protocol: one call in process, against the SDK's own server."""
+"""What handrail costs over the Model Context Protocol: a call as a server, and one as a client, against the SDK alone."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -82,6 +83,73 @@ def _server(store: str) -> Any:
     return hr.mcp.server(hr.Runtime([tool], store=store), "orders")
 
 
+# ---------------------------------------------------------------------- the client
+
+CLIENT_GOAL = 1.15
+"""At most so many times a call of the SDK's client over standard streams."""
+
+PROGRAM = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("plain", log_level="WARNING")
+
+
+@server.tool()
+async def get_order(order_id: str) -> dict[str, object]:
+    return {"order_id": order_id, "total": 20}
+
+
+server.run("stdio")
+"""
+
+
+async def called(quick: bool) -> list[Figure]:
+    """Return what a runtime's call of a server's tool takes, over a call of the SDK's client to another such server."""
+    if find_spec("mcp") is None:
+        return []
+    from mcp import Client, StdioServerParameters
+
+    command = [sys.executable, "-c", PROGRAM]
+    overrides = {"get_order": {"effect": "read", "poll": True}}
+    found: list[Figure] = []
+    for revision, mode in REVISIONS.items():
+        parameters = StdioServerParameters(command=command[0], args=command[1:])
+        async with (
+            Client(parameters, mode=mode) as client,
+            await hr.mcp.connect(
+                command, name="plain", mode=mode, overrides=overrides
+            ) as tools,
+        ):
+            runtime = hr.Runtime(tools)
+            await client.list_tools()
+
+            async def call_plainly(client: Any = client) -> None:
+                await client.call_tool("get_order", {"order_id": f"A-{next(NUMBERS)}"})
+
+            async def call(runtime: Any = runtime) -> None:
+                await runtime.call(
+                    "plain_get_order", {"order_id": f"A-{next(NUMBERS)}"}
+                )
+
+            best = await interleaved(
+                {"plain": call_plainly, "handrail": call},
+                rounds=5 if quick else 15,
+                times=100,
+            )
+            await runtime.close()
+        found.append(
+            Figure(
+                f"MCP client {revision}, over the SDK's own",
+                best["handrail"] / best["plain"],
+                "times",
+                goal=CLIENT_GOAL,
+                usual=1.35,
+                note=f"{best['handrail'] * 1e6:.0f} us a call over standard streams, the server included",
+            )
+        )
+    return found
+
+
 def figures(quick: bool) -> list[Figure]:
     """Measure on an event loop of its own."""
-    return asyncio.run(served(quick))
+    return [*asyncio.run(served(quick)), *asyncio.run(called(quick))]
