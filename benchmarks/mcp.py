@@ -1,4 +1,4 @@
-"""What handrail costs over the Model Context Protocol: a call as a server, and one as a client, against the SDK alone."""
+"""What handrail costs over the Model Context Protocol: a call as server and one as client, against the SDK alone."""
 
 from __future__ import annotations
 

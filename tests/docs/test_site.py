@@ -14,6 +14,7 @@ from handrail.cli import COMMANDS, options
 from handrail.cli import settings as cli_settings
 from handrail.errors import Code
 from handrail.linting import Settings
+from handrail.mcp import server_settings
 from handrail.models.providers import PROVIDERS
 from handrail.tools.tool import BaseTool
 
@@ -67,12 +68,23 @@ def test_every_error_code_is_in_the_reference():
 
 
 def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
-    keys = {"store": options._STORE_SETTINGS, "lint": Settings.__struct_fields__}
+    keys = {
+        "store": options._STORE_SETTINGS,
+        "lint": Settings.__struct_fields__,
+        "mcp": ("pins",),
+    }
     assert set(keys) == set(cli_settings.TABLES)
     rows = [
         f"| `[{table}]` | `{key}` |" for table, names in keys.items() for key in names
     ]
     assert [row for row in rows if row not in CONFIGURATION] == []
+    of_servers = "".join(
+        row for row in CONFIGURATION.splitlines() if row.startswith("| `[mcp.servers.")
+    )
+    assert [key for key in server_settings._KEYS if f"`{key}`" not in of_servers] == [
+        "tools"
+    ]
+    assert "`[mcp.servers.NAME.tools.TOOL]`" in of_servers
 
 
 def test_every_environment_variable_is_on_the_page_of_the_configuration():

@@ -32,7 +32,7 @@ else:
 
 @click.group("mcp", cls=options.Commands)
 def command() -> None:
-    """Look at an MCP server without a model.
+    """Look at an MCP server: what it lists, what a tool answers, and what goes over the wire.
 
     \b
     Examples:
