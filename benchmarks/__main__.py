@@ -13,7 +13,16 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import adapters, conversations, costs, loops, mcp, selection, stores
+from benchmarks import (
+    adapters,
+    conversations,
+    costs,
+    loops,
+    mcp,
+    mcp_gateway,
+    selection,
+    stores,
+)
 from benchmarks.measuring import Figure
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
@@ -35,6 +44,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "conversations": conversations.conversations,
     "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),
     "mcp": mcp.figures,
+    "gateway": mcp_gateway.figures,
 }
 
 
