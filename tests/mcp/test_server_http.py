@@ -1,6 +1,7 @@
 """A server over HTTP: who may call, under which names it is reached, and what a state that comes back may do."""
 
 import json
+import socket
 import time
 from uuid import uuid4
 
@@ -11,8 +12,9 @@ from mcp.server.mcpserver import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 import handrail as hr
+from handrail.errors import ConfigError
 from handrail.futures import result_now
-from handrail.mcp.listening import permit_hosts
+from handrail.mcp.listening import open_socket, permit_hosts
 from handrail.mcp.tokens import Tokens, digest_of, make_entry
 from tests.mcp.reaching import (
     NEW,
@@ -454,3 +456,16 @@ async def test_a_tools_own_state_cannot_look_like_ours():
     async with Client(server, mode=NEW, elicitation_callback=answer) as client:
         result = await client.call_tool("pass_on", {})
     assert text_of(result) == "True True"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_half(host):
+    """Nagle's algorithm and a delayed acknowledgement cost 40 ms a call; asyncio ends that only for its own sockets."""
+    try:
+        listener = open_socket(host, 0)
+    except ConfigError:
+        pytest.skip("this machine has no such address")
+    with listener, socket.create_connection(listener.getsockname()[:2]):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
