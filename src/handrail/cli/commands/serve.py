@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -28,7 +29,48 @@ else:
     listening = _lazy.module("handrail.mcp.listening")
     tokens = _lazy.module("handrail.mcp.tokens")
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _MOST_PORT = 65_535
+
+
+_HTTP = (
+    click.option(
+        "--http",
+        "address",
+        metavar="HOST:PORT",
+        default="",
+        help="Serve streamable HTTP on this address, or on this port of 127.0.0.1, instead of stdin and stdout.",
+    ),
+    click.option(
+        "--tokens",
+        "tokens_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Whose calls are served over HTTP: tables [[token]] in TOML, see `handrail serve token`.",
+    ),
+    click.option(
+        "--host-name",
+        "hosts",
+        metavar="NAME",
+        multiple=True,
+        help="A name under which clients reach the server, such as mcp.example.com. May be given several times.",
+    ),
+    click.option(
+        "--origin",
+        "origins",
+        metavar="URL",
+        multiple=True,
+        help="A site whose pages may send requests. May be given several times.",
+    ),
+)
+
+
+def http_options(command: F) -> F:
+    """Add the options of a server over HTTP: `address`, `tokens_file`, `hosts` and `origins`."""
+    for option in reversed(_HTTP):
+        command = option(command)
+    return command
 
 
 @click.group("serve", cls=options.Commands)
@@ -53,34 +95,7 @@ def command() -> None:
     metavar="NAME",
     help="What clients are told; servers of one store that have different names share no run.",
 )
-@click.option(
-    "--http",
-    "address",
-    metavar="HOST:PORT",
-    default="",
-    help="Serve streamable HTTP on this address, or on this port of 127.0.0.1, instead of stdin and stdout.",
-)
-@click.option(
-    "--tokens",
-    "tokens_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Whose calls are served over HTTP: tables [[token]] in TOML, see `handrail serve token`.",
-)
-@click.option(
-    "--host-name",
-    "hosts",
-    metavar="NAME",
-    multiple=True,
-    help="A name under which clients reach the server, such as mcp.example.com. May be given several times.",
-)
-@click.option(
-    "--origin",
-    "origins",
-    metavar="URL",
-    multiple=True,
-    help="A site whose pages may send requests. May be given several times.",
-)
+@http_options
 @click.option(
     "--ask",
     type=click.Choice(["client", "nobody"]),
@@ -118,7 +133,7 @@ def mcp(
             "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
         )
     _check_installed()
-    _check_http_options(address, tokens_file, hosts, origins, as_json=as_json)
+    check_http_options(address, tokens_file, hosts, origins, as_json=as_json)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_store(store, create=True, writes=True) as opened:
         server = protocol.Server(
@@ -131,7 +146,7 @@ def mcp(
             origins=origins,
         )
         if address:
-            _serve_http(
+            serve_http(
                 server, address, guarded=tokens_file is not None, as_json=as_json
             )
         else:
@@ -144,7 +159,7 @@ def _check_installed() -> None:
     _ = protocol.Server
 
 
-def _check_http_options(
+def check_http_options(
     address: str,
     tokens_file: Path | None,
     hosts: tuple[str, ...],
@@ -152,6 +167,7 @@ def _check_http_options(
     *,
     as_json: bool,
 ) -> None:
+    """Refuse options of HTTP without an address."""
     given = {
         "--tokens": tokens_file,
         "--host-name": hosts,
@@ -180,9 +196,17 @@ def _runtime(setup: Setup, store: Store) -> Runtime:
     )
 
 
-def _serve_http(
+def serve_http(
     server: protocol.Server, address: str, *, guarded: bool, as_json: bool
 ) -> None:
+    """Serve by streamable HTTP until the process is told to end.
+
+    Args:
+        guarded: Whether tokens say whose calls are served; without them only this machine is.
+
+    Raises:
+        ConfigError: It cannot listen there, or everybody could call the tools.
+    """
     host, port = _parse_address(address)
     if not guarded and not listening.is_local(host):
         raise ConfigError(
@@ -200,6 +224,8 @@ def _serve_http(
         else:
             count = len(server.runtime.tools)
             tools = "1 tool" if count == 1 else f"{count} tools"
+            if not count:
+                tools = "the tools of other servers"
             click.echo(f"serving {tools} on {url}; end with Ctrl-C", err=True)
 
     with redirect_stdout(sys.stderr):  # what tools print is no result

@@ -135,7 +135,7 @@ class Upstream(McpToolset):
 class Gateway(Server):
     """Many servers as one; see `gateway`."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, **how: Any) -> None:
         secrets = [
             secret
             for server in settings.servers.values()
@@ -151,7 +151,10 @@ class Gateway(Server):
             selector="all",
         )
         super().__init__(
-            runtime, settings.name, instructions=settings.instructions or None
+            runtime,
+            settings.name,
+            instructions=settings.instructions or None,
+            **how,
         )
         self.settings_of_gateway = settings
         self.pins = Pins(settings.pins)
@@ -322,18 +325,19 @@ class Gateway(Server):
             del self._sessions[next(iter(self._sessions))]
 
 
-def gateway(settings: GatewaySettings | Path | str) -> Gateway:
+def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:
     """Return a gateway over the servers in its settings; `run("stdio")` or `run("streamable-http", ...)` serves it.
 
     Args:
         settings: Or the file that they are in, see `gateways.settings`.
+        how: Other arguments of a `Server`, such as `tokens`.
 
     Raises:
         ConfigError: The file cannot be used; one sentence says why.
     """
     if not isinstance(settings, GatewaySettings):
         settings = read_gateway(Path(settings))
-    return Gateway(settings)
+    return Gateway(settings, **how)
 
 
 # ---------------------------------------------------------------------- for a person to read

@@ -18,7 +18,8 @@ from handrail.cli.commands.gateway.servers import (
     validate,
 )
 from handrail.cli.commands.gateway.today import today
-from handrail.errors import ConfigError
+from handrail.cli.commands.serve import check_http_options, http_options, serve_http
+from handrail.cli.loading import file_at
 
 if TYPE_CHECKING:
     from handrail.mcp.gateways import gateway as gateways
@@ -60,41 +61,42 @@ def command(context: click.Context, file: Path) -> int | None:
     """
     context.obj = file.expanduser()
     if context.invoked_subcommand is None:
-        _serve(context.obj, "")
+        gateways.gateway(context.obj).run("stdio")
     return None
 
 
 @command.command("run")
-@click.option(
-    "--http",
-    "address",
-    metavar="HOST:PORT",
-    default="",
-    help="Serve by streamable HTTP in place of stdio.",
-)
+@http_options
 @options.debug
 @click.pass_context
-def run(context: click.Context, address: str) -> None:
+def run(
+    context: click.Context,
+    address: str,
+    tokens_file: Path | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+) -> None:
     """Serve, until the client leaves or Ctrl-C.
+
+    Without --http one client talks over stdin and stdout: this is what editors and assistants start.
 
     \b
     Examples:
       handrail gateway run
-      handrail gateway --config team.toml run --http 127.0.0.1:8321
+      handrail gateway --config team.toml run --http 8321 --tokens tokens.toml
     """
-    _serve(context.obj, address)
-
-
-def _serve(file: Path, address: str) -> None:
-    gateway = gateways.gateway(file)
-    if not address:
+    check_http_options(address, tokens_file, hosts, origins, as_json=False)
+    gateway = gateways.gateway(
+        context.obj,
+        tokens=None if tokens_file is None else file_at(tokens_file),
+        hosts=hosts,
+        origins=origins,
+    )
+    if address:
+        guarded = tokens_file is not None
+        serve_http(gateway, address, guarded=guarded, as_json=False)
+    else:
         gateway.run("stdio")
-        return
-    host, colon, port = address.rpartition(":")
-    if not (colon and port.isdecimal()):
-        raise ConfigError(f"{address!r} is no address such as 127.0.0.1:8321")
-    click.echo(f"serving http://{address}/mcp", err=True)
-    gateway.run("streamable-http", host=host, port=int(port))
 
 
 for each in (
