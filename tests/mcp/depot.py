@@ -80,6 +80,12 @@ async def ask_address(context: Context) -> str:
     return f"{answer.data.street} {answer.data.number}"
 
 
+@depot.tool()
+def result() -> str:
+    """Have a name that is handrail's own under the prefix `read_`."""
+    return "no result"
+
+
 @depot.tool(annotations=READ)
 def read_environment() -> list[str]:
     """List the names of the environment."""

@@ -213,6 +213,36 @@ async def test_any_task_any_loop_and_any_thread_may_call_and_close(connect):
     assert not tools.connection.is_open
 
 
+def test_tools_that_were_connected_on_a_loop_that_ended_are_connected_again(effects):
+    tools = asyncio.run(hr.mcp.connect(STDIO, name="depot", overrides=READS))
+
+    async def call():
+        runtime = hr.Runtime(tools)
+        result = await runtime.call("depot_count_stock", {"item": "abc"})
+        await runtime.close()
+        return result.value
+
+    assert asyncio.run(call()) == {"result": 3}
+    assert asyncio.run(call()) == {"result": 3}
+
+
+@pytest.mark.anyio
+async def test_closing_on_its_own_loop_without_await_is_refused_and_does_not_hang(
+    connect,
+):
+    tools = await connect()
+    with pytest.raises(hr.SetupError, match=r"await tools\.aclose"):
+        tools.close()
+    await tools.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_server_cannot_take_the_place_of_a_tool_of_ours(connect):
+    async with await connect(prefix="read_", overrides=READS) as tools:
+        assert "read_result" not in tools
+        assert "'result' of 'depot' is left out" in tools.problems[0]
+
+
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.anyio
 async def test_tools_follow_a_server_that_changes_and_pins_hold_against_it(

@@ -99,6 +99,13 @@ async def test_a_silent_server_is_given_up_and_killed_though_it_ignores_sigterm(
     assert time.monotonic() - began < 1.0 + BEYOND_S
 
 
+async def test_somebody_who_gives_up_while_connecting_leaves_no_child(rogue):
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(rogue("silent"), 0.5)
+    assert time.monotonic() - began < 0.5 + 2 * BEYOND_S
+
+
 async def test_nobody_listens_at_an_address():
     with pytest.raises(hr.ConfigError) as raised:
         await hr.mcp.connect(

@@ -113,6 +113,8 @@ class Link:
         self._closing.set()
         if self._task is asyncio.current_task():
             return
+        if not self.ready.done():
+            self._task.cancel()
         done, _ = await asyncio.wait([self._task], timeout=_CLOSE_S)
         if not done:
             self._task.cancel()

@@ -6,6 +6,7 @@ a status of its own and notes the reason in the `Delivery`, so that other calls 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +22,7 @@ MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 
 _NO_ANSWER = 503
 _WRITE_S = 30.0
+_FAREWELL_S = 1.0
 
 
 class MessageTooLong(Exception):
@@ -37,6 +39,10 @@ class HttpClient(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
         """Send a request; a POST that fails is answered with a status, and the reason noted."""
+        if request.method == "DELETE":
+            # a farewell, which a server that hangs does not hold up
+            async with asyncio.timeout(_FAREWELL_S):
+                return await super().send(request, **how)
         if request.method != "POST":
             return await super().send(request, **how)
         delivery = CURRENT.get()

@@ -20,12 +20,13 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from handrail import logs
+from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, SetupError
 from handrail.mcp.connection import DEFAULT_CONNECT_S, Connection, run_blocking
 from handrail.mcp.delivery import CURRENT, Delivery, ServerError
 from handrail.mcp.hints import Trust, declare
 from handrail.mcp.link import Callbacks, Watch, describe
-from handrail.mcp.names import make_prefix, name_tools
+from handrail.mcp.names import make_name, make_prefix, name_tools
 from handrail.mcp.pins import Pin, Pins
 from handrail.mcp.questions import Elicitor
 from handrail.mcp.remote_tool import McpTool
@@ -100,12 +101,13 @@ class McpToolset(Toolset):
         """
         try:
             await self.refresh()
-        except (ServerError, MCPError, ConfigError) as error:
-            await self.connection.close()
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(_explain(self.server_name, error)) from error
-        self._check_overrides()
+            self._check_overrides()
+        except BaseException as error:
+            # whoever is cancelled leaves no child behind either
+            await asyncio.shield(self.connection.close())
+            if isinstance(error, ServerError | MCPError):
+                raise ConfigError(_explain(self.server_name, error)) from error
+            raise
         return self
 
     async def aclose(self) -> None:
@@ -113,12 +115,19 @@ class McpToolset(Toolset):
         await self.connection.close()
 
     def close(self) -> None:
-        """Do what `aclose` does, from code that is not async."""
+        """Do what `aclose` does, from code that is not async.
+
+        Raises:
+            SetupError: It is called on the connection's own loop, which would wait for itself.
+        """
         home = self.connection.home
-        if home is None or home.is_closed():
+        if home is None or home.is_closed() or not home.is_running():
             return
-        if home.is_running():
-            asyncio.run_coroutine_threadsafe(self.connection.close(), home).result()
+        if asyncio._get_running_loop() is home:
+            raise SetupError(
+                "this MCP connection lives on the running event loop; close it by `await tools.aclose()`"
+            )
+        asyncio.run_coroutine_threadsafe(self.connection.close(), home).result()
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,6 +158,7 @@ class McpToolset(Toolset):
     def _take(self, listed: Sequence[types.Tool]) -> None:
         """Replace the tools by those that a server lists."""
         problems: list[str] = []
+        listed = [tool for tool in listed if not self._is_reserved(tool, problems)]
         names = name_tools(self.name_prefix, [tool.name for tool in listed])
         problems += [
             f"{name!r} of {self.server_name!r} is left out: another tool of it has the same name here"
@@ -182,22 +192,29 @@ class McpToolset(Toolset):
         for listener in self._listeners:
             listener()
 
+    def _is_reserved(self, tool: types.Tool, problems: list[str]) -> bool:
+        """Whether a tool would stand in the place of one of ours."""
+        if make_name(self.name_prefix, tool.name) != READ_RESULT.name:
+            return False
+        problems.append(
+            f"{tool.name!r} of {self.server_name!r} is left out: handrail itself has a tool of that name"
+        )
+        return True
+
     def _look_at_pins(self, listed: Sequence[types.Tool]) -> Mapping[str, Pin]:
         if self.pins is None:
             return {}
         return self.pins.look(self.server_name, listed)
 
     def _make_tool(self, definition: types.Tool, name: str) -> McpTool:
+        present = self.get(name)
+        if isinstance(present, McpTool) and present.definition == definition:
+            # as it was, so what was compiled for it stays
+            return present
         override = self.overrides.get(definition.name, {})
         settings = declare(definition.annotations, self.trust, override)
         settings.setdefault("timeout_s", self.timeout_s)
-        tool = self._build_tool(definition, name, settings)
-        # at most once for each definition, and now: a fault is one of the set, and not of a call
-        tool.checker.compile()
-        present = self.get(name)
-        if isinstance(present, McpTool) and _is_same(present, tool):
-            return present
-        return tool
+        return self._build_tool(definition, name, settings)
 
     def _build_tool(
         self, definition: types.Tool, name: str, settings: ToolSettings
@@ -241,11 +258,6 @@ class McpToolset(Toolset):
             await self.refresh()
         except (ServerError, MCPError, ConfigError) as error:
             logs.log.warning("%s", _explain(self.server_name, error))
-
-
-def _is_same(present: McpTool, tool: McpTool) -> bool:
-    """Whether a tool is as it was, so that what was compiled for it stays."""
-    return present.definition == tool.definition
 
 
 def _describe_idle_override(name: str, server: str, names: Sequence[str]) -> str:
