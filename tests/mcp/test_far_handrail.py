@@ -84,7 +84,7 @@ async def test_its_question_to_a_person_is_put_to_our_approver(
 async def test_a_long_result_is_read_on_under_the_name_that_the_tool_has_here(connect):
     async with await connect() as tools:
         runtime = hr.Runtime(tools, policy=ADMIN, result_bytes=1_000_000)
-        cut = await runtime.call("shop_big", {"rows": 1000})
+        cut = await runtime.call("shop_list_rows", {"rows": 1000})
         handle = re.search(r"shop_read_result\(handle='([^']+)'\)", cut.text)[1]
         rest = await runtime.call(
             "shop_read_result", {"handle": handle, "offset": 40_000}
