@@ -2,6 +2,7 @@
 
     python examples/apps/kipchoge.py                  # a stand-in web, a stand-in Wikipedia, a scripted model
     python examples/apps/kipchoge.py --wire gemini    # the same over another provider's wire, or hermes, llama3, ...
+    python examples/apps/kipchoge.py --mcp            # the same tools, behind a server of the Model Context Protocol
     python examples/apps/kipchoge.py --model openai:NAME     # the real Wikipedia; the real web with TAVILY_API_KEY
 
 Shown: search, pages read section by section, two of them at once, and arithmetic that only ever happens in the
@@ -12,7 +13,9 @@ import argparse
 import asyncio
 import os
 import re
+import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import handrail as hr
 from handrail.cli.printer import Printer, console
@@ -31,6 +34,9 @@ QUESTION = (
     "from the Earth to the Moon at its closest? Use the least distance that Wikipedia names; round to whole thousands."
 )
 SYSTEM = "Look facts up and cite where they stand. Never calculate yourself: use `calculate` for all arithmetic."
+
+LOOKUP = Path(__file__).parents[1] / "mcp/lookup.py"
+SERVER = [sys.executable, "-m", "handrail", "serve", "mcp", "--tools", str(LOOKUP)]
 
 
 def found(pattern, messages):
@@ -82,6 +88,7 @@ def main(arguments=None):
     parser.add_argument("question", nargs="?", default=QUESTION)
     parser.add_argument("--model", help="a real model, such as openai:NAME, and the real Wikipedia")
     parser.add_argument("--wire", default="openai-chat", help="what the scripted model speaks")
+    parser.add_argument("--mcp", action="store_true", help="have the tools served by another process, over MCP")
     said = parser.parse_args(arguments)
     with ExitStack() as stack:
         if said.model:
@@ -92,6 +99,9 @@ def main(arguments=None):
             wiki, web = stack.enter_context(MediaWiki()), stack.enter_context(Tavily())
             search = WebSearch(api_key=web.key, base_url=web.url)
             tools = [*Wikipedia(api=wiki.api), *search, calculate, convert_units]
+            if said.mcp:
+                env = {"WIKIPEDIA_API": wiki.api, "TAVILY_API_KEY": web.key, "TAVILY_URL": web.url}
+                tools = stack.enter_context(hr.mcp.tools(SERVER, prefix="", trust="hints", env=env))
         return asyncio.run(ask(said.question, model, tools, Printer(Timeline(), console())))
 
 

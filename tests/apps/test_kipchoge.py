@@ -30,6 +30,14 @@ def test_the_answer_is_17_over_every_wire(app, capsys, wire):
     ] == [True] * 7
 
 
+@pytest.mark.slow
+def test_the_answer_is_17_where_the_tools_are_served_over_mcp(app, capsys):
+    run = app["main"](["--mcp"])
+    assert (run.status, run.text) == ("done", "About 17 thousand hours.")
+    results = [each.result for each in run.messages if isinstance(each, ToolMessage)]
+    assert [each.ok for each in results] == [True] * 7
+
+
 def test_no_number_is_the_model_s_own(app, capsys):
     """Each number in its calls and its answer was read in a result before, or stands in the question."""
     known, own = set(), []
