@@ -105,6 +105,22 @@ async def test_a_schema_is_listed_for_results_that_are_never_cut_and_they_fit_it
     assert len(text_of(letter)) < 20_000
 
 
+@pytest.mark.anyio
+async def test_a_name_that_the_protocol_does_not_take_is_spelled_and_called():
+    @hr.tool(effect="read")
+    def weather(city: str) -> str:
+        """查询天气。"""
+        return f"{city}: 晴"
+
+    server = hr.mcp.server(hr.Runtime([weather.replace(name="查询天气")]), "shop")
+    async with Client(server, mode=NEW) as client:
+        tool = (await client.list_tools()).tools[0]
+        result = await client.call_tool(tool.name, {"city": "北京"})
+    assert tool.name.isascii()
+    assert tool.description == "查询天气。"
+    assert text_of(result) == "北京: 晴"
+
+
 @pytest.mark.parametrize(
     ("value", "text", "structured"),
     [

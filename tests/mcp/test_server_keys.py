@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -84,22 +85,45 @@ async def test_the_header_is_a_key_too_and_all_connections_know_it(tmp_path, wor
     assert shop.written("notes", word) == [word]
 
 
-async def test_one_key_at_the_same_moment_is_one_act(tmp_path, word):
-    with serve_shop(tmp_path) as url:
-        shop = Shop(tmp_path, NEW, url)
+async def test_one_key_at_the_same_moment_in_two_processes_is_one_act(tmp_path, word):
+    with serve_shop(tmp_path) as one, serve_shop(tmp_path) as other:
 
-        async def send(name):
-            async with shop.client(name=name) as client:
+        async def send(number):
+            shop = Shop(tmp_path, NEW, (one, other)[number % 2])
+            async with shop.client(name=f"client {number}") as client:
                 return await client.call_tool(
                     "add_note", {"text": word}, meta=keyed("note-1")
                 )
 
-        results = await asyncio.gather(*(send(f"client {n}") for n in range(8)))
-    assert shop.written("notes", word) == [word]
+        results = await asyncio.gather(*(send(number) for number in range(16)))
+    assert Shop(tmp_path).written("notes", word) == [word]
     assert all(
         text_of(each).startswith(f"noted {word}") or code_of(each) == "IN_PROGRESS"
         for each in results
     )
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_write_that_its_client_gave_up_is_in_doubt_and_not_done_again(
+    shop, word, transport
+):
+    with ExitStack() as stack:
+        if transport == "http":
+            shop.url = stack.enter_context(serve_shop(shop.folder))
+        async with shop.client() as client:
+            with pytest.raises(MCPError):
+                await client.call_tool(
+                    "slow_note",
+                    {"text": word},
+                    meta=keyed("note-1"),
+                    read_timeout_seconds=1,
+                )
+        async with shop.client() as client:
+            result = await client.call_tool(
+                "slow_note", {"text": word}, meta=keyed("note-1")
+            )
+    assert code_of(result) == "IN_DOUBT"
+    assert shop.written("notes", word) == [word]
 
 
 # ---------------------------------------------------------------------- kill -9 in the middle

@@ -39,10 +39,10 @@ def run_suite(
         timeout=600,
         check=False,
     )
-    (HOME / f"{arguments[0]}-{revision}{only and '-'}{only}.log").write_text(
-        done.stdout + done.stderr, encoding="utf-8"
-    )
-    return done.stdout + done.stderr
+    printed = done.stdout + done.stderr
+    name = "-".join(filter(None, (arguments[0], revision, only.replace("/", "-"))))
+    (HOME / f"{name}.log").write_text(printed, encoding="utf-8")
+    return printed
 
 
 def scored(output: str) -> dict[str, bool]:
@@ -67,7 +67,7 @@ def check_part(
     output = run_suite(command, revision, arguments)
     passed = scored(output)
     if not passed:
-        print(f"{part} {revision}: the suite did not run\n{output[-3000:]}")
+        print(f"{part} {revision}: the suite did not run; see {HOME}")
         return False
     failed = [name for name, is_passed in passed.items() if not is_passed]
     again = [
