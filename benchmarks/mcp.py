@@ -43,12 +43,14 @@ async def _compare(revision: str, mode: str, folder: str, rounds: int) -> list[F
 
     plain = MCPServer("plain", log_level="WARNING")
     plain.tool()(get_order)
-    servers = {
-        "plain": plain,
-        "in memory": _server("memory:"),
-        "with SQLite and its audit log": _server(f"sqlite:///{folder}/orders.db"),
-    }
     async with AsyncExitStack() as stack:
+        servers = {
+            "plain": plain,
+            "in memory": await _server(stack, "memory:"),
+            "with SQLite and its audit log": await _server(
+                stack, f"sqlite:///{folder}/orders.db"
+            ),
+        }
         clients: Mapping[str, Any] = {
             name: await stack.enter_async_context(Client(server, mode=mode))
             for name, server in servers.items()
@@ -78,9 +80,10 @@ async def _compare(revision: str, mode: str, folder: str, rounds: int) -> list[F
     ]
 
 
-def _server(store: str) -> Any:
+async def _server(stack: AsyncExitStack, store: str) -> Any:
     tool = hr.FunctionTool(get_order, effect="read", poll=True)
-    return hr.mcp.server(hr.Runtime([tool], store=store), "orders")
+    runtime = hr.Runtime([tool], store=store)
+    return hr.mcp.server(await stack.enter_async_context(runtime), "orders")
 
 
 # ---------------------------------------------------------------------- the client

@@ -111,6 +111,7 @@ async def test_a_write_that_its_client_gave_up_is_in_doubt_and_not_done_again(
         if transport == "http":
             shop.url = stack.enter_context(serve_shop(shop.folder))
         async with shop.client() as client:
+            await client.list_tools()  # the program has started
             with pytest.raises(MCPError):
                 await client.call_tool(
                     "slow_note",

@@ -57,6 +57,8 @@ from handrail.tools.toolset import Toolset
 
 _MOST_HANDLES = 10_000
 _MOST_CLIENTS = 10_000
+_LAST_WORDS_S = 5
+"""How long calls that were cancelled at the end may take to record how they ended."""
 
 Reply: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
@@ -121,6 +123,7 @@ class Server(MCPServer[Any]):
         self._origins = tuple(origins)
         self._stored_by: OrderedDict[tuple[str, str], str] = OrderedDict()
         """The runs of long results that a caller reads on in another run than its own."""
+        self._under_way: set[asyncio.Future[list[ToolResult]]] = set()
         if tokens is not None:
             settings.update(_require(tokens))
         settings.setdefault("version", __version__)
@@ -174,7 +177,12 @@ class Server(MCPServer[Any]):
         self, serve: Callable[..., Any], how: Mapping[str, Any]
     ) -> None:
         async with self.runtime:
-            await serve(**how)
+            try:
+                await serve(**how)
+            finally:
+                # the calls of clients that have gone are recorded before the store is closed
+                if self._under_way:
+                    await asyncio.wait(self._under_way, timeout=_LAST_WORDS_S)
 
     async def _serve_until_ended(self) -> None:
         """Serve stdin and stdout; SIGTERM ends the calls that are under way."""
@@ -376,15 +384,25 @@ class Server(MCPServer[Any]):
             how["observers"] = [*how.get("observers", ()), client.observe]
         name = (run, call.id)
         is_first = peers.setdefault(name, client) is client
-        try:
-            (result,) = await self.runtime.calls(
+        calling = asyncio.ensure_future(
+            self.runtime.calls(
                 [call],
                 run=run,
-                turn=how.pop("turn", call.id),
+                turn=call.id,
                 words=request.words or None,
                 passes=(Leave,),
                 **how,
             )
+        )
+        self._under_way.add(calling)
+        calling.add_done_callback(self._note_end)
+        try:
+            # In a task of its own: a client's cancellation is repeated until its handler ends, and would not let a
+            # call record how it ended.
+            (result,) = await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            calling.cancel()
+            raise
         finally:
             if is_first:
                 del peers[name]
@@ -393,6 +411,11 @@ class Server(MCPServer[Any]):
         if result.handle and run != request.caller.home:
             self._remember(request.caller.home, result.handle, run)
         return result
+
+    def _note_end(self, calling: asyncio.Future[list[ToolResult]]) -> None:
+        self._under_way.discard(calling)
+        if not calling.cancelled():
+            calling.exception()  # whoever waited has gone, or has it
 
     def _run_of(self, request: Request) -> str:
         """Return the run of a call; a result is read on in the run that stored it."""
