@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from handrail.errors import ConfigError as ConfigError
     from handrail.errors import DuplicateToolError as DuplicateToolError
     from handrail.errors import Failure as Failure
+    from handrail.errors import FarFailure as FarFailure
+    from handrail.errors import FarRefusal as FarRefusal
     from handrail.errors import HandrailError as HandrailError
     from handrail.errors import MissingInjection as MissingInjection
     from handrail.errors import ModelError as ModelError
@@ -95,8 +97,8 @@ _HOME_OF = {
         "context": "Context Injected",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
-        "errors": "Code ConfigError DuplicateToolError Failure HandrailError MissingInjection ModelError NoEffect "
-        "RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
+        "errors": "Code ConfigError DuplicateToolError Failure FarFailure FarRefusal HandrailError MissingInjection "
+        "ModelError NoEffect RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
         "core.flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",

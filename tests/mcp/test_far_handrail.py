@@ -98,11 +98,11 @@ async def test_a_long_result_is_read_on_under_the_name_that_the_tool_has_here(co
 @pytest.mark.parametrize(
     ("failure", "code", "kind"),
     [
-        (hr.Failure("IN_DOUBT", "m"), "IN_DOUBT", hr.errors.FarFailure),
+        (hr.Failure("IN_DOUBT", "m"), "IN_DOUBT", hr.FarFailure),
         (hr.Failure("APPROVAL_PENDING", "m"), "APPROVAL_PENDING", hr.NoEffect),
         (hr.Failure("BUDGET_EXHAUSTED", "m"), "TOOL_ERROR", hr.NoEffect),
         (hr.Failure("NOT_PERMITTED", "m"), "NOT_PERMITTED", hr.NoEffect),
-        (hr.Failure("OUT_OF_STOCK", "m"), "OUT_OF_STOCK", hr.errors.FarFailure),
+        (hr.Failure("OUT_OF_STOCK", "m"), "OUT_OF_STOCK", hr.FarFailure),
     ],
 )
 def test_a_failure_of_the_contract_is_read_as_one(failure, code, kind):
@@ -110,7 +110,7 @@ def test_a_failure_of_the_contract_is_read_as_one(failure, code, kind):
 
     read = read_contract(failure.as_json())
     assert read == failure
-    error = hr.errors.FarRefusal(read) if kind is hr.NoEffect else kind(read)
+    error = hr.FarRefusal(read) if kind is hr.NoEffect else kind(read)
     assert isinstance(error, kind)
     assert error.failure_for_model.code == code
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, get_args
 
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 from handrail import logs
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, SetupError
+from handrail.invisible import hides
 from handrail.mcp.connection import DEFAULT_CONNECT_S, Connection, run_blocking
 from handrail.mcp.delivery import CURRENT, Delivery, ServerError
 from handrail.mcp.hints import Trust, declare
@@ -38,6 +40,9 @@ from handrail.tools.toolset import Toolset
 
 Overrides = Mapping[str, Mapping[str, Any]]
 """Declarations by the name of a tool at its server: `{"search": {"effect": "read"}}`, as keywords of `hr.adopt`."""
+
+_HARMLESS = re.compile(r"[\n\t\r -~]+")
+"""What most descriptions are made of, and hides nothing."""
 
 _SETTLE_S = 0.2
 """How long changes of a server are gathered before its tools are listed again."""
@@ -179,6 +184,10 @@ class McpToolset(Toolset):
             except SetupError as error:
                 problems.append(
                     f"{definition.name!r} of {self.server_name!r} is left out: {error}"
+                )
+            if any(map(hides, _HARMLESS.sub("", definition.description or ""))):
+                problems.append(
+                    f"{definition.name!r} of {self.server_name!r} has characters in its description that a screen hides"
                 )
         problems += self._list_idle_overrides(listed)
         self.quarantined = {
