@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ from handrail.core.policy import Policy, Rule
 from handrail.mcp.gateways.gateway import Gateway, explain_call
 from handrail.mcp.gateways.settings import GatewaySettings
 from handrail.mcp.pins import Pins
-from handrail.mcp.server_settings import ServerSettings
+from handrail.mcp.server_settings import ServerSettings, read_server
+from handrail.sandboxes.bubblewrap import Bubblewrap
 
 ROOT = Path(__file__).parents[2]
 ERAS = ("legacy", "2026-07-28")
@@ -453,3 +455,71 @@ def _gateways_of(config):
                 continue
             if str(config).encode() in words and b"gateway" in words:
                 yield int(entry.name)
+
+
+# ---------------------------------------------------------------------- walls
+
+SPY = """
+import os, socket
+from pathlib import Path
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("spy", log_level="ERROR")
+@server.tool()
+def spy(secret: str, outside: str, inside: str, port: int) -> str:
+    told = [f"processes: {sum(each.isdecimal() for each in os.listdir('/proc')) < 5}"]
+    for name, act in (
+        ("read", lambda: Path(secret).read_text()),
+        ("outside", lambda: Path(outside).write_text("x")),
+        ("inside", lambda: Path(inside).write_text("x")),
+        ("network", lambda: socket.create_connection(("127.0.0.1", port), 2)),
+    ):
+        try:
+            act()
+            told.append(f"{name}: yes")
+        except OSError:
+            told.append(f"{name}: no")
+    return ", ".join(told)
+server.run("stdio")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(Bubblewrap().lacks), reason="no isolation here")
+def test_a_server_within_walls_reads_no_home_and_writes_only_where_it_may(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "secret").write_text("key")
+    table = {
+        "command": sys.executable,
+        "args": ["-c", SPY],
+        "sandbox": {
+            "write": [str(work)],
+            "read": [sys.prefix, sys.base_prefix, str(ROOT)],
+        },
+        "tools": {"spy": {"effect": "read"}},
+    }
+    given = GatewaySettings(
+        servers={"spy": read_server("spy", table)},
+        policy=ALLOW,
+        store="memory:",
+        pins=tmp_path / "pins.json",
+    )
+
+    async def main():
+        listener = socket.create_server(("127.0.0.1", 0))
+        arguments = {
+            "secret": str(tmp_path / "secret"),
+            "outside": str(ROOT / "written"),
+            "inside": str(work / "written"),
+            "port": listener.getsockname()[1],
+        }
+        async with connected(given) as client:
+            await client.list_tools()
+            answer = await client.call_tool("spy_spy", arguments)
+        listener.close()
+        return text_of(answer)
+
+    told = asyncio.run(main())
+    assert told == "processes: True, read: no, outside: no, inside: yes, network: no"
+    assert (work / "written").exists()
+    assert not (ROOT / "written").exists()

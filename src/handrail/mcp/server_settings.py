@@ -25,6 +25,7 @@ from handrail import _lazy
 from handrail.core.redaction import is_secret_name
 from handrail.errors import ConfigError
 from handrail.parsing.names import nearest
+from handrail.sandboxes.enclosing import enclose
 
 if TYPE_CHECKING:
     from handrail.mcp import targets
@@ -46,6 +47,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         name: What it is called here.
         command: The program that is started, with `args`, `env` and `cwd`; empty for a server at an address.
         url: Its address, with `headers`.
+        sandbox: Walls around a server that is started: `read`, `write` (lists of paths) and `network`; see
+            `sandboxes.enclosing`. Without it the server may do what you may.
         trust: `hints` believes what it says of its tools' effects; `none` takes each for a write of high risk.
         tools: Declarations by the names of its tools, which count before its hints.
         prefix: In front of its tools' names, in place of `NAME_`.
@@ -61,6 +64,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = {}
+    sandbox: Mapping[str, Any] | None = None
     trust: Trust = "none"
     tools: Mapping[str, Mapping[str, Any]] = {}
     prefix: str | None = None
@@ -84,6 +88,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             headers = {key: self._expand(each) for key, each in self.headers.items()}
             return targets.make_target(self._expand(self.url), headers=headers)
         words = [self._expand(word) for word in (self.command, *self.args)]
+        if self.sandbox is not None:
+            words = enclose(words, **self.sandbox)
         env = {key: self._expand(each) for key, each in self.env.items()}
         return targets.make_target(words, env=env, cwd=self._expand(self.cwd))
 
@@ -110,7 +116,7 @@ _KEYS = tuple(name for name in ServerSettings.__struct_fields__ if name != "name
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("command", "cwd", "url", "trust", "prefix"), str),
     **dict.fromkeys(("timeout_s", "connect_s", "idle_s"), (int, float)),
-    **dict.fromkeys(("env", "headers", "tools"), dict),
+    **dict.fromkeys(("env", "headers", "sandbox", "tools"), dict),
     "args": list,
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -165,5 +171,17 @@ def _check(name: str, key: str, value: Any) -> None:
         is_kind = all(isinstance(each, str) for each in value)
     if key == "tools" and is_kind:
         is_kind = all(isinstance(each, dict) for each in value.values())
+    if key == "sandbox" and is_kind:
+        is_kind = all(_is_wall(*each) for each in value.items())
     if not is_kind:
         raise ConfigError(f"`{key}` of the server {name!r} cannot be {value!r}")
+
+
+def _is_wall(name: str, value: Any) -> bool:
+    if name == "network":
+        return isinstance(value, bool)
+    return (
+        name in ("read", "write")
+        and isinstance(value, list)
+        and all(isinstance(each, str) for each in value)
+    )
