@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import handrail as hr
+from handrail.mcp.toolset import SETTLE_S
 
 STDIO = [sys.executable, "-m", "tests.mcp.depot", "stdio"]
 READS = {
@@ -211,6 +212,18 @@ async def test_any_task_any_loop_and_any_thread_may_call_and_close(connect):
     assert again.value == {"result": 4}
     await asyncio.to_thread(asyncio.run, tools.aclose())
     assert not tools.connection.is_open
+
+
+@pytest.mark.anyio
+async def test_what_was_to_be_listed_again_does_not_open_a_closed_connection(connect):
+    tools = await connect(overrides=READS)
+    await tools.aclose()
+    # opened again, after which its tools are to be listed again, a moment later
+    await tools.connection.call("count_stock", {"item": "a"})
+    await tools.aclose()
+    await asyncio.sleep(3 * SETTLE_S)
+    assert not tools.connection.is_open
+    assert tools.connection._current is None
 
 
 def test_tools_that_were_connected_on_a_loop_that_ended_are_connected_again(effects):

@@ -44,7 +44,7 @@ Overrides = Mapping[str, Mapping[str, Any]]
 _HARMLESS = re.compile(r"[\n\t\r -~]+")
 """What most descriptions are made of, and hides nothing."""
 
-_SETTLE_S = 0.2
+SETTLE_S = 0.2
 """How long changes of a server are gathered before its tools are listed again."""
 
 
@@ -254,7 +254,7 @@ class McpToolset(Toolset):
         """List the tools again a moment later; several changes at once are one. Called on the connection's loop."""
         if self._refreshing is None:
             loop = asyncio.get_running_loop()
-            self._refreshing = loop.call_later(_SETTLE_S, self._begin_refresh)
+            self._refreshing = loop.call_later(SETTLE_S, self._begin_refresh)
 
     def _begin_refresh(self) -> None:
         self._refreshing = None
@@ -263,6 +263,9 @@ class McpToolset(Toolset):
         task.add_done_callback(self._tasks.discard)
 
     async def _refresh_quietly(self) -> None:
+        # closed meanwhile, and not to be opened for this: the next connection lists the tools again
+        if not self.connection.is_open:
+            return
         try:
             await self.refresh()
         except (ServerError, MCPError, ConfigError) as error:
