@@ -1,11 +1,12 @@
 """A small server for the tests of the gateway: stateful, and it can change its mind.
 
-    python -m tests.mcp.many stdio        or http PORT
+    python -m tests.mcp.many stdio        or http PORT; with `old` behind it, it knows the handshake only
 
 MANY_NAME names it, MANY_EFFECTS is the file of what it did in the world, and MANY_CHANGE says what of its tool `send`
 differs today: description, schema, hint, name.
 """
 
+import asyncio
 import os
 import sys
 import time
@@ -73,9 +74,30 @@ def large() -> str:
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
-def speak(text: str) -> str:
+async def speak(text: str, seconds: float = 0) -> str:
     """Say what is given."""
+    await asyncio.sleep(seconds)
     return text
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+async def report(text: str, context: Context) -> str:
+    """Say what is given as progress, in the log and as the result."""
+    await context.report_progress(1, 2, text)
+    await context.info(text)
+    await asyncio.sleep(0.02)
+    await context.report_progress(2, 2, text)
+    return text
+
+
+REMEMBERED: list[str] = []
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+def remember(text: str) -> str:
+    """Remember a text; return all that this process remembers."""
+    REMEMBERED.append(text)
+    return " ".join(REMEMBERED)
 
 
 @server.tool(annotations=ToolAnnotations(destructive_hint=False))
@@ -106,6 +128,8 @@ def greet(whom: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[-1] == "old":
+        del server._lowlevel_server._request_handlers["server/discover"]
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:

@@ -339,7 +339,7 @@ class Server(MCPServer[Any]):
         if state.question and answer is not None:
             request.answered = state.question
             self._read_word(request, state, answer)
-        request.context = _with_state(context, state.own)
+        request.context = _with_state(context, state)
 
     def _read_word(self, request: Request, state: asking.State, answer: Any) -> None:
         """Take the answer to our question as a word on the call."""
@@ -527,14 +527,21 @@ class _Either:
         return await self._then(asked) if word is None else word
 
 
-def _with_state(context: Context[Any, Any], own: str | None) -> Context[Any, Any]:
-    """Return a request's context with the tool's own state in place of ours."""
+def _with_state(context: Context[Any, Any], state: asking.State) -> Context[Any, Any]:
+    """Return a request's context with the tool's own state in place of ours, and without the answer to our question."""
     given = context._input_params
     assert given is not None
+    responses = given.input_responses
+    if state.question and responses is not None:
+        responses = {
+            key: each for key, each in responses.items() if key != asking.APPROVAL
+        }
     return Context(
         request_context=context.request_context,
         mcp_server=context.mcp_server,
-        input_params=given.model_copy(update={"request_state": own}),
+        input_params=given.model_copy(
+            update={"request_state": state.own, "input_responses": responses or None}
+        ),
         subscriptions=context._subscriptions,
     )
 

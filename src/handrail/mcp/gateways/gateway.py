@@ -8,13 +8,21 @@ rates and the audit log hold for it as for any tool. What is no tool, such as re
 
 Rule 1: a tool that the policy denies, or that nobody has agreed to, is neither listed nor callable, under any spelling.
 Rule 2: a result goes on as its server wrote it, unless it was cut, repeated, noted, or holds a secret of ours.
-Rule 3: a server that does not answer costs its own tools, and nobody else's.
+Rule 3: a server that does not answer costs its own tools, and nobody else's. It is tried again until it does.
+Rule 4: no tool has a name that begins with the prefix of another server, whether that one is there or not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +63,17 @@ _LEFT_TO_CLIENTS = {
 """Errors of a server that only its client can do something about."""
 
 _MOST_SESSIONS = 256
+
+_PATIENCE_S = 10.0
+"""How long a client waits for servers that are still starting; it is told of their tools once they are there."""
+
+_SETTLE_S = 0.2
+"""How long the tools of servers that start are gathered."""
+
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0
+"""How long after a failed start a server is started again: each wait is twice the one before."""
+
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 """Where in the `_meta` of a result a server names itself."""
 
@@ -167,7 +186,8 @@ class Gateway(Server):
         self._search = Search(settings.definition_tokens)
         self._starting: asyncio.Future[None] | None = None
         self._sessions: dict[str, Any] = {}
-        self._telling: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._taking: asyncio.TimerHandle | None = None
         Forwarding(
             {name: each.routes for name, each in self.upstreams.items()},
             {name: each.name_prefix for name, each in self.upstreams.items()},
@@ -181,10 +201,17 @@ class Gateway(Server):
         Args:
             context: The request of the first client: its connection serves the lists too, where there is one client.
         """
+        # whoever gives up does not take it from the others
+        await asyncio.shield(self._begin(context))
+
+    def _begin(self, context: Any = None) -> asyncio.Future[None]:
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start_all(context))
-        # whoever gives up does not take it from the others
-        await asyncio.shield(self._starting)
+        return self._starting
+
+    async def _wait_for_servers(self, context: Any = None) -> None:
+        """Wait for the servers, but not for long for those that hang."""
+        await asyncio.wait([self._begin(context)], timeout=_PATIENCE_S)
 
     async def _start_all(self, context: Any) -> None:
         await asyncio.gather(
@@ -199,9 +226,35 @@ class Gateway(Server):
         try:
             await upstream.start()
         except ConfigError as error:
-            self.problems[upstream.server_name] = str(error)
-            if context is not None:
-                logs.log.error("%s", error)
+            self._note_down(upstream, error)
+            # an override for a tool that is not there has no cause, and no second look helps
+            if context is not None and error.__cause__ is not None:
+                self._spawn(self._start_later(upstream))
+
+    def _note_down(self, upstream: Upstream, error: ConfigError) -> None:
+        name = upstream.server_name
+        if self.problems.get(name) != str(error):
+            logs.log.error("%s", error)
+        self.problems[name] = str(error)
+
+    async def _start_later(self, upstream: Upstream) -> None:
+        """Start a server again and again, until it answers."""
+        wait_s = _FIRST_RETRY_S
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
+            try:
+                await upstream.start()
+            except ConfigError as error:
+                self._note_down(upstream, error)
+            else:
+                del self.problems[upstream.server_name]
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _take_tools(self) -> None:
         """Make the tools of all servers those of the runtime."""
@@ -209,7 +262,11 @@ class Gateway(Server):
         collisions: set[str] = set()
         for upstream in self.upstreams.values():
             for tool in upstream:
-                if tool.name in tools or tool.name in Search.NAMES:
+                if self._is_anothers(upstream, tool.name):
+                    self.problems[tool.name] = (
+                        f"{tool.name!r} of {upstream.server_name!r} is not listed: it is a name of another server"
+                    )
+                elif tool.name in tools or tool.name in Search.NAMES:
                     collisions.add(tool.name)
                 else:
                     assert isinstance(tool, McpTool)
@@ -221,13 +278,26 @@ class Gateway(Server):
             tools.pop(name, None)
         self.runtime.tools.replace_all(tools.values())
 
+    def _is_anothers(self, upstream: Upstream, name: str) -> bool:
+        """Whether a tool's name begins with the prefix of another server, which need not be there to have it."""
+        own = upstream.name_prefix
+        return any(
+            len(each.name_prefix) > len(own) and name.startswith(each.name_prefix)
+            for each in self.upstreams.values()
+        )
+
     def _take_changed_tools(self) -> None:
-        if self._starting is None or not self._starting.done():
-            return
+        is_starting = self._starting is not None and not self._starting.done()
+        if self._taking is None:
+            # many servers that start at once are one change, or a few
+            wait_s = _SETTLE_S if is_starting else 0.0
+            loop = asyncio.get_running_loop()
+            self._taking = loop.call_later(wait_s, self._take_and_tell)
+
+    def _take_and_tell(self) -> None:
+        self._taking = None
         self._take_tools()
-        telling = asyncio.ensure_future(self._tell_changed())
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        self._spawn(self._tell_changed())
 
     async def _tell_changed(self) -> None:
         """Tell the clients that the tools have changed."""
@@ -240,22 +310,36 @@ class Gateway(Server):
 
     async def aclose(self) -> None:
         """End all connections and the runtime."""
+        if self._taking is not None:
+            self._taking.cancel()
+        tasks = [*self._tasks, *([self._starting] if self._starting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(
             *(each.routes.close() for each in self.upstreams.values()),
             return_exceptions=True,
         )
         await self.runtime.close()
 
+    async def _serve_and_close(
+        self, serve: Callable[..., Any], how: Mapping[str, Any]
+    ) -> None:
+        try:
+            await super()._serve_and_close(serve, how)
+        finally:
+            await self.aclose()
+
     # ------------------------------------------------------------------ what clients ask
 
     async def _handle_list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:
-        await self.start(ctx)
+        await self._wait_for_servers(ctx)
         self._remember_session(ctx)
         return await super()._handle_list_tools(ctx, params)
 
     async def list_tools(self) -> list[types.Tool]:
         """Return the tools that may be used, or what searches them where there are too many to list."""
-        await self.start()
+        await self._wait_for_servers()
         return self._search.select(await super().list_tools())
 
     def _describe(self, tools: Toolset) -> list[types.Tool]:
@@ -280,7 +364,8 @@ class Gateway(Server):
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> Reply:
         """Carry out a call, which may be one of the two tools that search and call the others."""
-        await self.start(context.request_context)
+        if name not in self.runtime.tools:
+            await self._wait_for_servers(context.request_context)
         if name == Search.FIND:
             return self._search.find(await super().list_tools(), arguments)
         if name == Search.CALL:
@@ -330,7 +415,7 @@ def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:
 
     Args:
         settings: Or the file that they are in, see `gateways.settings`.
-        how: Other arguments of a `Server`, such as `tokens`.
+        how: Other arguments of a `Server`, such as `tokens`. Callers with different tokens share no connection to a server.
 
     Raises:
         ConfigError: The file cannot be used; one sentence says why.

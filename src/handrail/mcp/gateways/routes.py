@@ -5,17 +5,20 @@ request it works on. The older revisions do not say which request that is, so a 
 connection of its own there, for as long as its session lasts. All others share one for each set of capabilities.
 
 Rule 1: a server is told the capabilities of the very client it works for, and no others.
-Rule 2: what a server sends without saying for whom (a log message) goes on only where one client is meant.
+Rule 2: callers with different tokens share no connection: what a server remembers of one is no other's.
+Rule 3: what a server sends without saying for whom (a log message) goes on only where one client is meant.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from mcp import types
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -27,10 +30,10 @@ from handrail.mcp.link import Callbacks
 from handrail.mcp.targets import Target
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
-Key: TypeAlias = tuple[str, frozenset[str], str]
-"""The era of the client, its capabilities, and its session where it has a connection of its own."""
+Key: TypeAlias = tuple[str, frozenset[str], str, str]
+"""The era of the client, its capabilities, its session where it has a connection of its own, and whose token it has."""
 
-NEUTRAL: Key = (MODERN, frozenset(), "")
+NEUTRAL: Key = (MODERN, frozenset(), "", "")
 """Serves nobody who could be asked anything: lists that are needed before there is a client."""
 
 MOST_OWN = 32
@@ -54,9 +57,18 @@ def key_of(context: Context) -> Key:
     names = frozenset(
         name for name in _ASKABLE if getattr(declared, name, None) is not None
     )
+    owner = _owner_of()
     if context.protocol_version == MODERN:
-        return (MODERN, names, "")
-    return ("legacy", names, session_of(context) if names else "")
+        return (MODERN, names, "", owner)
+    return ("legacy", names, session_of(context) if names else "", owner)
+
+
+def _owner_of() -> str:
+    """Return who proved to be the caller, and for which tenant; empty for nobody."""
+    token = get_access_token()
+    if token is None:
+        return ""
+    return json.dumps([token.subject or token.client_id, token.claims])
 
 
 class Routes:
@@ -71,6 +83,7 @@ class Routes:
         self.target = target
         self._limits = limits
         self._routes: dict[Key, Route] = {}
+        self._speaks_old = False
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -80,10 +93,34 @@ class Routes:
         Raises:
             ServerNotReached: The server did not start, or did not answer in time.
         """
-        route = self.find(key_of(context))
+        key = self._fit(key_of(context))
+        async with self._use(key, context) as connection:
+            if key == self._fit(key):
+                yield connection
+                return
+        # only now it is known that the server cannot ask this client
+        async with self._use(self._fit(key), context) as connection:
+            yield connection
+
+    def _fit(self, key: Key) -> Key:
+        """Return the key without capabilities where the server speaks an older revision than the client.
+
+        It would ask while a call runs, and such a client is only asked by the answer to a call.
+        """
+        era, names, session, owner = key
+        if era == MODERN and names and self._speaks_old:
+            return (era, frozenset(), session, owner)
+        return key
+
+    @asynccontextmanager
+    async def _use(self, key: Key, context: Context) -> AsyncIterator[Connection]:
+        route = self.find(key)
         route.requests.append(context)
         try:
             await route.open()
+            if key[0] == MODERN:
+                version = route.connection.protocol_version
+                self._speaks_old = bool(version) and version < MODERN
             yield route.connection
         finally:
             route.requests.remove(context)
