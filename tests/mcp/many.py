@@ -1,6 +1,6 @@
 """A small server for the tests of the gateway: stateful, and it can change its mind.
 
-    python -m tests.mcp.many stdio        or http PORT; with `old` behind it, it knows the handshake only
+    python -m tests.mcp.many stdio        or http PORT
 
 MANY_NAME names it, MANY_EFFECTS is the file of what it did in the world, and MANY_CHANGE says what of its tool `send`
 differs today: description, schema, hint, name.
@@ -128,8 +128,6 @@ def greet(whom: str) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[-1] == "old":
-        del server._lowlevel_server._request_handlers["server/discover"]
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:

@@ -16,6 +16,7 @@ TOOL = {
     "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}},
     "annotations": {"readOnlyHint": False, "destructiveHint": False},
 }
+CLIENT = {}
 LONG_LINE_BYTES = 60 * 1024 * 1024
 
 
@@ -42,6 +43,8 @@ def list_tools(bad):
         for _ in range(80):
             deep = {"type": "object", "properties": {"x": deep}}
         tool["inputSchema"] = deep
+    if bad == "shadow":
+        tool["name"] = "b_x"
     if bad == "twins":
         return {"tools": [tool, {**tool, "description": "Another."}]}
     if bad == "cursor":
@@ -56,6 +59,8 @@ def act(bad, number, arguments):
     text = {"content": [{"type": "text", "text": "acted"}]}
     if bad == "hang":
         return
+    if bad == "capabilities":
+        text["content"][0]["text"] = json.dumps(CLIENT)
     if bad == "hang-with-progress":
         while True:
             params = {"progressToken": number, "progress": time.monotonic()}
@@ -100,6 +105,7 @@ def main(bad, effects):
         number = message.get("id")
         method = message.get("method")
         if method == "initialize":
+            CLIENT.update(message["params"]["capabilities"])
             answer(
                 number,
                 {

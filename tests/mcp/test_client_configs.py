@@ -1,6 +1,8 @@
 """Clients' files: moved behind a gateway and put back byte for byte."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from handrail.mcp.gateways.client_configs import (
     read_client_config,
     restore,
 )
+from handrail.mcp.gateways.settings import add_servers, read_gateway
 
 COMMAND = ["handrail", "gateway", "run", "--config", "gateway.toml"]
 
@@ -154,3 +157,69 @@ def test_the_owner_s_rights_stay_and_a_link_stays_a_link(tmp_path):
     assert real.stat().st_mode & 0o777 == 0o600
     restore(link)
     assert json.loads(real.read_text()) == {"mcpServers": THREE}
+
+
+def test_what_is_odd_is_renamed_or_stays_with_the_client(tmp_path):
+    odd = {
+        "Figma Dev Mode MCP": {"url": "http://127.0.0.1:3845/mcp"},
+        "nulls": {"command": "x", "env": None, "cwd": None, "args": None},
+        "numbers": {"command": "x", "env": {"PORT": 3000, "DEBUG": True}},
+        "words": {"command": "x", "args": [1]},
+        "empty": {"command": ""},
+        "half": {"command": "x", "args": ["\ud800"]},
+        "???": {"command": "x"},
+        "a b": {"command": "x"},
+        "a_b": {"command": "y"},
+    }
+    file, imported = moved({"mcpServers": odd, "other": "\ud800"}, tmp_path)
+    assert imported.left.keys() == {"words", "empty", "half", "???", "a_b"}
+    assert imported.servers["nulls"] == {"command": "x"}
+    assert imported.servers["numbers"]["env"] == {"PORT": "3000", "DEBUG": "true"}
+    config = tmp_path / "gateway.toml"
+    add_servers(config, imported.servers)
+    names = ["Figma_Dev_Mode_MCP", "nulls", "numbers", "a_b"]
+    assert list(read_gateway(config).servers) == names
+    restore(file)
+    assert json.loads(file.read_text())["mcpServers"] == odd
+
+
+def test_what_somebody_wrote_into_the_gateways_file_stays(tmp_path):
+    config = tmp_path / "gateway.toml"
+    config.write_text('# mine\n[gateway]\nname = "x"  # a name\n')
+    add_servers(config, {"a": {"command": "a"}})
+    add_servers(config, {"a": {"command": "a"}, "b": {"command": "b"}})
+    assert config.read_text().startswith('# mine\n[gateway]\nname = "x"  # a name\n')
+    assert list(read_gateway(config).servers) == ["a", "b"]
+    closed = tmp_path / "closed.toml"
+    closed.write_text('mcp = { servers = { z = { command = "z" } } }\n')
+    add_servers(closed, {"a": {"command": "a"}})
+    assert list(read_gateway(closed).servers) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"mcpServers": ' + '{"a":' * n + "1" + "}" * (n + 1) for n in (300, 9000)]
+)
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path, text):
+    with pytest.raises(ConfigError, match=r"nested|not JSON"):
+        moved(text, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.proof
+def test_imports_at_one_moment_lose_no_server_and_no_file(tmp_path):
+    files = [tmp_path / f"{number}.json" for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_text(json.dumps({"mcpServers": {f"s{number}": {"command": "x"}}}))
+    before = [file.read_bytes() for file in files]
+    config = tmp_path / "gateway.toml"
+    command = [sys.executable, "-m", "handrail", "gateway", "--config", str(config), "import"]  # fmt: skip
+    programs = [
+        subprocess.Popen([*command, str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for file in files * 2
+    ]  # fmt: skip
+    ends = [program.wait(120) for program in programs]
+    assert ends.count(0) == len(files)
+    assert read_gateway(config).servers.keys() == {"s0", "s1", "s2", "s3"}
+    for file, text in zip(files, before, strict=True):
+        restore(file)
+        assert file.read_bytes() == text

@@ -122,7 +122,8 @@ def test_a_client_that_hangs_up_takes_nothing_from_the_others(tmp_path):
         with serve_gateway(config) as (url, _):
             async with client_of(url) as stays:
                 await stays.list_tools()
-                call = asyncio.ensure_future(stays.call_tool("one_speak", {"text": "mine", "seconds": 1.0}))  # fmt: skip
+                mine = {"text": "mine", "seconds": 1.0}
+                call = asyncio.ensure_future(stays.call_tool("one_speak", mine))
                 await asyncio.gather(*(hang_up(url) for _ in range(3)))
                 assert text_of(await call) == "mine"
                 assert text_of(await stays.call_tool("one_speak", {"text": "still"})) == "still"  # fmt: skip
@@ -173,18 +174,20 @@ def test_foreign_hosts_and_origins_are_refused(tmp_path):
             assert answer.status_code in (403, 421), headers
 
 
-def test_an_old_server_is_not_told_that_a_new_client_could_be_asked(tmp_path):
-    config = write_config(tmp_path, {"one": [*MANY, "old"]})
+@pytest.mark.parametrize("mode", [OLD, NEW])
+def test_an_old_server_is_told_what_its_client_can_be_asked_while_it_waits(
+    tmp_path, mode
+):
+    rogue = [sys.executable, "-m", "tests.mcp.rogue", "capabilities"]
+    config = write_config(tmp_path, {"one": rogue})
     agree(config)
     me = Listener("me")
 
     async def main():
         with serve_gateway(config) as (url, _):
-            async with client_of(url, NEW, elicitation_callback=me.fill_in) as client:
+            async with client_of(url, mode, elicitation_callback=me.fill_in) as client:
                 await client.list_tools()
-                return await client.call_tool("one_ask_color", {})
+                return text_of(await client.call_tool("one_act", {}))
 
-    answer = asyncio.run(main())
-    assert me.asked == []
-    assert answer.is_error
-    assert "elicitation" in text_of(answer).lower()
+    # a newer client is asked by the answer to its call, which such a server cannot give
+    assert ("elicitation" in asyncio.run(main())) == (mode == OLD)

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -28,14 +28,11 @@ from typing import Any, Literal, TypeAlias
 from mcp import types
 from msgspec import Struct
 
+from handrail import logs
 from handrail.errors import ConfigError, Json
 from handrail.invisible import printable
+from handrail.mcp.gateways.locks import hold_lock
 from handrail.tools.keys import digest
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 PinState: TypeAlias = Literal["agreed", "unknown", "changed", "gone"]
 """Whether a tool is as somebody agreed to; `gone` is one that the server no longer lists."""
@@ -130,7 +127,11 @@ class Pins:
             if name not in listed:
                 pins[name] = Pin(server, name, pin.agreed, None)
         if pins != known:
-            self._store(server, pins)
+            try:
+                self._store(server, pins)
+            except ConfigError as error:
+                # what nobody agreed to cannot be called all the same
+                logs.log.warning("what %r lists is not noted: %s", server, error)
         return pins
 
     def get(self, server: str = "") -> dict[str, Pin]:
@@ -167,7 +168,7 @@ class Pins:
         Raises:
             ConfigError: There is no such server or tool, or a tool has changed since it was shown.
         """
-        with self._locked():
+        with hold_lock(self.path):
             servers = self._read()
             if server not in servers:
                 raise ConfigError(f"{self.path} knows no server {server!r}")
@@ -190,7 +191,7 @@ class Pins:
 
     def forget(self, server: str) -> None:
         """Forget all that is known of a server: each of its tools is unknown again."""
-        with self._locked():
+        with hold_lock(self.path):
             servers = self._read()
             if servers.pop(server, None) is not None:
                 self._write(servers)
@@ -199,7 +200,7 @@ class Pins:
 
     def _store(self, server: str, pins: Mapping[str, Pin]) -> None:
         """Store what was seen. What somebody has agreed to meanwhile, in another process, stays."""
-        with self._locked():
+        with hold_lock(self.path):
             servers = self._read()
             known = servers.get(server, {})
             servers[server] = {
@@ -246,7 +247,6 @@ class Pins:
         }
         # ASCII only: a reader of the file sees hidden characters, too
         text = json.dumps(document, indent=1) + "\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(
             "w",
             encoding="utf-8",
@@ -263,18 +263,6 @@ class Pins:
                 with suppress(OSError):
                     Path(file.name).unlink()
                 raise
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock on the file against other processes and threads."""
-        if fcntl is None:
-            yield
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = self.path.with_name(f".{self.path.name}.lock")
-        with lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 def _agreed(pin: Pin | None) -> Mapping[str, Json] | None:

@@ -7,7 +7,8 @@ The forms: `mcpServers` (Claude Desktop, Claude Code, Cursor, Windsurf), `server
 
 Rule 1: the file as it was is kept beside it, byte for byte, before anything is changed.
 Rule 2: a file that was changed after the import is not put back: it may hold what somebody has added.
-Rule 3: what the gateway could not start as the client would stays where it is, and is named.
+Rule 3: of two imports of a file at once one is refused, so that the copy is of the file as it was.
+Rule 4: what the gateway could not start as the client would stays where it is, and is named.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from handrail.errors import ConfigError
+from handrail.mcp.server_settings import read_server
 
 Entry: TypeAlias = dict[str, Any]
 """What a client's file says of one server."""
@@ -45,6 +47,9 @@ _UNUSED_KEYS = {
     "alwaysAllow",
     "autoApprove",
 }
+_MOST_CHARS = 32
+_MOST_DEPTH = 100
+_UNACCEPTABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _ENVIRONMENT = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _CLIENT_VARIABLES = {"userHome", "workspaceFolder", "workspaceRoot", "pathSeparator"}
@@ -83,18 +88,21 @@ def read_client_config(text: str, command: Sequence[str], name: str) -> Imported
     left: dict[str, str] = {}
     kept: dict[str, Any] = {}
     for server, entry in _at(document, place).items():
-        why = "it is the gateway" if server == GATEWAY else _why_left(entry)
+        here = _make_name(server)
+        why = "it is the gateway" if server == GATEWAY else _why_left(here, entry)
+        if here in servers:
+            why = f"another server is called {here!r} here"
         if why:
             left[server] = why
             kept[server] = entry
         else:
-            servers[server] = _translate(entry)
+            servers[here] = _translate(entry)
     if not servers:
         reasons = "; ".join(f"{server!r}: {why}" for server, why in left.items())
         raise ConfigError(f"{name} has no server that can be moved: {reasons}")
     kept[GATEWAY] = {"command": command[0], "args": list(command[1:])}
     _put(document, place, kept)
-    return Imported(servers, left, json.dumps(document, ensure_ascii=False, indent=2))
+    return Imported(servers, left, _write_json(document))
 
 
 def preview_move(file: Path, command: Sequence[str]) -> Imported:
@@ -105,10 +113,14 @@ def preview_move(file: Path, command: Sequence[str]) -> Imported:
     """
     file = file.resolve()
     if _copy_of(file).exists():
-        raise ConfigError(
-            f"{file} was imported before; put it back first: handrail gateway restore {file}"
-        )
+        raise _refuse_again(file)
     return read_client_config(_decode(_read(file), file), command, str(file))
+
+
+def _refuse_again(file: Path) -> ConfigError:
+    return ConfigError(
+        f"{file} was imported before; put it back first: handrail gateway restore {file}"
+    )
 
 
 def move_servers(file: Path, command: Sequence[str]) -> Imported:
@@ -120,11 +132,22 @@ def move_servers(file: Path, command: Sequence[str]) -> Imported:
     Raises:
         ConfigError: It cannot be read or written, was imported before, or has nothing to import.
     """
-    imported = preview_move(file, command)
     file = file.resolve()
+    copy = _copy_of(file)
+    if copy.exists():
+        raise _refuse_again(file)
+    before = _read(file)
+    imported = read_client_config(_decode(before, file), command, str(file))
     mode = file.stat().st_mode & 0o777
-    write_whole(_copy_of(file), _read(file), mode)
-    write_whole(file, imported.text.encode(), mode)
+    try:
+        write_whole(copy, before, mode, is_new=True)
+    except FileExistsError:
+        raise _refuse_again(file) from None
+    try:
+        write_whole(file, imported.text.encode(), mode)
+    except ConfigError:
+        copy.unlink(missing_ok=True)
+        raise
     return imported
 
 
@@ -143,7 +166,11 @@ def restore(file: Path, *, force: bool = False) -> None:
         raise ConfigError(f"{file} was not imported: there is no {copy.name}")
     before = _read(copy)
     if not force and file.exists():
-        now = _decode(_read(file), file)
+        after = _read(file)
+        if after == before:  # the import ended before it changed the file
+            copy.unlink()
+            return
+        now = _decode(after, file)
         command = _gateway_command(now, str(file))
         written = read_client_config(_decode(before, copy), command, str(copy)).text
         if now != written:
@@ -154,24 +181,38 @@ def restore(file: Path, *, force: bool = False) -> None:
     copy.unlink()
 
 
-def write_whole(file: Path, data: bytes, mode: int) -> None:
+def write_whole(file: Path, data: bytes, mode: int, *, is_new: bool = False) -> None:
     """Write a file so that it is there whole or as it was before, with this mode from the first byte on.
+
+    Args:
+        is_new: Never replace a file that is there.
 
     Raises:
         ConfigError: It cannot be written.
+        FileExistsError: It is there, and was to be new.
     """
+    name = ""
     try:
         with NamedTemporaryFile(
             dir=file.parent, prefix=f".{file.name}.", delete=False
         ) as written:
             # the system makes it for its owner only
+            name = written.name
             written.write(data)
             written.flush()
             os.fsync(written.fileno())
-        Path(written.name).chmod(mode)
-        Path(written.name).replace(file)
+        Path(name).chmod(mode)
+        if is_new:
+            os.link(name, file)
+        else:
+            Path(name).replace(file)
+    except FileExistsError:
+        raise
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        if name:
+            Path(name).unlink(missing_ok=True)
 
 
 def _copy_of(file: Path) -> Path:
@@ -204,7 +245,16 @@ def _gateway_command(text: str, name: str) -> list[str]:
 # ---------------------------------------------------------------------- one server
 
 
-def _why_left(entry: object) -> str:
+def _make_name(name: str) -> str:
+    """Return what a server is called in the gateway's file, where a name has no spaces.
+
+    >>> _make_name("Figma Dev Mode MCP")
+    'Figma_Dev_Mode_MCP'
+    """
+    return _UNACCEPTABLE.sub("_", name).strip("_.-")[:_MOST_CHARS]
+
+
+def _why_left(name: str, entry: object) -> str:
     """Return why a server stays with its client; empty if it can be moved."""
     if not isinstance(entry, dict):
         return "it is no table of settings"
@@ -225,6 +275,13 @@ def _why_left(entry: object) -> str:
     unknown = entry.keys() - _KEYS - _UNUSED_KEYS - {"serverUrl", "httpUrl"}
     if unknown:
         return f"it has settings that are not known here: {', '.join(sorted(unknown))}"
+    try:
+        read_server(name, _translate(entry))
+        json.dumps(entry, ensure_ascii=False).encode()
+    except ConfigError as error:
+        return str(error)
+    except UnicodeEncodeError:
+        return "it holds half a character"
     return ""
 
 
@@ -240,12 +297,24 @@ def _variables_in(value: Any) -> list[str]:
 
 def _translate(entry: Entry) -> Entry:
     """Return a server as the gateway's configuration has it: an environment variable is `${NAME}` there."""
-    translated = {key: entry[key] for key in entry if key in _KEYS}
+    translated = {
+        key: each for key, each in entry.items() if key in _KEYS and each is not None
+    }
+    for key in ("env", "headers"):
+        if isinstance(translated.get(key), dict):
+            translated[key] = {
+                name: _as_text(each) for name, each in translated[key].items()
+            }
     for key in ("serverUrl", "httpUrl"):
         if key in entry:
             translated["url"] = entry[key]
     changed: Entry = _map_text(translated, lambda text: re.sub(r"\$\{env:", "${", text))
     return changed
+
+
+def _as_text(value: Any) -> Any:
+    """Return a number as text: clients take one in an environment."""
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
 def _map_text(value: Any, change: Any) -> Any:
@@ -281,7 +350,31 @@ def _parse_json(text: str, name: str) -> dict[str, Any]:
         raise ConfigError(f"{name} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{name} is not a JSON object")
+    if _is_deep(document):
+        raise ConfigError(f"{name} is nested in more than {_MOST_DEPTH} levels")
     return document
+
+
+def _is_deep(document: Any) -> bool:
+    level = [document]
+    for _ in range(_MOST_DEPTH):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
+
+
+def _write_json(document: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(document, ensure_ascii=False, indent=2)
+        text.encode()
+    except UnicodeEncodeError:
+        # half a character has no UTF-8
+        return json.dumps(document, indent=2)
+    return text
 
 
 def _at(document: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:

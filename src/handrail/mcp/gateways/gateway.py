@@ -7,7 +7,8 @@ Its clients see one server. A tool of the server `files` is `files_NAME` there; 
 rates and the audit log hold for it as for any tool. What is no tool, such as resources and prompts, is passed on.
 
 Rule 1: a tool that the policy denies, or that nobody has agreed to, is neither listed nor callable, under any spelling.
-Rule 2: a result goes on as its server wrote it, unless it was cut, repeated, noted, or holds a secret of ours.
+Rule 2: a result goes on as its server wrote it, unless it was cut, repeated, noted, or holds a secret of ours. What
+        steers a terminal is spelled out in texts.
 Rule 3: a server that does not answer costs its own tools, and nobody else's. It is tried again until it does.
 Rule 4: no tool has a name that begins with the prefix of another server, whether that one is there or not.
 """
@@ -15,6 +16,7 @@ Rule 4: no tool has a name that begins with the prefix of another server, whethe
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import (
     Callable,
     Coroutine,
@@ -62,10 +64,13 @@ _LEFT_TO_CLIENTS = {
 }
 """Errors of a server that only its client can do something about."""
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a terminal may take for a command; tabs and ends of lines are text."""
+
 _MOST_SESSIONS = 256
 
 _PATIENCE_S = 10.0
-"""How long a client waits for servers that are still starting; it is told of their tools once they are there."""
+"""How long after its start clients of a gateway wait that do not answer; they are told of their tools later."""
 
 _SETTLE_S = 0.2
 """How long the tools of servers that start are gathered."""
@@ -185,6 +190,7 @@ class Gateway(Server):
         self._redactor = Redactor(secrets)
         self._search = Search(settings.definition_tokens)
         self._starting: asyncio.Future[None] | None = None
+        self._patient_until = 0.0
         self._sessions: dict[str, Any] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._taking: asyncio.TimerHandle | None = None
@@ -206,12 +212,15 @@ class Gateway(Server):
 
     def _begin(self, context: Any = None) -> asyncio.Future[None]:
         if self._starting is None:
+            self._patient_until = asyncio.get_running_loop().time() + _PATIENCE_S
             self._starting = asyncio.ensure_future(self._start_all(context))
         return self._starting
 
     async def _wait_for_servers(self, context: Any = None) -> None:
         """Wait for the servers, but not for long for those that hang."""
-        await asyncio.wait([self._begin(context)], timeout=_PATIENCE_S)
+        starting = self._begin(context)
+        left_s = self._patient_until - asyncio.get_running_loop().time()
+        await asyncio.wait([starting], timeout=max(0.0, left_s))
 
     async def _start_all(self, context: Any) -> None:
         await asyncio.gather(
@@ -226,14 +235,16 @@ class Gateway(Server):
         try:
             await upstream.start()
         except ConfigError as error:
-            self._note_down(upstream, error)
+            self._note_down(upstream, error, is_said=context is not None)
             # an override for a tool that is not there has no cause, and no second look helps
             if context is not None and error.__cause__ is not None:
                 self._spawn(self._start_later(upstream))
 
-    def _note_down(self, upstream: Upstream, error: ConfigError) -> None:
+    def _note_down(
+        self, upstream: Upstream, error: ConfigError, *, is_said: bool = True
+    ) -> None:
         name = upstream.server_name
-        if self.problems.get(name) != str(error):
+        if is_said and self.problems.get(name) != str(error):
             logs.log.error("%s", error)
         self.problems[name] = str(error)
 
@@ -396,7 +407,8 @@ class Gateway(Server):
         meta = {
             key: each for key, each in (answer.meta or {}).items() if key != SERVER_INFO
         }
-        return answer.model_copy(update={"meta": meta or None})
+        content = [_without_controls(part) for part in answer.content]
+        return answer.model_copy(update={"meta": meta or None, "content": content})
 
     def _holds_secret(self, answer: types.CallToolResult) -> bool:
         text = answer.model_dump_json()
@@ -408,6 +420,14 @@ class Gateway(Server):
         self._sessions[session_of(context)] = context.session
         if len(self._sessions) > _MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
+
+
+def _without_controls(part: types.ContentBlock) -> types.ContentBlock:
+    """Return a text with what would steer a terminal in a form that can be read; anything else as it is."""
+    if not isinstance(part, types.TextContent) or not _CONTROLS.search(part.text):
+        return part
+    text = _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", part.text)
+    return part.model_copy(update={"text": text})
 
 
 def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:

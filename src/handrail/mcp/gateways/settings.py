@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from handrail.core.budgets import Budget
 from handrail.core.policy import Policy, read_policy
 from handrail.errors import ConfigError, SetupError
 from handrail.mcp.gateways.client_configs import write_whole
+from handrail.mcp.gateways.locks import hold_lock
 from handrail.mcp.server_settings import ServerSettings, read_servers
 from handrail.parsing.names import nearest
 
@@ -106,25 +108,54 @@ def read_gateway(file: Path) -> GatewaySettings:
 def add_servers(file: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
     """Add servers to a gateway's file, which is made if there is none. Only its owner can read it: it may hold keys.
 
+    What is written there stays as it is, comments included. One process at a time adds.
+
     Raises:
         ConfigError: A server of that name is there already with other settings, or the file cannot be written.
     """
-    document = _read_document(file) if file.exists() else {"gateway": {}}
-    known = document.setdefault("mcp", {}).setdefault("servers", {})
-    for name, settings in servers.items():
-        if known.get(name, settings) != settings:
-            raise ConfigError(f"{file} has another server {name!r} already")
-        known[name] = dict(settings)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{file.parent} cannot be made: {error.strerror}") from error
-    write_whole(file, tomli_w.dumps(document).encode(), 0o600)
+    with hold_lock(file):
+        text = _read_text(file) if file.exists() else "[gateway]\n"
+        write_whole(file, _add_tables(text, file, servers).encode(), 0o600)
+
+
+def _add_tables(text: str, file: Path, servers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a gateway's file with more servers."""
+    document = _parse(text, file)
+    known = document.setdefault("mcp", {}).setdefault("servers", {})
+    added = {}
+    for name, settings in servers.items():
+        if known.get(name, settings) != settings:
+            raise ConfigError(f"{file} has another server {name!r} already")
+        if name not in known:
+            known[name] = added[name] = dict(settings)
+    if not added:
+        return text
+    longer = f"{text.rstrip()}\n\n{tomli_w.dumps({'mcp': {'servers': added}})}"
+    with suppress(ValueError):
+        if tomllib.loads(longer) == document:
+            return longer
+    # the servers stand in a table that is closed, such as `servers = { ... }`
+    return tomli_w.dumps(document)
 
 
 def _read_document(file: Path) -> dict[str, Any]:
+    return _parse(_read_text(file), file)
+
+
+def _parse(text: str, file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
             f"there is no {file}; make one from a client's file: handrail gateway import FILE"

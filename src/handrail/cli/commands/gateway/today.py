@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -41,12 +41,13 @@ def today(context: click.Context, as_json: bool) -> None:
     """
     place = settings_of(context).store
     with LOG.open(place) as store:
-        records = [
-            record for record in _records(store) if record.at > time.time() - _DAY_S
+        ends = [
+            record
+            for record in _read_since(store, time.time() - _DAY_S)
+            if record.event == "CallFinished"
         ]
     with QUESTIONS.open(place) as questions:
         waiting = result_now(questions.list_approvals(state="open", run_id=""))
-    ends = [record for record in records if record.event == "CallFinished"]
     counts = Counter(
         (str(record.body.get("tool")), _end_of(record.body)) for record in ends
     )
@@ -73,13 +74,32 @@ def today(context: click.Context, as_json: bool) -> None:
         )
 
 
-def _records(store: AuditStore) -> list[AuditRecord]:
-    records: list[AuditRecord] = []
-    after = 0
+def _read_since(store: AuditStore, since: float) -> Iterator[AuditRecord]:
+    """Yield the records from a moment on, without reading those before it: a log may have years."""
+    after = _find_last_before(store, since)
     while page := result_now(store.log(after=after, most=_PAGE)):
-        records += page
+        yield from (record for record in page if record.at >= since)
         after = page[-1].seq
-    return records
+
+
+def _find_last_before(store: AuditStore, since: float) -> int:
+    """Return the number of a record, or 0, before which all are older than a moment."""
+    older = 0
+    step = 1
+    while _is_older(store, older + step, since):
+        older += step
+        step *= 2
+    while step:
+        if _is_older(store, older + step, since):
+            older += step
+        step //= 2
+    return older
+
+
+def _is_older(store: AuditStore, number: int, since: float) -> bool:
+    """Whether the first record from a number on is older than a moment."""
+    page = result_now(store.log(after=number - 1, most=1))
+    return bool(page) and page[0].at < since
 
 
 def _end_of(body: Mapping[str, Any]) -> str:
