@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast docs bench conformance chaos storm frameworks clean
+.PHONY: help demo test test-fast docs bench conformance chaos storm frameworks gateway-kills clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ storm: .venv/dev.stamp ## End 500 processes in four ways while they carry the sa
 
 frameworks: .venv/dev.stamp ## Kill conversations of other frameworks 200 times at random and count what was repeated or lost.
 	@$(BIN)/python -m benchmarks.under_frameworks $(ARGS)
+
+gateway-kills: .venv/dev.stamp ## Kill the MCP gateway in the middle of 1,000 writes and count what was sent twice.
+	@$(BIN)/python -m benchmarks.gateway_kills $(ARGS)
 
 clean: ## Remove the environment and caches.
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,12 +3,14 @@
 import json
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from handrail.cli.commands.gateway.today import read_since
 from handrail.cli.exits import Exit
-from handrail.records import AuditEntry
+from handrail.records import AuditEntry, AuditRecord
 from handrail.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +83,60 @@ def test_what_was_done_today_is_told_from_the_log(gateway, tmp_path):
     assert told[1].split() == ["one_send", "IN_DOUBT", "1"]
     assert told[2].split() == ["one_send", "done", "2"]
     assert time.strftime("%Y-%m-%d") in told[-1]
+
+
+class Log:
+    """An audit log of calls that ended at given times; it counts the pages that were read."""
+
+    def __init__(self, times):
+        self.records = [
+            AuditRecord(number, at, "r", "CallFinished", {}, "", "")
+            for number, at in enumerate(times, 1)
+        ]
+        self.pages = 0
+
+    def log(self, *, after=0, run_id="", most=1000):
+        self.pages += 1
+        return self.records[after : after + most]
+
+
+@pytest.mark.parametrize("old", [0, 1, 2, 3, 7, 1000, 5000])
+@pytest.mark.parametrize("new", [0, 1, 5])
+def test_the_days_before_are_not_read(old, new):
+    log = Log([10.0] * old + [20.0] * new)
+    assert [each.seq for each in read_since(log, 15.0)] == list(
+        range(old + 1, old + new + 1)
+    )
+    assert log.pages < 35
+
+
+@pytest.mark.slow
+def test_hostile_names_and_descriptions_are_shown_and_steer_no_terminal(
+    gateway, tmp_path
+):
+    (tmp_path / "gateway.toml").write_text(
+        f"[mcp.servers.h]\ncommand = {json.dumps(sys.executable)}\n"
+        f'args = ["-m", "tests.mcp.rogue", "hostile"]\ncwd = {json.dumps(str(ROOT))}\n'
+    )
+    for words in (
+        ["list"],
+        ["list", "--json"],
+        ["pins", "list"],
+        ["pins", "diff", "h"],
+        ["classify", "h"],
+        ["validate", "--strict"],
+        ["pins", "agree", "h", "--yes"],
+        ["list"],
+    ):
+        shown = gateway(*words).output
+        assert shown
+        for sign in "\x1b\x07\x9b\u202e\u200b":
+            assert sign not in shown, words
+        if "list" in words and "--json" not in words:
+            assert max(map(len, shown.splitlines())) < 200
+    drafted = tomllib.loads(gateway("classify", "h").stdout)
+    names = {"act", "x\x1b[2J", "y" * 10_000, "z\u200b", "a\nb"}
+    assert drafted["mcp"]["servers"]["h"]["tools"].keys() == names
 
 
 @pytest.mark.parametrize(

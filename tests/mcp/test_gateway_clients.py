@@ -191,3 +191,73 @@ def test_an_old_server_is_told_what_its_client_can_be_asked_while_it_waits(
 
     # a newer client is asked by the answer to its call, which such a server cannot give
     assert ("elicitation" in asyncio.run(main())) == (mode == OLD)
+
+
+def test_one_key_at_two_gateways_at_one_moment_is_one_effect(tmp_path):
+    config = write_config(tmp_path, {"one": MANY})
+    agree(config)
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            clients = []
+            for _ in range(2):
+                url, _ = stack.enter_context(serve_gateway(config))
+                client = await stack.enter_async_context(client_of(url, NEW))
+                await client.call_tool("one_speak", {"text": "here"})
+                clients.append(client)
+            return await asyncio.gather(
+                *(
+                    client.call_tool(
+                        "one_slow",
+                        {"to": f"{number}", "seconds": 0.05},
+                        meta={"handrail/idempotency-key": f"key-{number}"},
+                    )
+                    for number in range(10)
+                    for client in clients
+                )
+            )
+
+    answers = asyncio.run(main())
+    assert not any(each.is_error for each in answers)
+    done = (tmp_path / "effects").read_text().splitlines()
+    assert sorted(done) == [f"slow {number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("mode", [OLD, NEW])
+def test_a_question_that_another_process_answers_lets_the_call_run_once(tmp_path, mode):
+    ask = '[[gateway.rules]]\ntool = "*send"\nthen = "ask"'
+    config = write_config(tmp_path, {"one": MANY}, ask)
+    agree(config)
+    store = f"sqlite:///{tmp_path}/gateway.db"
+    approve = [sys.executable, "-m", "handrail", "approvals", "approve"]
+
+    async def main():
+        with serve_gateway(config) as (url, _):
+            async with client_of(url, mode) as client:
+                asked = await client.call_tool("one_send", {"to": "Ann"})
+                assert asked.structured_content["error_code"] == "APPROVAL_PENDING"
+                assert not (tmp_path / "effects").exists()
+                question = asked.structured_content["question"]
+                words = [*approve, question, "--store", store]
+                subprocess.run(words, check=True, cwd=ROOT, capture_output=True)
+                other = await client.call_tool("one_send", {"to": "Eve"})
+                assert other.structured_content["error_code"] == "APPROVAL_PENDING"
+                for _ in range(2):
+                    answer = await client.call_tool("one_send", {"to": "Ann"})
+                    assert not answer.is_error
+
+    asyncio.run(main())
+    assert (tmp_path / "effects").read_text().splitlines() == ["send Ann"]
+
+
+def test_texts_of_results_steer_no_terminal(tmp_path):
+    config = write_config(tmp_path, {"one": MANY})
+    agree(config)
+
+    async def main():
+        with serve_gateway(config) as (url, _):
+            async with client_of(url) as client:
+                text = "a\x1b[2Jb\x9b1m\tc\r\nd"
+                return text_of(await client.call_tool("one_speak", {"text": text}))
+
+    assert asyncio.run(main()) == "a\\x1b[2Jb\\x9b1m\tc\r\nd"

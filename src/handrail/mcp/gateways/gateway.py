@@ -38,7 +38,7 @@ from handrail.calls import ToolResult
 from handrail.context import Context
 from handrail.core.redaction import Redactor
 from handrail.errors import ConfigError, Failure, Json
-from handrail.invisible import printable
+from handrail.invisible import hides, printable
 from handrail.mcp.callers import MODERN
 from handrail.mcp.connection import CallAnswer, Connection
 from handrail.mcp.delivery import Delivery
@@ -485,4 +485,12 @@ def draft(server: str, tools: Iterable[types.Tool]) -> Iterator[str]:
         for line in (tool.description or tool.title or "").splitlines()[:3]:
             yield f"# {printable(line)[:100]}"
         table = {"mcp": {"servers": {server: {"tools": {tool.name: declared}}}}}
-        yield tomli_w.dumps(table).strip()
+        yield _show_hidden(tomli_w.dumps(table).strip())
+
+
+def _show_hidden(document: str) -> str:
+    """Return TOML whose hidden characters, which can only stand in quotes, are escapes."""
+    return "".join(
+        f"\\U{ord(sign):08X}" if hides(sign) and sign != "\n" else sign
+        for sign in document
+    )

@@ -9,7 +9,11 @@ import click
 
 from handrail import _lazy
 from handrail.cli import cases, options
-from handrail.cli.commands.gateway.shared import settings_of, start_gateway
+from handrail.cli.commands.gateway.shared import (
+    settings_of,
+    shorten_name,
+    start_gateway,
+)
 from handrail.cli.exits import Exit
 from handrail.cli.store_access import brief, print_json, print_table, say
 from handrail.errors import ConfigError
@@ -42,6 +46,7 @@ def list_tools(context: click.Context, as_json: bool) -> None:
         print_json({"tools": tools, "problems": dict(gateway.problems)})
         return
     heads = ("server", "tool", "state", "name here", "effect", "risk")
+    rows = [(row[0], shorten_name(row[1]), *row[2:]) for row in rows]
     print_table(rows, heads, "no server lists a tool")
     for problem in gateway.problems.values():
         click.echo(problem, err=True)

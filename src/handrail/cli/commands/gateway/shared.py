@@ -18,6 +18,15 @@ else:
     gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 
+MOST_NAME_CHARS = 60
+"""A server may give a tool a name of any length, and no table is to be as wide."""
+
+
+def shorten_name(name: str) -> str:
+    """Return a tool's name at its server as a table shows it; `--json` and a diff have the whole."""
+    return name if len(name) <= MOST_NAME_CHARS else f"{name[:MOST_NAME_CHARS]}…"
+
+
 def settings_of(context: click.Context) -> GatewaySettings:
     """Return the settings in the file that the command line names."""
     return read_gateway(context.obj)

@@ -27,6 +27,9 @@ from handrail.records import AuditRecord
 _DAY_S = 24 * 3600
 _PAGE = 1000
 
+_MOST_NOTABLE = 200
+"""Lines about calls that were not done; `--json` counts all of them."""
+
 
 @click.command("today")
 @options.as_json
@@ -43,7 +46,7 @@ def today(context: click.Context, as_json: bool) -> None:
     with LOG.open(place) as store:
         ends = [
             record
-            for record in _read_since(store, time.time() - _DAY_S)
+            for record in read_since(store, time.time() - _DAY_S)
             if record.event == "CallFinished"
         ]
     with QUESTIONS.open(place) as questions:
@@ -63,9 +66,13 @@ def today(context: click.Context, as_json: bool) -> None:
     notable = [record for record in ends if _end_of(record.body) != "done"]
     if notable:
         click.echo()
+        if len(notable) > _MOST_NOTABLE:
+            click.echo(
+                f"the last {_MOST_NOTABLE} of {len(notable)} that were not done:"
+            )
         lines = [
             (moment(each.at), str(each.body.get("tool")), _end_of(each.body))
-            for each in notable
+            for each in notable[-_MOST_NOTABLE:]
         ]
         print_columns(console(), lines, ("when", "tool", "end"))
     for question in waiting:
@@ -74,7 +81,7 @@ def today(context: click.Context, as_json: bool) -> None:
         )
 
 
-def _read_since(store: AuditStore, since: float) -> Iterator[AuditRecord]:
+def read_since(store: AuditStore, since: float) -> Iterator[AuditRecord]:
     """Yield the records from a moment on, without reading those before it: a log may have years."""
     after = _find_last_before(store, since)
     while page := result_now(store.log(after=after, most=_PAGE)):
