@@ -58,7 +58,7 @@ def serve_gateway(config, *words):
         process = subprocess.Popen(command, cwd=ROOT, stderr=stderr, stdout=stderr)
         try:
             wait_until(lambda: "serving " in log.read_text() or process.poll())
-            yield re.search(r"serving (\S+);", log.read_text())[1], process
+            yield re.search(r"serving .*on (\S+);", log.read_text())[1], process
         finally:
             process.terminate()
             process.wait(20)

@@ -435,7 +435,8 @@ def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:
 
     Args:
         settings: Or the file that they are in, see `gateways.settings`.
-        how: Other arguments of a `Server`, such as `tokens`. Callers with different tokens share no connection to a server.
+        how: Other arguments of a `Server`, such as `tokens`. Callers with different tokens share no connection to a
+            server.
 
     Raises:
         ConfigError: The file cannot be used; one sentence says why.
