@@ -175,14 +175,14 @@ async def _many_tools(count_of_tools: int) -> Figure:
     """Return seconds for the second list of many tools: the first one asks all servers."""
     from mcp import Client, types
 
-    from handrail.mcp.connection import Connection
+    from handrail.mcp.connection import McpConnection
     from handrail.mcp.gateways.gateway import Gateway
     from handrail.mcp.gateways.settings import GatewaySettings
     from handrail.mcp.server_settings import ServerSettings
 
     servers = 100
 
-    class Listed(Connection):
+    class Listed(McpConnection):
         async def list_tools(self) -> list[types.Tool]:
             return definitions
 

@@ -140,7 +140,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
 TOOLS = [each for each in list(globals().values()) if isinstance(each, hr.BaseTool)]
 
 
-def make_server(folder: Path, tokens: str | None = None) -> hr.mcp.Server:
+def make_server(folder: Path, tokens: str | None = None) -> hr.mcp.ToolServer:
     global FOLDER
     FOLDER = folder
     runtime = hr.Runtime(TOOLS, store=f"sqlite:///{folder}/shop.db")

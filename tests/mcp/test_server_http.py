@@ -327,7 +327,7 @@ async def no_answer(*_: object) -> types.ElicitResult:
     raise AssertionError("the test answers itself")
 
 
-def open_shop(store: Store, security: RequestStateSecurity) -> hr.mcp.Server:
+def open_shop(store: Store, security: RequestStateSecurity) -> hr.mcp.ToolServer:
     tool = hr.FunctionTool(
         store.refund, description="Refund.", effect="write", risk="high"
     )
@@ -433,7 +433,7 @@ async def test_a_tools_own_state_cannot_look_like_ours():
     told = json.dumps(["handrail/1", "run", "call", "a_1", "", None, 0, None])
 
     @hr.tool(effect="read", poll=True)
-    async def pass_on(context: hr.Context[hr.mcp.Request]) -> str:
+    async def pass_on(context: hr.Context[hr.mcp.McpRequest]) -> str:
         """Hand on a state."""
         before = context.deps.context.request_state
         if before is not None:

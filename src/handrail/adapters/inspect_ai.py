@@ -18,15 +18,11 @@ from inspect_ai.log import transcript
 from inspect_ai.solver._task_state import sample_state  # which no public name gives
 from inspect_ai.tool import Tool, ToolDef, ToolError, ToolParam, ToolParams
 
-from handrail.adapters.shared import Options, perform_async
+from handrail.adapters.shared import LoopEnded, Options, perform_async
 from handrail.adapters.unnamed import Calls
 from handrail.errors import ConfigError
 from handrail.runtime import Runtime
 from handrail.tools.tool import BaseTool
-
-
-class LoopEnded(RuntimeError):
-    """Ends the sample: its model turned in a circle, or its budget is used up."""
 
 
 def as_tools(

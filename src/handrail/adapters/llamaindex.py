@@ -22,18 +22,19 @@ from llama_index.core.agent.workflow import (
 from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context, step
 
-from handrail.adapters.shared import Options, make_unique, perform, perform_async
+from handrail.adapters.shared import (
+    LoopEnded,
+    Options,
+    make_unique,
+    perform,
+    perform_async,
+)
 from handrail.adapters.unnamed import Calls
 from handrail.calls import ToolResult
-from handrail.errors import HandrailError
 from handrail.runtime import Runtime
 from handrail.tools.tool import BaseTool
 
 CALL_ID: ContextVar[str] = ContextVar("handrail_call_id", default="")
-
-
-class LoopEnded(HandrailError):
-    """The run must end: the model turns in a circle, or the budget is used up."""
 
 
 def as_tools(

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from handrail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from handrail.mcp.connection import Connection as Connection
+    from handrail.mcp.connection import McpConnection as McpConnection
     from handrail.mcp.gateways.gateway import Gateway as Gateway
     from handrail.mcp.gateways.gateway import gateway as gateway
     from handrail.mcp.link import Callbacks as Callbacks
     from handrail.mcp.notices import Leave as Leave
     from handrail.mcp.pins import Pin as Pin
     from handrail.mcp.pins import Pins as Pins
-    from handrail.mcp.serving import Request as Request
-    from handrail.mcp.serving import Server as Server
+    from handrail.mcp.serving import McpRequest as McpRequest
+    from handrail.mcp.serving import ToolServer as ToolServer
     from handrail.mcp.serving import server as server
     from handrail.mcp.tokens import Tokens as Tokens
     from handrail.mcp.toolset import McpToolset as McpToolset
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _HOME_OF = {
     name: home
     for home, names in {
-        "connection": "Connection",
+        "connection": "McpConnection",
         "gateways.gateway": "Gateway gateway",
         "link": "Callbacks",
         "pins": "Pin Pins",
         "notices": "Leave",
-        "serving": "Request Server server",
+        "serving": "McpRequest ToolServer server",
         "tokens": "Tokens",
         "toolset": "McpToolset connect tools",
     }.items()

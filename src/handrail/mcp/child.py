@@ -27,7 +27,7 @@ from mcp.shared.message import SessionMessage
 
 from handrail.invisible import printable
 from handrail.mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong
-from handrail.mcp.targets import Program
+from handrail.mcp.targets import ServerProgram
 
 Received: TypeAlias = "SessionMessage | Exception"
 
@@ -61,7 +61,7 @@ except OSError as error:
 """
 
 
-class Child:
+class ServerProcess:
     """A running server, and what it wrote to its standard error."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -69,7 +69,7 @@ class Child:
         self._stderr = bytearray()
 
     @classmethod
-    async def start(cls, program: Program) -> Child:
+    async def start(cls, program: ServerProgram) -> ServerProcess:
         """Start a server.
 
         Raises:
@@ -176,7 +176,7 @@ class Child:
                 transport.close()
 
 
-def _check_program(program: Program) -> None:
+def _check_program(program: ServerProgram) -> None:
     """Raise FileNotFoundError for a program that is nowhere."""
     name = program.command[0]
     if program.cwd and "/" in name:
@@ -208,7 +208,7 @@ def _read_line(line: bytes) -> Received:
 
 
 @asynccontextmanager
-async def open_child(child: Child) -> AsyncIterator[Any]:
+async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
     """Yield the streams of a connection to a server that was started; end it afterwards."""
     incoming, read_stream = anyio.create_memory_object_stream[Received](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](

@@ -1,6 +1,6 @@
 """The connection to one server: opened when it is first needed, opened again when it was lost, usable from anywhere.
 
-    connection = Connection("shop", make_target("shop-server --stdio"))
+    connection = McpConnection("shop", make_target("shop-server --stdio"))
     tools = await connection.list_tools()
     result = await connection.call("refund", {"order": 7}, timeout_s=10)      # the protocol's own result
     page = await connection.request(lambda session: session.list_prompts())   # anything else that the SDK can say
@@ -65,7 +65,7 @@ _EXIT_S = 3.0
 _CLOSED_CODES = (types.CONNECTION_CLOSED,)
 
 
-class Connection:
+class McpConnection:
     """The connection to one server.
 
     Args:
@@ -111,7 +111,7 @@ class Connection:
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "not open"
-        return f"<Connection to {self.name!r}: {state}, {self.target}>"
+        return f"<McpConnection to {self.name!r}: {state}, {self.target}>"
 
     # ------------------------------------------------------------------ what is known of the server
 
@@ -608,7 +608,7 @@ class _Limit:
 LOOP = LoopThread()
 """The home of connections that were opened by blocking code."""
 
-_OPEN: WeakSet[Connection] = WeakSet()
+_OPEN: WeakSet[McpConnection] = WeakSet()
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:

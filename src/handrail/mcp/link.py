@@ -19,10 +19,10 @@ from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
 from handrail import logs
-from handrail.mcp.child import Child, open_child
+from handrail.mcp.child import ServerProcess, open_child
 from handrail.mcp.delivery import CURRENT, Delivery, ServerNotReached
 from handrail.mcp.remote import MessageTooLong, open_remote
-from handrail.mcp.targets import Program, Target
+from handrail.mcp.targets import ServerProgram, Target
 
 _CLOSE_S = 2.5
 """How long a link may take to end. A child is ended within 1.2 s; a server at an address is told, if it listens."""
@@ -74,7 +74,7 @@ class Link:
         self.lost = False
         self.broken_lines = 0
         self.too_long = False
-        self.child: Child | None = None
+        self.child: ServerProcess | None = None
         self.client: Client | None = None
         self._under_way = 0
         self._closing = asyncio.Event()
@@ -177,8 +177,8 @@ class Link:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
         """Open the transport, and look at what goes through it."""
-        if isinstance(self.target, Program):
-            self.child = await Child.start(self.target)
+        if isinstance(self.target, ServerProgram):
+            self.child = await ServerProcess.start(self.target)
             transport = open_child(self.child)
         else:
             transport = open_remote(self.target, self.connect_s)

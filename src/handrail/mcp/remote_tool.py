@@ -33,7 +33,7 @@ from handrail.errors import (
     ToolError,
 )
 from handrail.mcp.callers import KEY_META
-from handrail.mcp.connection import CallAnswer, Connection
+from handrail.mcp.connection import CallAnswer, McpConnection
 from handrail.mcp.contents import read_content, read_contents
 from handrail.mcp.delivery import (
     Delivery,
@@ -91,7 +91,7 @@ class McpTool(BaseTool):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: McpConnection,
         definition: types.Tool,
         name: str,
         settings: ToolSettings,
@@ -141,7 +141,7 @@ class McpTool(BaseTool):
 
     async def call_until_done(
         self,
-        connection: Connection,
+        connection: McpConnection,
         arguments: Mapping[str, Json],
         context: Context[Any],
         delivery: Delivery,
@@ -165,7 +165,7 @@ class McpTool(BaseTool):
 
     async def send(
         self,
-        connection: Connection,
+        connection: McpConnection,
         arguments: Mapping[str, Json],
         context: Context[Any],
         delivery: Delivery,
@@ -188,7 +188,7 @@ class McpTool(BaseTool):
         )
 
     async def _answer_requests(
-        self, connection: Connection, asked: types.InputRequiredResult
+        self, connection: McpConnection, asked: types.InputRequiredResult
     ) -> dict[str, Any] | None:
         """Return the answers to what the server asks; None when it only wants to be called again."""
         if not asked.input_requests:
@@ -349,7 +349,7 @@ class McpTool(BaseTool):
             return None
 
 
-async def _answer_request(connection: Connection, request: Any) -> Any:
+async def _answer_request(connection: McpConnection, request: Any) -> Any:
     callbacks = connection.callbacks
     match request:
         case types.ElicitRequest() if callbacks.elicitation is not None:

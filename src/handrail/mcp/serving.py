@@ -64,7 +64,7 @@ Reply: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
 @dataclass(slots=True)
-class Request:
+class McpRequest:
     """One request to call a tool: what the tool finds as `context.deps`, unless the server is given `deps`.
 
     Attributes:
@@ -91,13 +91,13 @@ class Request:
     answer: types.CallToolResult | None = None
 
 
-CallOptions: TypeAlias = Callable[[Request], Mapping[str, Any]]
+CallOptions: TypeAlias = Callable[[McpRequest], Mapping[str, Any]]
 """Returns options of `Runtime.calls`, such as `deps`, `inject`, `scope` or `policy`, for one request.
 
 It is also asked when a client lists the tools, for its policy; the request then names no tool."""
 
 
-class Server(MCPServer[Any]):
+class ToolServer(MCPServer[Any]):
     """A server of a runtime's tools. See `server` for the arguments; others are the SDK's."""
 
     def __init__(
@@ -260,7 +260,7 @@ class Server(MCPServer[Any]):
         if self._options is None:
             return None
         context = Context(request_context=ctx, mcp_server=self)
-        request = Request(context, identify_caller(ctx, self.name), "", {})
+        request = McpRequest(context, identify_caller(ctx, self.name), "", {})
         policy: Policy | None = self._options(request).get("policy")
         return policy
 
@@ -268,7 +268,7 @@ class Server(MCPServer[Any]):
         """Return the tools that the policy permits, and `read_result`."""
         offered = self.runtime.offered()
         listed: list[types.Tool] = offered.compute_once(
-            Server, lambda: self._describe(offered)
+            ToolServer, lambda: self._describe(offered)
         )
         return listed
 
@@ -292,7 +292,7 @@ class Server(MCPServer[Any]):
             name: each for name, each in definition.items() if name != "outputSchema"
         }
 
-    def _own_name_of(self, request: Request) -> str:
+    def _own_name_of(self, request: McpRequest) -> str:
         return self._own_name(self.runtime.offered(), request.tool)
 
     def _own_name(self, tools: Toolset, name: str) -> str:
@@ -315,7 +315,7 @@ class Server(MCPServer[Any]):
         if context is None:
             raise ConfigError("a call over MCP comes with a request")
         caller = identify_caller(context.request_context, self.name)
-        request = Request(context, caller, name, arguments)
+        request = McpRequest(context, caller, name, arguments)
         self._take_up(request)
         try:
             return await self._carry_out(request)
@@ -326,7 +326,7 @@ class Server(MCPServer[Any]):
         except Exception as error:
             return write_failure(_hide(error, name))
 
-    def _take_up(self, request: Request) -> None:
+    def _take_up(self, request: McpRequest) -> None:
         """Take up a call where the state that the client brings back says it stands."""
         context = request.context
         brought = context.request_state
@@ -341,7 +341,7 @@ class Server(MCPServer[Any]):
             self._read_word(request, state, answer)
         request.context = _with_state(context, state)
 
-    def _read_word(self, request: Request, state: asking.State, answer: Any) -> None:
+    def _read_word(self, request: McpRequest, state: asking.State, answer: Any) -> None:
         """Take the answer to our question as a word on the call."""
         tool = self.runtime.tools.get(self._own_name_of(request))
         parameters = {} if tool is None else tool.parameters
@@ -355,7 +355,7 @@ class Server(MCPServer[Any]):
         if word is not None:
             request.words[state.call_id] = word
 
-    async def _carry_out(self, request: Request) -> Reply:
+    async def _carry_out(self, request: McpRequest) -> Reply:
         caller = request.caller
         call = ToolCall(
             caller.call_id,
@@ -375,7 +375,7 @@ class Server(MCPServer[Any]):
             return self._ask(request, question)
         return self.write_answer(request, result)
 
-    async def _perform(self, request: Request, call: ToolCall) -> ToolResult:
+    async def _perform(self, request: McpRequest, call: ToolCall) -> ToolResult:
         """Have the runtime carry out a call; send what the tool says meanwhile."""
         run = self._run_of(request)
         client = Client(request.context, self._levels.get(request.caller.home))
@@ -417,7 +417,7 @@ class Server(MCPServer[Any]):
         if not calling.cancelled():
             calling.exception()  # whoever waited has gone, or has it
 
-    def _run_of(self, request: Request) -> str:
+    def _run_of(self, request: McpRequest) -> str:
         """Return the run of a call; a result is read on in the run that stored it."""
         caller = request.caller
         if request.tool == READ_RESULT.name:
@@ -433,13 +433,13 @@ class Server(MCPServer[Any]):
 
     def write_answer(
         self,
-        request: Request,  # noqa: ARG002  # for subclasses
+        request: McpRequest,  # noqa: ARG002  # for subclasses
         result: ToolResult,
     ) -> types.CallToolResult:
         """Return what the client reads of a result. A subclass may answer otherwise."""
         return write_answer(result)
 
-    def _how(self, request: Request) -> dict[str, Any]:
+    def _how(self, request: McpRequest) -> dict[str, Any]:
         how: dict[str, Any] = {
             "deps": request,
             "principal": request.caller.principal or None,
@@ -456,7 +456,7 @@ class Server(MCPServer[Any]):
             how["approver"] = client if first is None else _Either(first, client)
         return how
 
-    def _asks_again(self, request: Request, question: ApprovalRequest) -> bool:
+    def _asks_again(self, request: McpRequest, question: ApprovalRequest) -> bool:
         """Whether the client is to ask its person, and make the request again."""
         context = request.context
         if not self._ask_client or context.protocol_version != MODERN:
@@ -467,7 +467,7 @@ class Server(MCPServer[Any]):
         return asking.can_be_asked(context) and asking.may_answer(question, by)
 
     def _ask(
-        self, request: Request, question: ApprovalRequest
+        self, request: McpRequest, question: ApprovalRequest
     ) -> types.InputRequiredResult:
         """Return what makes the client ask its person, and make the request again."""
         caller = request.caller
@@ -486,7 +486,7 @@ class Server(MCPServer[Any]):
         )
 
     def _leave(
-        self, request: Request, how: MCPError | types.InputRequiredResult
+        self, request: McpRequest, how: MCPError | types.InputRequiredResult
     ) -> Reply:
         if isinstance(how, MCPError):
             raise how
@@ -567,14 +567,14 @@ def server(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     **settings: Any,
-) -> Server:
+) -> ToolServer:
     """Return a server of a runtime's tools; `run("stdio")` or `run("streamable-http", host=, port=)` serves them.
 
     Args:
         name: What clients are told; servers of one store that have different names share no run.
         instructions: What a client may tell its model of the server.
         options: Returns options of `Runtime.calls` for a request, such as `deps`. By default the tools find the
-            `Request` as their `deps`. Its `policy` also decides what a caller is listed.
+            `McpRequest` as their `deps`. Its `policy` also decides what a caller is listed.
         ask_client: Whether the person at the client is asked where a call needs approval. False leaves that to the
             runtime's approver and to `handrail approvals`.
         tokens: Whose calls are served over HTTP, or the file that says so; see `Tokens`. Without it, anybody's.
@@ -585,7 +585,7 @@ def server(
     Raises:
         ConfigError: It is no runtime of asyncio, or the file of tokens has a fault.
     """
-    return Server(
+    return ToolServer(
         runtime,
         name,
         instructions=instructions or None,

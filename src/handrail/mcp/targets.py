@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from handrail.errors import ConfigError
 
-Target: TypeAlias = "Program | Address"
+Target: TypeAlias = "ServerProgram | Address"
 
 _RUNNERS = {"npx", "uvx", "bunx", "pipx", "uv", "node", "python", "python3", "docker"}
 """Programs that say nothing about the server that they start."""
@@ -28,7 +28,7 @@ _RUNNERS = {"npx", "uvx", "bunx", "pipx", "uv", "node", "python", "python3", "do
 _SCHEMES = ("http://", "https://")
 
 
-class Program(Struct, frozen=True):
+class ServerProgram(Struct, frozen=True):
     """A server that is started as a child process and spoken to over its standard streams.
 
     Attributes:
@@ -94,7 +94,7 @@ def make_target(
     Raises:
         ConfigError: It names none, or what is given beside it is for the other kind.
     """
-    if isinstance(where, Program | Address):
+    if isinstance(where, ServerProgram | Address):
         return where
     if isinstance(where, str) and where.startswith(_SCHEMES):
         if env or cwd:
@@ -109,7 +109,7 @@ def make_target(
         raise ConfigError(
             f"`headers` and `auth` are for an address (http:// or https://), and {words[0]!r} is a program"
         )
-    return Program(words, dict(env or {}), os.fspath(cwd))
+    return ServerProgram(words, dict(env or {}), os.fspath(cwd))
 
 
 def _split(where: Any) -> tuple[str, ...]:

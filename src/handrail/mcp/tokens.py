@@ -123,14 +123,14 @@ def digest_of(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Entry(Struct, frozen=True):
+class TokenEntry(Struct, frozen=True):
     """A new token, and what the file has of it."""
 
     token: str
     text: str
 
 
-def make_entry(principal: str, scope: str = "") -> Entry:
+def make_entry(principal: str, scope: str = "") -> TokenEntry:
     """Make a token that cannot be guessed.
 
     Raises:
@@ -146,7 +146,7 @@ def make_entry(principal: str, scope: str = "") -> Entry:
     if owner.scope is not None:
         lines.append(f"scope = {json.dumps(owner.scope, ensure_ascii=False)}")
     lines.append(f'sha256 = "{digest_of(token)}"')
-    return Entry(token, "\n".join(lines) + "\n\n")
+    return TokenEntry(token, "\n".join(lines) + "\n\n")
 
 
 def _read_digest(

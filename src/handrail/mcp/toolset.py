@@ -24,7 +24,7 @@ from handrail import logs
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, SetupError
 from handrail.invisible import hides
-from handrail.mcp.connection import DEFAULT_CONNECT_S, Connection, run_blocking
+from handrail.mcp.connection import DEFAULT_CONNECT_S, McpConnection, run_blocking
 from handrail.mcp.delivery import CURRENT, Delivery, ServerError
 from handrail.mcp.hints import Trust, declare
 from handrail.mcp.link import Callbacks, Watch, describe
@@ -64,7 +64,7 @@ class McpToolset(Toolset):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: McpConnection,
         *,
         trust: Trust = "none",
         pins: Pins | None = None,
@@ -338,13 +338,13 @@ async def connect(
         approver: Answers what the server asks of a person (elicitation), like the approver of a `Runtime`. Without
             one the server is told that nobody can be asked.
         callbacks: Functions of the SDK that answer a server's requests: sampling and roots, which are off otherwise.
-        mode: The era of the protocol, see `Connection`.
-        watch: Sees each message, see `Connection`.
+        mode: The era of the protocol, see `McpConnection`.
+        watch: Sees each message, see `McpConnection`.
 
     Raises:
         ConfigError: The server cannot be used; one sentence names it and says why.
     """
-    connection = Connection(
+    connection = McpConnection(
         name,
         make_target(target, env=env, cwd=cwd, headers=headers, auth=auth),
         connect_s=connect_s,
@@ -382,7 +382,7 @@ def tools(target: str | Sequence[str] | Target, **options: Any) -> McpToolset:
     return run_blocking(connect(target, **options))
 
 
-def _answer_questions(connection: Connection, approver: Approver) -> None:
+def _answer_questions(connection: McpConnection, approver: Approver) -> None:
     def find_call() -> Delivery | None:
         """Return the call in whose context something is asked, else the only one under way."""
         delivery = CURRENT.get()

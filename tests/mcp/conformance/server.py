@@ -18,7 +18,7 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.shared.exceptions import MCPError
 
 import handrail as hr
-from handrail.mcp import Leave, Request, server
+from handrail.mcp import Leave, McpRequest, server
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -76,7 +76,7 @@ async def test_error_handling() -> str:
 
 
 @read
-async def test_tool_with_logging(context: hr.Context[Request]) -> str:
+async def test_tool_with_logging(context: hr.Context[McpRequest]) -> str:
     """Tests tool that emits log messages during execution"""
     for text in (
         "Tool execution started",
@@ -89,7 +89,7 @@ async def test_tool_with_logging(context: hr.Context[Request]) -> str:
 
 
 @read
-async def test_tool_with_progress(context: hr.Context[Request]) -> str:
+async def test_tool_with_progress(context: hr.Context[McpRequest]) -> str:
     """Tests tool that reports progress notifications"""
     for percent in (0, 50, 100):
         context.progress(percent, 100, f"Completed step {percent} of 100")
@@ -99,7 +99,7 @@ async def test_tool_with_progress(context: hr.Context[Request]) -> str:
 
 
 @read
-async def test_sampling(prompt: str, context: hr.Context[Request]) -> str:
+async def test_sampling(prompt: str, context: hr.Context[McpRequest]) -> str:
     """Tests server-initiated sampling (LLM completion request)"""
     asked = types.SamplingMessage(
         role="user", content=types.TextContent(type="text", text=prompt)
@@ -115,7 +115,7 @@ async def test_sampling(prompt: str, context: hr.Context[Request]) -> str:
 
 
 async def elicit(
-    context: hr.Context[Request], message: str, schema: dict[str, Any]
+    context: hr.Context[McpRequest], message: str, schema: dict[str, Any]
 ) -> str:
     request = context.deps.context
     try:
@@ -132,7 +132,7 @@ def an_object(required: list[str], **properties: Any) -> dict[str, Any]:
 
 
 @read
-async def test_elicitation(message: str, context: hr.Context[Request]) -> str:
+async def test_elicitation(message: str, context: hr.Context[McpRequest]) -> str:
     """Tests server-initiated elicitation (user input request)"""
     schema = an_object(
         ["response"], response={"type": "string", "description": "User's response"}
@@ -141,7 +141,7 @@ async def test_elicitation(message: str, context: hr.Context[Request]) -> str:
 
 
 @read
-async def test_elicitation_sep1034_defaults(context: hr.Context[Request]) -> str:
+async def test_elicitation_sep1034_defaults(context: hr.Context[McpRequest]) -> str:
     """Tests elicitation with default values for all primitive types (SEP-1034)"""
     statuses = ["active", "inactive", "pending"]
     schema = an_object(
@@ -157,7 +157,7 @@ async def test_elicitation_sep1034_defaults(context: hr.Context[Request]) -> str
 
 
 @read
-async def test_elicitation_sep1330_enums(context: hr.Context[Request]) -> str:
+async def test_elicitation_sep1330_enums(context: hr.Context[McpRequest]) -> str:
     """Tests elicitation with enum schema variations per SEP-1330"""
     priorities = [
         {"const": "low", "title": "Low Priority"},
@@ -187,7 +187,7 @@ async def test_elicitation_sep1330_enums(context: hr.Context[Request]) -> str:
 
 
 @read
-async def test_reconnection(context: hr.Context[Request]) -> str:
+async def test_reconnection(context: hr.Context[McpRequest]) -> str:
     """Tests SSE polling by closing stream mid-call (SEP-1699)"""
     request = context.deps.context
     context.log("info", "Before disconnect")
@@ -219,7 +219,7 @@ test_x_mcp_header = hr.FunctionTool(
 
 
 @read
-async def test_missing_capability(context: hr.Context[Request]) -> str:
+async def test_missing_capability(context: hr.Context[McpRequest]) -> str:
     """Tests that MISSING_REQUIRED_CLIENT_CAPABILITY surfaces as a top-level JSON-RPC error."""
     declared = context.deps.context.client_capabilities
     if declared is None or declared.sampling is None:
@@ -303,7 +303,7 @@ def need(requests: dict[str, Any], state: str | None = None) -> Leave:
     )
 
 
-def answers_of(context: hr.Context[Request]) -> dict[str, Any]:
+def answers_of(context: hr.Context[McpRequest]) -> dict[str, Any]:
     return dict(context.deps.context.input_responses or {})
 
 
@@ -313,7 +313,9 @@ def name_in(answer: Any) -> str:
 
 
 @read
-async def test_input_required_result_elicitation(context: hr.Context[Request]) -> str:
+async def test_input_required_result_elicitation(
+    context: hr.Context[McpRequest],
+) -> str:
     """Tests InputRequiredResult with a single elicitation request"""
     answers = answers_of(context)
     if "user_name" in answers:
@@ -322,7 +324,7 @@ async def test_input_required_result_elicitation(context: hr.Context[Request]) -
 
 
 @read
-async def test_input_required_result_sampling(context: hr.Context[Request]) -> str:
+async def test_input_required_result_sampling(context: hr.Context[McpRequest]) -> str:
     """Tests InputRequiredResult with a single sampling request"""
     answer = answers_of(context).get("capital_question")
     if isinstance(answer, types.CreateMessageResult) and answer.content.type == "text":
@@ -331,7 +333,7 @@ async def test_input_required_result_sampling(context: hr.Context[Request]) -> s
 
 
 @read
-async def test_input_required_result_list_roots(context: hr.Context[Request]) -> str:
+async def test_input_required_result_list_roots(context: hr.Context[McpRequest]) -> str:
     """Tests InputRequiredResult with a single roots/list request"""
     answer = answers_of(context).get("client_roots")
     if isinstance(answer, types.ListRootsResult):
@@ -341,7 +343,7 @@ async def test_input_required_result_list_roots(context: hr.Context[Request]) ->
 
 @read
 async def test_input_required_result_request_state(
-    context: hr.Context[Request],
+    context: hr.Context[McpRequest],
 ) -> str:
     """Tests requestState round-tripping in the InputRequiredResult flow"""
     state = context.deps.context.request_state
@@ -352,7 +354,7 @@ async def test_input_required_result_request_state(
 
 @read
 async def test_input_required_result_multiple_inputs(
-    context: hr.Context[Request],
+    context: hr.Context[McpRequest],
 ) -> str:
     """Tests InputRequiredResult carrying elicitation, sampling and roots requests together"""
     requests = {
@@ -366,7 +368,9 @@ async def test_input_required_result_multiple_inputs(
 
 
 @read
-async def test_input_required_result_multi_round(context: hr.Context[Request]) -> str:
+async def test_input_required_result_multi_round(
+    context: hr.Context[McpRequest],
+) -> str:
     """Tests a three-round InputRequiredResult flow with evolving requestState"""
     before = json.loads(context.deps.context.request_state or '{"round": 0}')
     answers = answers_of(context)
@@ -383,7 +387,7 @@ async def test_input_required_result_multi_round(context: hr.Context[Request]) -
 
 @read
 async def test_input_required_result_tampered_state(
-    context: hr.Context[Request],
+    context: hr.Context[McpRequest],
 ) -> str:
     """Tests that the server rejects a tampered requestState echo."""
     state = context.deps.context.request_state
@@ -394,7 +398,7 @@ async def test_input_required_result_tampered_state(
 
 @read
 async def test_input_required_result_capabilities(
-    context: hr.Context[Request],
+    context: hr.Context[McpRequest],
 ) -> str:
     """Tests that inputRequests only include methods the client declared support for"""
     declared = context.deps.context.client_capabilities
@@ -419,7 +423,7 @@ test_dynamic_tool = hr.FunctionTool(
 
 
 @read
-async def test_trigger_tool_change(context: hr.Context[Request]) -> str:
+async def test_trigger_tool_change(context: hr.Context[McpRequest]) -> str:
     """Mutates the tool list and announces it to subscriptions/listen streams (SEP-2575)"""
     SERVER.runtime.tools.add(test_dynamic_tool)
     SERVER.runtime.tools.remove("test_dynamic_tool")
@@ -428,7 +432,7 @@ async def test_trigger_tool_change(context: hr.Context[Request]) -> str:
 
 
 @read
-async def test_trigger_prompt_change(context: hr.Context[Request]) -> str:
+async def test_trigger_prompt_change(context: hr.Context[McpRequest]) -> str:
     """Mutates the prompt list and announces it to subscriptions/listen streams (SEP-2575)"""
     SERVER.add_prompt(
         Prompt.from_function(

@@ -136,7 +136,7 @@ def mcp(
     check_http_options(address, tokens_file, hosts, origins, as_json=as_json)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_store(store, create=True, writes=True) as opened:
-        server = protocol.Server(
+        server = protocol.ToolServer(
             _runtime(setup, opened),
             name,
             options=lambda _: {"inject": setup.inject},
@@ -156,7 +156,7 @@ def mcp(
 
 def _check_installed() -> None:
     """Raise ConfigError unless the package of the protocol is there."""
-    _ = protocol.Server
+    _ = protocol.ToolServer
 
 
 def check_http_options(
@@ -197,7 +197,7 @@ def _runtime(setup: Setup, store: Store) -> Runtime:
 
 
 def serve_http(
-    server: protocol.Server, address: str, *, guarded: bool, as_json: bool
+    server: protocol.ToolServer, address: str, *, guarded: bool, as_json: bool
 ) -> None:
     """Serve by streamable HTTP until the process is told to end.
 

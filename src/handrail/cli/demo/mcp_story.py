@@ -28,7 +28,7 @@ from handrail.mcp.gateways.settings import add_servers, read_gateway
 MAIL = {"to": "ann@example.com", "text": "Invoice 7 comes on Friday."}
 
 
-class Texts(Struct, frozen=True):
+class Sentences(Struct, frozen=True):
     """What the story says in one language."""
 
     scene: str
@@ -45,8 +45,8 @@ class Texts(Struct, frozen=True):
     end: str
 
 
-TEXTS: Mapping[Language, Texts] = {
-    "en": Texts(
+TEXTS: Mapping[Language, Sentences] = {
+    "en": Sentences(
         scene="Two MCP servers, notes and mail, stand behind one gateway. Nobody has agreed to their tools yet,\n"
         "so a client would see none. This is what they say of themselves; the demo agrees:",
         agreed="agreed to",
@@ -61,7 +61,7 @@ TEXTS: Mapping[Language, Texts] = {
         caught="The changed tool is neither listed nor callable, until somebody agrees to the change:",
         end="In the mailbox",
     ),
-    "zh": Texts(
+    "zh": Sentences(
         scene="两个 MCP 服务器（notes 和 mail）在同一个网关之后。还没有人同意它们的工具，所以客户端一个也看不到。\n"
         "它们这样描述自己；演示表示同意：",
         agreed="已同意",
@@ -92,7 +92,7 @@ async def play(screen: Console, lang: Language, *, asks: bool) -> bool:
 
 class _Story:
     def __init__(
-        self, screen: Console, texts: Texts, folder: Path, *, asks: bool
+        self, screen: Console, texts: Sentences, folder: Path, *, asks: bool
     ) -> None:
         self.screen = screen
         self.texts = texts

@@ -40,7 +40,7 @@ from handrail.core.redaction import Redactor
 from handrail.errors import ConfigError, Failure, Json
 from handrail.invisible import hides, printable
 from handrail.mcp.callers import MODERN
-from handrail.mcp.connection import CallAnswer, Connection
+from handrail.mcp.connection import CallAnswer, McpConnection
 from handrail.mcp.delivery import Delivery
 from handrail.mcp.gateways.forwarding import Forwarding
 from handrail.mcp.gateways.routes import NEUTRAL, Routes, key_of, session_of
@@ -52,7 +52,7 @@ from handrail.mcp.notices import Leave
 from handrail.mcp.pins import Pins
 from handrail.mcp.remote_tool import McpTool
 from handrail.mcp.server_settings import ServerSettings
-from handrail.mcp.serving import Reply, Request, Server
+from handrail.mcp.serving import McpRequest, Reply, ToolServer
 from handrail.mcp.toolset import McpToolset, describe_quarantine
 from handrail.runtime import Runtime
 from handrail.tools.tool import ToolSettings
@@ -91,7 +91,7 @@ class GatewayTool(McpTool):
     async def _call(
         self, arguments: Mapping[str, Json], context: Context[Any], delivery: Delivery
     ) -> types.CallToolResult:
-        request: Request = context.deps
+        request: McpRequest = context.deps
         client = request.context
         try:
             async with self.routes.serve(client.request_context) as connection:
@@ -139,7 +139,7 @@ class Upstream(McpToolset):
             timeout_s=settings.timeout_s,
         )
 
-    def use(self, connection: Connection) -> None:
+    def use(self, connection: McpConnection) -> None:
         """List the tools by another connection from now on."""
         self.connection = connection
         connection.on_changed = self._refresh_soon
@@ -156,7 +156,7 @@ class Upstream(McpToolset):
         super()._take(listed)
 
 
-class Gateway(Server):
+class Gateway(ToolServer):
     """Many servers as one; see `gateway`."""
 
     def __init__(self, settings: GatewaySettings, **how: Any) -> None:
@@ -386,7 +386,7 @@ class Gateway(Server):
             name, arguments = inner
         return await super().call_tool(name, arguments, context)
 
-    def _how(self, request: Request) -> dict[str, Any]:
+    def _how(self, request: McpRequest) -> dict[str, Any]:
         how = super()._how(request)
         budget = self.settings_of_gateway.budget
         if budget.calls is not None or budget.time_s is not None:
@@ -395,7 +395,7 @@ class Gateway(Server):
         return how
 
     def write_answer(
-        self, request: Request, result: ToolResult
+        self, request: McpRequest, result: ToolResult
     ) -> types.CallToolResult:
         """Return a server's own answer, unless what a client reads must be another."""
         answer = request.answer
@@ -435,7 +435,7 @@ def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:
 
     Args:
         settings: Or the file that they are in, see `gateways.settings`.
-        how: Other arguments of a `Server`, such as `tokens`. Callers with different tokens share no connection to a
+        how: Other arguments of a `ToolServer`, such as `tokens`. Callers with different tokens share no connection to a
             server.
 
     Raises:

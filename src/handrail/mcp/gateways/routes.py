@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
 from handrail.mcp.callers import MODERN
-from handrail.mcp.connection import Connection
+from handrail.mcp.connection import McpConnection
 from handrail.mcp.delivery import ServerNotReached
 from handrail.mcp.link import Callbacks
 from handrail.mcp.targets import Target
@@ -87,7 +87,7 @@ class Routes:
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def serve(self, context: Context) -> AsyncIterator[Connection]:
+    async def serve(self, context: Context) -> AsyncIterator[McpConnection]:
         """Yield the connection that serves a request, open.
 
         Raises:
@@ -113,7 +113,7 @@ class Routes:
         return key
 
     @asynccontextmanager
-    async def _use(self, key: Key, context: Context) -> AsyncIterator[Connection]:
+    async def _use(self, key: Key, context: Context) -> AsyncIterator[McpConnection]:
         route = self.find(key)
         route.requests.append(context)
         try:
@@ -166,7 +166,7 @@ class Route:
             logging=self._log,
         )
         mode = "auto" if key[0] == MODERN else "legacy"
-        self.connection = Connection(
+        self.connection = McpConnection(
             name, target, mode=mode, callbacks=callbacks, **limits
         )
 
