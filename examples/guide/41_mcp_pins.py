@@ -17,12 +17,8 @@ def serve(description: str) -> None:
 
 
 async def try_to_send(description: str, pins: hr.mcp.Pins) -> None:
-    async with await hr.mcp.connect(
-        [sys.executable, __file__, description],
-        name="mailer",
-        pins=pins,
-        overrides={"send": {"effect": "write", "risk": "low"}},
-    ) as tools:
+    command = [sys.executable, __file__, description]
+    async with await hr.mcp.connect(command, name="mailer", pins=pins) as tools:
         print("tools:", list(tools.by_name), *tools.problems)
 
 

@@ -93,6 +93,7 @@ def test_the_first_rule_that_matches_decides(rules, decision):
 
 
 FILE = {"path": "/work/notes"}
+SMALL = {"type": "number", "maximum": 9}
 
 
 @pytest.mark.parametrize(("rule", "arguments", "matches"), [
@@ -108,8 +109,8 @@ FILE = {"path": "/work/notes"}
     (Rule("pay", "ask", arguments={"path": "/etc/.*"}), {"path": ["/etc/passwd"]}, True),
     (Rule("pay", "deny", arguments={"path": "/etc/.*"}), FILE, False),
     # all of them
-    (Rule("pay", "allow", arguments={"path": ".*", "amount": {"maximum": 9}}), FILE, False),
-    (Rule("pay", "allow", arguments={"path": ".*", "amount": {"maximum": 9}}), {**FILE, "amount": 9}, True),
+    (Rule("pay", "allow", arguments={"path": ".*", "amount": SMALL}), FILE, False),
+    (Rule("pay", "allow", arguments={"path": ".*", "amount": SMALL}), {**FILE, "amount": 9}, True),
     (Rule("pay", "deny", arguments={"path": "/home/.*", "amount": {"minimum": 9}}), FILE, False),
     # with a condition, both
     (Rule("pay", "allow", when="len(path) < 4", arguments={"path": ".*"}), FILE, False),
@@ -124,6 +125,8 @@ def test_a_constraint_takes_linear_time_and_matches_no_part():
     for pattern in ("(?=a)b", r"(a)\1", "a)|(b", "[", 7, None):
         with pytest.raises(SetupError):
             Rule("pay", "allow", arguments={"path": pattern})
+    with pytest.raises(SetupError, match="says no type"):
+        Rule("pay", "allow", arguments={"amount": {"maximum": 9}})
     with pytest.raises(ConfigError, match="write a table"):
         Rule("pay", "allow", arguments=["path"])
 

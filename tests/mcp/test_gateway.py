@@ -13,7 +13,9 @@ import pytest
 from mcp import Client, types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
+from handrail.core.budgets import Budget
 from handrail.core.policy import Policy, Rule
 from handrail.mcp.gateways.gateway import Gateway, explain_call
 from handrail.mcp.gateways.settings import GatewaySettings
@@ -169,7 +171,90 @@ def test_a_large_result_is_cut_and_can_be_read_on_by_the_same_client(tmp_path):
     asyncio.run(main())
 
 
+@pytest.mark.slow
+def test_a_write_that_asks_first_is_done_once_the_client_has_answered(tmp_path):
+    async def fill_in(_, params):
+        return types.ElicitResult(action="accept", content={"color": "blue"})
+
+    async def main():
+        given = settings(tmp_path)
+        async with connected(
+            given, mode=ERAS[1], elicitation_callback=fill_in
+        ) as client:
+            await client.list_tools()
+            return await client.call_tool("one_write_color", {})
+
+    answer = asyncio.run(main())
+    assert text_of(answer) == "written", answer
+    assert effects(tmp_path) == ["color blue"]
+
+
+@pytest.mark.slow
+def test_text_beside_a_small_object_does_not_get_round_the_limit(tmp_path):
+    async def main():
+        async with connected(settings(tmp_path)) as client:
+            await client.list_tools()
+            return await client.call_tool("one_smuggle", {})
+
+    assert len(asyncio.run(main()).model_dump_json()) < 60_000
+
+
+@pytest.mark.slow
+def test_a_session_s_budget_ends_its_calls(tmp_path):
+    async def main():
+        given = settings(tmp_path, budget=Budget(calls=2, turns=None, time_s=None))
+        async with connected(given) as client:
+            listed = await client.list_tools()
+            assert listed
+            answers = [
+                await client.call_tool("one_look", {"what": str(number)})
+                for number in range(3)
+            ]
+            return [each.is_error for each in answers], answers[-1]
+
+    failed, last = asyncio.run(main())
+    assert failed == [False, False, True]
+    assert failure_of(last) == "BUDGET_EXHAUSTED"
+
+
+@pytest.mark.slow
+def test_an_untrusted_server_is_not_believed_that_its_write_did_not_happen(tmp_path):
+    given = settings(tmp_path)
+    server = ServerSettings(**{**_fields(given.servers["one"]), "trust": "none"})
+    given = replace(given, servers={"one": server})
+
+    async def main():
+        async with connected(given) as client:
+            await client.list_tools()
+            return await client.call_tool("one_pretend", {})
+
+    answer = asyncio.run(main())
+    assert failure_of(answer) == "TOOL_FAILED"
+    assert "a_123" not in answer.model_dump_json()
+
+
 # ---------------------------------------------------------------------- what nobody agreed to
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_running_gateway_hears_that_somebody_agreed(tmp_path, mode):
+    async def main():
+        async with connected(settings(tmp_path), agreed=False, mode=mode) as client:
+            if (
+                mode == "legacy"
+            ):  # the newer revision has no such promise without asking
+                assert client.server_capabilities.tools.list_changed
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == ["read_result"]
+            Pins(tmp_path / "pins.json").agree("one", ["look"])
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            assert listed == ["one_look", "read_result"]
+            Pins(tmp_path / "pins.json").forget("one")
+            answer = await client.call_tool("one_look", {"what": "x"})
+            assert failure_of(answer) == "UNKNOWN_TOOL"
+
+    asyncio.run(main())
 
 
 @pytest.mark.slow

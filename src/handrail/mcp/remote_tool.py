@@ -87,6 +87,8 @@ class McpTool(BaseTool):
     Attributes:
         connection: The connection to its server.
         definition: What the server lists.
+        believes_failures: Whether the server is believed, where it says as another handrail that a write has not
+            happened.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class McpTool(BaseTool):
         settings: ToolSettings,
     ) -> None:
         self.connection = connection
+        self.believes_failures = False
         self.definition = definition
         self.name = name
         self.description = (
@@ -280,7 +283,8 @@ class McpTool(BaseTool):
     def _read_failure(self, result: types.CallToolResult) -> ToolError:
         """Return the failure that a result tells of. It says nothing about what a write has done."""
         failure = read_contract(result.structured_content)
-        if failure is not None:
+        # Whoever is not trusted may say anything: that a payment has not happened, for one.
+        if failure is not None and (self.believes_failures or not self.writes):
             if failure.code in _REFUSALS:
                 return FarRefusal(failure)
             return FarFailure(failure)
@@ -289,7 +293,7 @@ class McpTool(BaseTool):
         ]
         text = "\n".join(texts)[:_MOST_TEXT_CHARS].strip()
         return ToolError(
-            "TOOL_FAILED", text or f"`{self.name}` failed, and says not why."
+            "TOOL_FAILED", text or f"`{self.name}` failed without saying why."
         )
 
     def _read_result(self, result: types.CallToolResult) -> Any:

@@ -94,11 +94,20 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         return targets.make_target(words, env=env, cwd=self._expand(self.cwd))
 
     def find_secrets(self) -> Iterator[str]:
-        """Yield values that are hidden from models and logs: headers and variables whose name says so."""
+        """Yield values that are hidden from models and logs.
+
+        They are what is taken from our environment, and headers and variables whose name says so.
+        """
+        texts = (self.url, *self.args, *self.env.values(), *self.headers.values())
+        for text in texts:
+            for match in _VARIABLE.finditer(text):
+                yield os.environ.get(match[1], "")
         for name, value in {**self.env, **self.headers}.items():
             if is_secret_name(name):
+                expanded = self._expand(value)
+                yield expanded
                 # of a header such as `Bearer x`, the key alone
-                yield self._expand(value).rpartition(" ")[2]
+                yield expanded.rpartition(" ")[2]
 
     def _expand(self, text: str) -> str:
         def look_up(match: re.Match[str]) -> str:

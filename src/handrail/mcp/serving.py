@@ -388,7 +388,7 @@ class ToolServer(MCPServer[Any]):
             self.runtime.calls(
                 [call],
                 run=run,
-                turn=call.id,
+                turn=how.pop("turn", call.id),
                 words=request.words or None,
                 passes=(Leave,),
                 **how,

@@ -89,6 +89,7 @@ class McpToolset(Toolset):
         self.definitions_there: dict[str, types.Tool] = {}
         self._listeners: list[Callable[[], Any]] = []
         self._refreshing: asyncio.TimerHandle | None = None
+        self._refreshes = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         connection.on_changed = self._refresh_soon
 
@@ -228,7 +229,9 @@ class McpToolset(Toolset):
     def _build_tool(
         self, definition: types.Tool, name: str, settings: ToolSettings
     ) -> McpTool:
-        return McpTool(self.connection, definition, name, settings)
+        tool = McpTool(self.connection, definition, name, settings)
+        tool.believes_failures = self.trust == "hints"
+        return tool
 
     def _list_idle_overrides(self, listed: Iterable[types.Tool]) -> list[str]:
         names = [tool.name for tool in listed]
@@ -263,6 +266,11 @@ class McpToolset(Toolset):
         task.add_done_callback(self._tasks.discard)
 
     async def _refresh_quietly(self) -> None:
+        # one after the other: an older list never takes the place of a newer one
+        async with self._refreshes:
+            await self._refresh_if_open()
+
+    async def _refresh_if_open(self) -> None:
         # closed meanwhile, and not to be opened for this: the next connection lists the tools again
         if not self.connection.is_open:
             return

@@ -1,7 +1,8 @@
 """A whole program, such as a server that somebody else wrote, enclosed by bubblewrap (Linux).
 
-It sees this machine's programs and nothing of anybody's home: all is read-only, but for the folders that are named and
-a /tmp of its own. It sees no other process, and no network unless that is allowed.
+It sees the folders where people keep what is theirs (`/home`, `/root`, `/srv`, `/mnt`, `/run`, /tmp) empty, the rest of
+the machine read-only, no other process, and no network unless that is allowed. Other folders with secrets, such as one
+below /opt, are not hidden.
 
 Rule 1: where bubblewrap is not there, nothing is started: never the same program without its walls.
 """
@@ -18,6 +19,9 @@ from handrail.errors import ConfigError
 
 _HIDDEN = ("/root", "/home", "/run", "/tmp", "/var/tmp", "/mnt", "/media", "/srv")
 """Folders that a program sees empty: what people keep there is no business of its."""
+
+_MOST_BYTES = 256 * 1024 * 1024
+"""What a program may write in each of these: it is memory."""
 
 
 def enclose(
@@ -41,11 +45,16 @@ def enclose(
         raise ConfigError(
             "a sandbox for a server needs bubblewrap on Linux (Debian: apt install bubblewrap)"
         )
-    hidden = [each for each in (*_HIDDEN, str(Path.home())) if Path(each).is_dir()]
+    homes = [each for each in (*_HIDDEN, str(Path.home())) if Path(each).is_dir()]
+    hidden = [each for each in dict.fromkeys(homes) if each != "/"]
+    names = os.path.realpath("/etc/resolv.conf")
+    if network and Path(names).is_file():
+        # it may be a link into /run
+        read = (names, *read)
     return [
         "bwrap", "--unshare-all", *(["--share-net"] if network else []), "--die-with-parent", "--new-session",
         "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
-        *(word for each in dict.fromkeys(hidden) for word in ("--tmpfs", each)),
+        *(word for each in hidden for word in ("--size", str(_MOST_BYTES), "--tmpfs", each)),
         *_bind("--ro-bind", read), *_bind("--bind", write),
         "--cap-drop", "ALL", "--", *command,
     ]  # fmt: skip  # an option and its value on one line

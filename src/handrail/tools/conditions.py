@@ -114,6 +114,11 @@ def _constrain(constraints_text: str, permits: bool) -> Condition:
 
 def _constraint_schema(name: str, constraint: Json, permits: bool) -> dict[str, Json]:
     if isinstance(constraint, dict):
+        if permits and not constraint.keys() & {"type", "const", "enum"}:
+            raise ToolDefinitionError(
+                f"the constraint of {name!r} says no type, so it would be met by every value of another; "
+                'add one, as in { type = "number", maximum = 100 }'
+            )
         return constraint
     if not isinstance(constraint, str):
         raise ToolDefinitionError(

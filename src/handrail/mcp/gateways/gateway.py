@@ -25,18 +25,20 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from mcp import types
+from mcp.server.lowlevel import NotificationOptions
 from mcp.server.subscriptions import ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
 from handrail import logs
 from handrail.calls import ToolResult
 from handrail.context import Context
-from handrail.core.redaction import Redactor
+from handrail.core.redaction import KnownSecrets
 from handrail.errors import ConfigError, Failure, Json
 from handrail.invisible import hides, printable
 from handrail.mcp.callers import MODERN
@@ -66,6 +68,9 @@ _LEFT_TO_CLIENTS = {
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """What a terminal may take for a command; tabs and ends of lines are text."""
+
+_ENVELOPE_BYTES = 2_000
+"""What an answer may have beside its texts, of which the structured content is a copy."""
 
 _MOST_SESSIONS = 256
 
@@ -147,9 +152,16 @@ class Upstream(McpToolset):
     def _build_tool(
         self, definition: types.Tool, name: str, settings: ToolSettings
     ) -> McpTool:
+        # what leaves a tool here (`Leave`) leaves before its server has done anything
+        settings.setdefault("interrupts", "before")
         tool = GatewayTool(self.connection, definition, name, settings)
+        tool.believes_failures = self.trust == "hints"
         tool.routes = self.routes
         return tool
+
+    def replace_tools(self) -> None:
+        """Judge what was listed by what somebody agrees to now."""
+        super()._take(self.listed)
 
     def _take(self, listed: Sequence[types.Tool]) -> None:
         self.listed = list(listed)
@@ -180,6 +192,12 @@ class Gateway(ToolServer):
             instructions=settings.instructions or None,
             **how,
         )
+        server = self._lowlevel_server
+        announced = NotificationOptions(tools_changed=True)
+        # the SDK says otherwise that the list of tools never changes
+        server.create_initialization_options = partial(  # type: ignore[method-assign]
+            server.create_initialization_options, announced
+        )
         self.settings_of_gateway = settings
         self.pins = Pins(settings.pins)
         self.upstreams = {
@@ -187,7 +205,8 @@ class Gateway(ToolServer):
             for name, server in settings.servers.items()
         }
         self.problems: dict[str, str] = {}
-        self._redactor = Redactor(secrets)
+        self._secrets = KnownSecrets(secrets)
+        self._pins_changed = 0
         self._search = Search(settings.definition_tokens)
         self._starting: asyncio.Future[None] | None = None
         self._patient_until = 0.0
@@ -345,6 +364,7 @@ class Gateway(ToolServer):
 
     async def _handle_list_tools(self, ctx: Any, params: Any) -> types.ListToolsResult:
         await self._wait_for_servers(ctx)
+        self._look_at_pins()
         self._remember_session(ctx)
         return await super()._handle_list_tools(ctx, params)
 
@@ -366,6 +386,9 @@ class Gateway(ToolServer):
                         "name": definition.name,
                         "annotations": definition.annotations,
                         "output_schema": promise,
+                        # nobody has agreed to these: a pin does not hold them
+                        "icons": None,
+                        "meta": None,
                     }
                 )
             listed.append(definition)
@@ -375,6 +398,7 @@ class Gateway(ToolServer):
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> Reply:
         """Carry out a call, which may be one of the two tools that search and call the others."""
+        self._look_at_pins()
         if name not in self.runtime.tools:
             await self._wait_for_servers(context.request_context)
         if name == Search.FIND:
@@ -401,7 +425,7 @@ class Gateway(ToolServer):
         answer = request.answer
         if answer is None or result.handle or result.note or result.replayed:
             return super().write_answer(request, result)
-        if result.failure is not None or self._holds_secret(answer):
+        if result.failure is not None or not self._may_go_on(answer):
             return super().write_answer(request, result)
         # who has answered is the gateway, for its client
         meta = {
@@ -410,9 +434,28 @@ class Gateway(ToolServer):
         content = [_without_controls(part) for part in answer.content]
         return answer.model_copy(update={"meta": meta or None, "content": content})
 
-    def _holds_secret(self, answer: types.CallToolResult) -> bool:
+    def _may_go_on(self, answer: types.CallToolResult) -> bool:
+        """Whether an answer is small enough as a whole, media aside, and holds no secret of ours."""
         text = answer.model_dump_json()
-        return self._redactor.text(text) != text
+        texts = [part for part in answer.content if isinstance(part, types.TextContent)]
+        structured = {"content": texts, "structured_content": answer.structured_content}
+        size = len(answer.model_copy(update=structured).model_dump_json())
+        is_small = size <= self.runtime.result_bytes + _ENVELOPE_BYTES
+        return is_small and self._secrets.text(text) == text
+
+    def _look_at_pins(self) -> None:
+        """Take the tools again where somebody has agreed to some of them, or forgotten them, since the last look."""
+        try:
+            changed = self.settings_of_gateway.pins.stat().st_mtime_ns
+        except OSError:
+            return
+        if changed == self._pins_changed:
+            return
+        self._pins_changed = changed
+        for upstream in self.upstreams.values():
+            if upstream.listed:
+                upstream.replace_tools()
+        self._take_tools()
 
     def _remember_session(self, context: Any) -> None:
         if context.protocol_version == MODERN:

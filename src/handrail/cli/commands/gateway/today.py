@@ -36,7 +36,7 @@ _MOST_NOTABLE = 200
 @options.debug
 @click.pass_context
 def today(context: click.Context, as_json: bool) -> None:
-    """Say what was done in the last 24 hours: by tool, and each write, refusal and question.
+    """Say what was done in the last 24 hours: by tool, each call that did not end well, and what waits for a person.
 
     \b
     Example:
