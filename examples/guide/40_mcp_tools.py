@@ -34,7 +34,6 @@ async def main() -> None:
         hr.Runtime(tools, approver=ask) as runtime,
     ):
         print(await runtime.call("shop_find_order", {"order_id": "A-1"}))
-        print((await runtime.call("shop_find_order", {"id": "A-1"})).failure.message)
         print((await runtime.call("shop_refund", {"order_id": "A-1", "amount": 20})).text)
 
 
