@@ -17,7 +17,12 @@ from handrail.mcp.tokens import make_entry
 from tests.mcp.gateways import MANY, agree, serve_gateway, write_config
 from tests.mcp.reaching import NEW, OLD, ROOT, listens, text_of, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "HANDRAIL_LONG_TESTS" not in os.environ, reason="HANDRAIL_LONG_TESTS=1 runs it"
+    ),
+]
 
 CLIENTS = 16
 
