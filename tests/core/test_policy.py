@@ -92,15 +92,15 @@ def test_the_first_rule_that_matches_decides(rules, decision):
     assert Policy(rules=rules).judge(WRITE, {"amount": 50}).decision is decision
 
 
-FILE = {"path": "/work/notes"}
+FILE = {"path": "/data/notes"}
 SMALL = {"type": "number", "maximum": 9}
 
 
 @pytest.mark.parametrize(("rule", "arguments", "matches"), [
-    (Rule("pay", "allow", arguments={"path": "/work/[a-z]+"}), FILE, True),
+    (Rule("pay", "allow", arguments={"path": "/data/[a-z]+"}), FILE, True),
     # the whole of it, and no more lines
-    (Rule("pay", "allow", arguments={"path": "/work"}), FILE, False),
-    (Rule("pay", "allow", arguments={"path": "/work/.*"}), {"path": "/work/a\nb"}, False),
+    (Rule("pay", "allow", arguments={"path": "/data"}), FILE, False),
+    (Rule("pay", "allow", arguments={"path": "/data/.*"}), {"path": "/data/a\nb"}, False),
     (Rule("pay", "deny", arguments={"path": "rm .*"}), {"path": "rm a\nb"}, True),
     # what cannot be told: never allowed, always asked about
     (Rule("pay", "allow", arguments={"path": ".*"}), {}, False),

@@ -17,7 +17,7 @@ from handrail.mcp.gateways.settings import add_servers, read_gateway
 COMMAND = ["handrail", "gateway", "run", "--config", "gateway.toml"]
 
 THREE = {
-    "files": {"command": "npx", "args": ["-y", "server-files", "/work"], "env": {"A": "1"}},
+    "files": {"command": "npx", "args": ["-y", "server-files", "/data"], "env": {"A": "1"}},
     "web": {"type": "http", "url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${env:TOKEN}"}},
     "notes": {"command": "notes", "disabled": False},
 }  # fmt: skip

@@ -21,7 +21,7 @@ def drop(table: str) -> str:
 
 TOOLS = [read_file, drop]
 
-FOLDER = {"path": "/work/[a-z]+"}
+FOLDER = {"path": "/data/[a-z]+"}
 
 
 @pytest.mark.parametrize(("rules", "fault"), [
@@ -29,8 +29,8 @@ FOLDER = {"path": "/work/[a-z]+"}
     ([Rule("drop", "allow")], "'drop' has high risk and runs unasked"),
     ([Rule("d*", "allow")], "'drop' has high risk and runs unasked"),
     ([Rule("dorp", "deny")], "no tool has such a name"),
-    ([Rule("read_file", "allow", arguments={"path": "/work/.*"})], "leaves its folder by `..`"),
-    ([Rule("read_file", "allow", arguments={"path": "/work[^x]+"})], "leaves its folder by `..`"),
+    ([Rule("read_file", "allow", arguments={"path": "/data/.*"})], "leaves its folder by `..`"),
+    ([Rule("read_file", "allow", arguments={"path": "/data[^x]+"})], "leaves its folder by `..`"),
     ([Rule("read_file", "allow", arguments={"file": "a"})], "no such tool has the argument 'file', so it never allows"),
     ([Rule("read_file", "deny", arguments={"file": "a"})], "so it always matches"),
     ([Rule("read_file", "ask", when="size > 3")], "no such tool has the argument 'size'"),

@@ -70,7 +70,7 @@ class Rule(Struct, frozen=True):
     argument is absent, does not match a rule that allows, and does match one that asks or denies.
 
     `arguments` has a constraint for each argument that it names: a regular expression that matches the whole text
-    (`path = "/work/[a-z]+"`), or a JSON Schema (`amount = {type = "number", maximum = 100}`). All must be met. An
+    (`path = "/data/[a-z]+"`), or a JSON Schema (`amount = {type = "number", maximum = 100}`). All must be met. An
     absent argument does not meet that of a rule that allows, and does meet that of one that asks or denies.
 
     Where it asks, `required_approvals` different people must agree. Where several must, the person on whose behalf the

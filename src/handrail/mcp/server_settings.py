@@ -2,7 +2,7 @@
 
     [mcp.servers.files]
     command = "npx"
-    args = ["-y", "@modelcontextprotocol/server-filesystem", "/work"]
+    args = ["-y", "@modelcontextprotocol/server-filesystem", "/data"]
     env = { TOKEN = "${FILES_TOKEN}" }       # from our environment; `${NAME:-default}` has a default
 
     [mcp.servers.files.tools.read_file]      # by the tool's name at the server; counts before its hints

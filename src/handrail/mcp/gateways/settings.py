@@ -7,11 +7,11 @@
     [[gateway.rules]]                       # the first that matches decides
     tool = "files_write_file"
     then = "allow"
-    arguments = { path = "/work/[a-z]+" }
+    arguments = { path = "/data/[a-z]+" }
 
     [mcp.servers.files]
     command = "npx"
-    args = ["-y", "@modelcontextprotocol/server-filesystem", "/work"]
+    args = ["-y", "@modelcontextprotocol/server-filesystem", "/data"]
 
 Rule 1: a key that is not known is an error: a misspelt rule would be one that never holds.
 Rule 2: without a file there is no gateway; nothing is guessed.

@@ -11,6 +11,7 @@ from strands.hooks import BeforeToolCallEvent, HookProvider, HookRegistry
 from strands.models.model import Model
 from strands.session.file_session_manager import FileSessionManager
 
+from handrail.errors import ConfigError
 from handrail.runtime import Runtime
 from handrail.testing.frameworks.play import Case
 from handrail.testing.frameworks.scenarios import EDITED, ScriptedTurn, Talk, turn_after
@@ -39,7 +40,7 @@ class ScriptedStrandsModel(Model):
 
     def structured_output(self, *_: Any, **__: Any) -> AsyncGenerator[Any, None]:
         """Refuse: the scenarios ask for no form."""
-        raise NotImplementedError
+        raise ConfigError("a scripted model gives no answer of a given form")
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterable[Any]:
         """Yield the turn after those that stand in the messages."""
