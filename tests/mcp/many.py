@@ -18,9 +18,12 @@ from mcp.types import (
     CallToolResult,
     ElicitRequest,
     ElicitRequestFormParams,
+    EmptyResult,
     InputRequiredResult,
+    SubscribeRequestParams,
     TextContent,
     ToolAnnotations,
+    UnsubscribeRequestParams,
 )
 from pydantic import BaseModel, Field
 
@@ -162,6 +165,36 @@ def smuggle() -> CallToolResult:
 def motto() -> str:
     """The motto."""
     return f"the motto of {server.name}"
+
+
+SUBSCRIBED: list = []
+
+
+async def subscribe(context, params) -> EmptyResult:
+    SUBSCRIBED.append(context.session)
+    note(f"subscribe {params.uri}")
+    return EmptyResult()
+
+
+async def unsubscribe(context, params) -> EmptyResult:
+    SUBSCRIBED.clear()
+    note(f"unsubscribe {params.uri}")
+    return EmptyResult()
+
+
+for method, kind, handler in (
+    ("subscribe", SubscribeRequestParams, subscribe),
+    ("unsubscribe", UnsubscribeRequestParams, unsubscribe),
+):
+    server._lowlevel_server.add_request_handler(f"resources/{method}", kind, handler)
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=False))
+async def change_motto(to: str) -> str:
+    """Change the motto, and tell whoever has subscribed to it."""
+    for session in SUBSCRIBED:
+        await session.send_resource_updated("many://motto")
+    return to
 
 
 @server.prompt()

@@ -67,12 +67,19 @@ async def agree_to_all(given):
     given.pins.write_text(AGREED[names])
 
 
+async def wait_for(condition):
+    """Wait until something holds; it fails a test where it never does."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
-async def connected(given, *, mode=ERAS[0], agreed=True, **callbacks):
+async def connected(given, *, mode=ERAS[0], agreed=True, dry_run=False, **callbacks):
     """Yield a client of a gateway in this process."""
     if agreed:
         await agree_to_all(given)
-    gateway = Gateway(given)
+    gateway = Gateway(given, dry_run=dry_run)
     try:
         async with Client(gateway._lowlevel_server, mode=mode, **callbacks) as client:
             yield client
@@ -118,6 +125,80 @@ def test_two_servers_are_one_whose_tools_prompts_and_resources_keep_their_homes(
             assert read.contents[0].text == "the motto of one"
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* as of 2026-07-28")
+def test_a_client_is_told_of_a_resource_until_it_unsubscribes(tmp_path):
+    updated = []
+
+    async def take(message):
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.append(str(message.params.uri))
+
+    async def main():
+        given = settings(tmp_path)
+        async with connected(given, message_handler=take) as client:
+            await client.list_tools()
+            session = client.session
+            await session.subscribe_resource("many://motto")
+            await client.call_tool("one_change_motto", {"to": "a"})
+            await wait_for(lambda: updated == ["many://motto"])
+            await session.unsubscribe_resource("many://motto")
+            await client.call_tool("one_change_motto", {"to": "b"})
+        assert updated == ["many://motto"]
+
+    asyncio.run(main())
+    assert effects(tmp_path) == ["subscribe many://motto", "unsubscribe many://motto"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* as of 2026-07-28")
+def test_a_client_says_from_which_level_on_it_takes_log_lines(tmp_path):
+    lines = []
+
+    async def take(params):
+        lines.append((params.level, params.data))
+
+    async def main():
+        async with connected(settings(tmp_path), logging_callback=take) as client:
+            await client.list_tools()
+            await client.call_tool("one_report", {"text": "first"})
+            await wait_for(lambda: lines)
+            await client.session.set_logging_level("error")
+            await client.call_tool("one_report", {"text": "second"})
+        assert lines == [("info", "first")]
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_would_become_of_a_call_and_calls_nothing(tmp_path):
+    rules = [
+        Rule("one_send", "allow", arguments={"to": "Ann"}),
+        Rule("one_send", "deny"),
+    ]
+
+    async def main():
+        given = settings(tmp_path, policy=Policy(rules=rules))
+        async with connected(given, dry_run=True) as client:
+            await client.list_tools()
+            answers = [
+                await client.call_tool(name, given)
+                for name, given in (
+                    ("one_send", {"to": "Ann"}),
+                    ("one_send", {"to": "Bob"}),
+                    ("one_send", {"whom": "Ann"}),
+                    ("one_drop", {}),
+                )
+            ]
+        decisions = [each.structured_content["decision"] for each in answers]
+        assert decisions == ["allow", "deny", "deny", "deny"]
+        assert [each.is_error for each in answers] == [False, True, True, True]
+        assert "dry run, nothing was called" in text_of(answers[0])
+
+    asyncio.run(main())
+    assert effects(tmp_path) == []
 
 
 @pytest.mark.slow

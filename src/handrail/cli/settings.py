@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import ConfigError
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 
 TABLES = ("store", "lint", "mcp")
 """All tables that the settings may have."""
@@ -48,11 +48,7 @@ def _read_table(command: str, path: Path) -> Mapping[str, Any]:
 def _check_tables(settings: Mapping[str, Any], path: Path) -> None:
     for name in settings:
         if name not in TABLES:
-            near = nearest(name, TABLES)
-            if near:
-                advice = f"did you mean {near[0]!r}?"
-            else:
-                advice = f"the settings are {', '.join(TABLES)}"
+            advice = advise(name, TABLES, f"the settings are {', '.join(TABLES)}")
             raise ConfigError(
                 f"{path} has {name!r}, which is not a setting of handrail; {advice}"
             )

@@ -38,7 +38,7 @@ from handrail.errors import (
 )
 from handrail.messages import Finish, Message, Output, SystemMessage, Turn, Way
 from handrail.parsing import jsontext
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 from handrail.ports import Request
 from handrail.schemas.docstrings import Docs
 from handrail.schemas.hints import Signature, describe_function, import_schema
@@ -78,10 +78,8 @@ class Form(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.by is not None and self.by not in get_args(Way):
-            near = nearest(str(self.by), get_args(Way))
-            advice = f"it is one of {', '.join(get_args(Way))}"
-            if near:
-                advice = f"did you mean {near[0]!r}?"
+            ways = get_args(Way)
+            advice = advise(str(self.by), ways, f"it is one of {', '.join(ways)}")
             raise ConfigError(f"`by` of a Form is {self.by!r}; {advice}")
 
 

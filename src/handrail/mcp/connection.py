@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar
@@ -45,18 +45,21 @@ from handrail.mcp.delivery import (
 )
 from handrail.mcp.link import Callbacks, Link, Watch, describe
 from handrail.mcp.remote import MessageTooLong
+from handrail.mcp.server_settings import DEFAULT_CONNECT_S
 from handrail.mcp.targets import Target
 
 T = TypeVar("T")
 CallAnswer: TypeAlias = "types.CallToolResult | types.InputRequiredResult"
+FetchPage: TypeAlias = Callable[
+    [ClientSession, types.PaginatedRequestParams], Awaitable[Any]
+]
 Progress: TypeAlias = Callable[[float, float | None, str], None]
 """Gets how far a call has come: done, total, a note."""
 
-DEFAULT_CONNECT_S = 30.0
-"""How long a server may take to start and to answer first. `npx` fetches a package on the way."""
-
 MOST_TOOLS = 10_000
 """Of one server; more is a mistake, or an attack."""
+
+_MOST_PAGES = 10_000
 
 _CALL_ANSWER: TypeAdapter[CallAnswer] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -262,23 +265,37 @@ class McpConnection:
             MCPError: The server answered with an error.
         """
         tools: list[types.Tool] = []
+        async for page in self.read_pages(_list_tools):
+            tools += page.tools
+            if len(tools) > MOST_TOOLS and page.next_cursor:
+                raise ServerBrokeOff(self.name, f"lists more than {MOST_TOOLS:,} tools")
+        return tools
+
+    async def read_pages(self, fetch: FetchPage) -> AsyncIterator[Any]:
+        """Yield the pages of one of the server's lists.
+
+        Args:
+            fetch: Asks for one page.
+
+        Raises:
+            ServerError: There is no answer, its pages never end, or it cannot be read.
+            MCPError: The server answered with an error.
+        """
         cursor: str | None = None
         cursors: set[str] = set()
         while True:
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self.request(
-                lambda session, params=params: session.list_tools(params=params)  # type: ignore[misc]
+                lambda session, params=params: fetch(session, params)  # type: ignore[misc]
             )
-            tools += page.tools
+            yield page
             cursor = page.next_cursor
             if not cursor:
-                return tools
+                return
             if cursor in cursors:
-                raise ServerBrokeOff(
-                    self.name, "lists its tools without end: it repeats a page"
-                )
-            if len(tools) > MOST_TOOLS:
-                raise ServerBrokeOff(self.name, f"lists more than {MOST_TOOLS:,} tools")
+                raise ServerBrokeOff(self.name, "lists without end: it repeats a page")
+            if len(cursors) == _MOST_PAGES:
+                raise ServerBrokeOff(self.name, "lists without end")
             cursors.add(cursor)
 
     # ------------------------------------------------------------------ the home loop
@@ -539,7 +556,12 @@ def _describe_fault(error: ValidationError) -> str:
 
 _FIRST_LISTEN_S = 0.5
 _LONGEST_LISTEN_S = 30.0
-_MOST_PAGES = 100
+
+
+async def _list_tools(
+    session: ClientSession, params: types.PaginatedRequestParams
+) -> types.ListToolsResult:
+    return await session.list_tools(params=params)
 
 
 async def _read_schema(session: ClientSession, tool: str) -> None:

@@ -34,6 +34,11 @@ _ANSWER = "handrail/answer-{}"
 """The name of a tool's question, by its number, among the requests to a client."""
 
 
+def is_as_grave(level: LogLevel, least: LogLevel | None) -> bool:
+    """Whether a level is another one or graver; true without another."""
+    return least is None or _LEVELS.index(level) >= _LEVELS.index(least)
+
+
 class Leave(Exception):
     """Raised by a tool to end its call in the protocol's own way.
 
@@ -116,7 +121,7 @@ class Client:
 
     def log(self, level: LogLevel, text: str) -> None:
         """Send a line of the tool's log; a client of a new revision that did not ask for it gets none."""
-        if self._level is None or _LEVELS.index(level) >= _LEVELS.index(self._level):
+        if is_as_grave(level, self._level):
             self.outbox.put(lambda: self._send_log(level, text))
 
     def _send_log(self, level: LogLevel, text: str) -> Awaitable[None]:

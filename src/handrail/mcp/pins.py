@@ -19,10 +19,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Literal, TypeAlias
 
 from mcp import types
@@ -31,7 +29,7 @@ from msgspec import Struct
 from handrail import logs
 from handrail.errors import ConfigError, Json
 from handrail.invisible import printable
-from handrail.mcp.gateways.locks import hold_lock
+from handrail.mcp.gateways.shared_files import hold_lock, write_whole
 from handrail.tools.keys import digest
 
 PinState: TypeAlias = Literal["agreed", "unknown", "changed", "gone"]
@@ -247,22 +245,7 @@ class Pins:
         }
         # ASCII only: a reader of the file sees hidden characters, too
         text = json.dumps(document, indent=1) + "\n"
-        with NamedTemporaryFile(
-            "w",
-            encoding="utf-8",
-            dir=self.path.parent,
-            prefix=f".{self.path.name}.",
-            delete=False,
-        ) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(self.path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(file.name).unlink()
-                raise
+        write_whole(self.path, text.encode(), 0o600)
 
 
 def _agreed(pin: Pin | None) -> Mapping[str, Json] | None:

@@ -24,7 +24,7 @@ from msgspec import Struct
 from handrail import _lazy
 from handrail.core.redaction import is_secret_name
 from handrail.errors import ConfigError
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 from handrail.sandboxes.enclosing import enclose
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONNECT_S = 30.0
+"""How long a server may take to start and to answer first. `npx` fetches a package on the way."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -168,10 +169,7 @@ def read_server(name: str, table: Any) -> ServerSettings:
 
 def _check(name: str, key: str, value: Any) -> None:
     if key not in _KEYS:
-        near = nearest(key, _KEYS)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(_KEYS)}"
-        )
+        hint = advise(key, _KEYS, f"the keys are {', '.join(_KEYS)}")
         raise ConfigError(f"the server {name!r} has no key {key!r}; {hint}")
     is_kind = isinstance(value, _KINDS[key]) and not isinstance(value, bool)
     if key in ("env", "headers") and is_kind:

@@ -22,7 +22,7 @@ from handrail.mcp.server_settings import ServerSettings, read_server
 from handrail.mcp.targets import make_target
 from handrail.mcp.toolset import McpToolset, connect
 from handrail.mcp.toolset import tools as connect_blocking
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 
 _KEYS = ("pins", "servers")
 
@@ -92,8 +92,7 @@ def choose_server(place: str, table: Mapping[str, Any]) -> ChosenServer:
     """
     for key in table:
         if key not in _KEYS:
-            near = nearest(key, _KEYS)
-            hint = f"did you mean {near[0]!r}?" if near else "it has pins and servers"
+            hint = advise(key, _KEYS, "it has pins and servers")
             raise ConfigError(f"the table `mcp` has no key {key!r}; {hint}")
     pins = table.get("pins", "")
     servers = table.get("servers", {})

@@ -47,7 +47,7 @@ from handrail.mcp import asking
 from handrail.mcp.answers import is_never_cut, write_answer, write_failure
 from handrail.mcp.callers import MODERN, Caller, identify_caller
 from handrail.mcp.listening import open_socket, permit_hosts, serve_app
-from handrail.mcp.notices import Client, Leave
+from handrail.mcp.notices import Client, Leave, is_as_grave
 from handrail.mcp.standard_streams import open_streams
 from handrail.mcp.tokens import Tokens
 from handrail.ports import Approver
@@ -142,6 +142,11 @@ class ToolServer(MCPServer[Any]):
         if len(self._levels) > _MOST_CLIENTS:
             self._levels.popitem(last=False)
         return types.EmptyResult()
+
+    def wants_log(self, context: Any, level: types.LoggingLevel) -> bool:
+        """Whether the client of a request takes log lines of a level; all until it has said otherwise."""
+        least = self._levels.get(identify_caller(context, self.name).home)
+        return is_as_grave(level, least)
 
     # ------------------------------------------------------------------ serving
 

@@ -24,7 +24,7 @@ from handrail import logs
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, SetupError
 from handrail.invisible import hides
-from handrail.mcp.connection import DEFAULT_CONNECT_S, McpConnection, run_blocking
+from handrail.mcp.connection import McpConnection, run_blocking
 from handrail.mcp.delivery import CURRENT, Delivery, ServerError
 from handrail.mcp.hints import Trust, declare
 from handrail.mcp.link import Callbacks, Watch, describe
@@ -32,6 +32,7 @@ from handrail.mcp.names import make_name, make_prefix, name_tools
 from handrail.mcp.pins import Pin, Pins
 from handrail.mcp.questions import Elicitor
 from handrail.mcp.remote_tool import McpTool
+from handrail.mcp.server_settings import DEFAULT_CONNECT_S
 from handrail.mcp.targets import Target, make_target
 from handrail.parsing.names import nearest
 from handrail.ports import Approver
@@ -150,6 +151,11 @@ class McpToolset(Toolset):
     def listen(self, listener: Callable[[], Any]) -> None:
         """Have a function called whenever the tools have changed, on the connection's loop."""
         self._listeners.append(listener)
+
+    def list_notes(self) -> list[str]:
+        """Return the problems, without those that only say that a tool waits for somebody to agree."""
+        waiting = set(map(describe_quarantine, self.quarantined.values()))
+        return [problem for problem in self.problems if problem not in waiting]
 
     # ------------------------------------------------------------------ what the server lists
 

@@ -95,6 +95,12 @@ def nearest(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     return [candidate for _, candidate in sorted(scored)[:most]]
 
 
+def advise(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Return the end of a sentence about a name that there is not: what was meant, or something else to say."""
+    near = nearest(name, names, most=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
+
+
 def _score(matcher: SequenceMatcher[str]) -> float:
     """Return how alike two texts are, from 0 to 1; 0 for what the quick upper bounds put below `LIKENESS`."""
     if matcher.real_quick_ratio() < LIKENESS or matcher.quick_ratio() < LIKENESS:

@@ -15,7 +15,7 @@ from handrail.cli import completion_names, options
 from handrail.cli.example_apps import app_files
 from handrail.cli.store_access import print_json, print_table
 from handrail.errors import ConfigError
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 
 
 @click.group("examples", cls=options.Commands)
@@ -81,11 +81,7 @@ def run(name: str, arguments: Sequence[str]) -> None:
     """
     apps = app_files()
     if name not in apps:
-        near = nearest(name, apps)
-        if near:
-            advice = f"did you mean {near[0]!r}?"
-        else:
-            advice = f"there are {', '.join(apps)}"
+        advice = advise(name, apps, f"there are {', '.join(apps)}")
         raise ConfigError(f"there is no app {name!r}; {advice}")
     sys.argv = [f"handrail examples run {name}", *arguments]
     # in this process: the terminal and Ctrl-C are the app's

@@ -14,16 +14,15 @@ Rule 4: what the gateway could not start as the client would stays where it is, 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from handrail.errors import ConfigError
+from handrail.mcp.gateways.shared_files import write_whole
 from handrail.mcp.server_settings import read_server
 
 Entry: TypeAlias = dict[str, Any]
@@ -179,40 +178,6 @@ def restore(file: Path, *, force: bool = False) -> None:
             )
     write_whole(file, before, copy.stat().st_mode & 0o777)
     copy.unlink()
-
-
-def write_whole(file: Path, data: bytes, mode: int, *, is_new: bool = False) -> None:
-    """Write a file so that it is there whole or as it was before, with this mode from the first byte on.
-
-    Args:
-        is_new: Never replace a file that is there.
-
-    Raises:
-        ConfigError: It cannot be written.
-        FileExistsError: It is there, and was to be new.
-    """
-    name = ""
-    try:
-        with NamedTemporaryFile(
-            dir=file.parent, prefix=f".{file.name}.", delete=False
-        ) as written:
-            # the system makes it for its owner only
-            name = written.name
-            written.write(data)
-            written.flush()
-            os.fsync(written.fileno())
-        Path(name).chmod(mode)
-        if is_new:
-            os.link(name, file)
-        else:
-            Path(name).replace(file)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        if name:
-            Path(name).unlink(missing_ok=True)
 
 
 def _copy_of(file: Path) -> Path:

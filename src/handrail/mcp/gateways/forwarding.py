@@ -7,9 +7,9 @@ tools are.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 from mcp import types
 from mcp.client.session import ClientSession
@@ -19,15 +19,10 @@ from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from pydantic import TypeAdapter
 
 from handrail import logs
+from handrail.mcp.connection import FetchPage
 from handrail.mcp.delivery import ServerError
 from handrail.mcp.gateways.routes import Context, Routes
 from handrail.mcp.names import make_name
-
-Page: TypeAlias = Callable[
-    [ClientSession, types.PaginatedRequestParams], Awaitable[Any]
-]
-
-MOST_PAGES = 1000
 
 
 class Forwarding:
@@ -61,7 +56,6 @@ class Forwarding:
             ("prompts/list", paginated, self._list_prompts),
             ("prompts/get", types.GetPromptRequestParams, self._get_prompt),
             ("completion/complete", types.CompleteRequestParams, self._complete),
-            ("logging/setLevel", types.SetLevelRequestParams, self._set_level),
         ):
             server.add_request_handler(method, params, handler)  # type: ignore[arg-type]
 
@@ -106,24 +100,16 @@ class Forwarding:
         return types.ListPromptsResult(prompts=listed)
 
     async def _pages(
-        self, context: Context, name: str, capability: str, send: Page
+        self, context: Context, name: str, capability: str, fetch: FetchPage
     ) -> Sequence[Any]:
         """Return all pages of a list of one server; none where it has no such list, or does not answer."""
         pages: list[Any] = []
-        cursor: str | None = None
         try:
             async with self._routes[name].serve(context) as connection:
                 if getattr(connection.capabilities, capability) is None:
                     return pages
-                while len(pages) < MOST_PAGES:
-                    params = types.PaginatedRequestParams(cursor=cursor)
-                    page = await connection.request(
-                        lambda session, params=params: send(session, params)  # type: ignore[misc]
-                    )
+                async for page in connection.read_pages(fetch):
                     pages.append(page)
-                    if not page.next_cursor or page.next_cursor == cursor:
-                        return pages
-                    cursor = page.next_cursor
         except (ServerError, MCPError) as error:
             logs.log.warning("%s of the MCP server %r: %s", capability, name, error)
         return pages
@@ -143,12 +129,18 @@ class Forwarding:
     ) -> Any:
         name = await self._find_resource(context, str(params.uri))
         request = types.SubscribeRequest(params=params)
-        return await self._send(context, name, request, types.EmptyResult)
+        answer = await self._send(context, name, request, types.EmptyResult)
+        self._routes[name].subscribe(context, str(params.uri))
+        return answer
 
     async def _unsubscribe(
         self, context: Context, params: types.UnsubscribeRequestParams
     ) -> Any:
         name = await self._find_resource(context, str(params.uri))
+        if not self._routes[name].unsubscribe(context, str(params.uri)):
+            return (
+                types.EmptyResult()
+            )  # another session on this connection is told still
         request = types.UnsubscribeRequest(params=params)
         return await self._send(context, name, request, types.EmptyResult)
 
@@ -173,9 +165,6 @@ class Forwarding:
             params=params.model_copy(update={"ref": reference})
         )
         return await self._send(context, name, request, types.CompleteResult)
-
-    async def _set_level(self, _: Context, __: types.SetLevelRequestParams) -> Any:
-        return types.EmptyResult()
 
     async def _send(
         self, context: Context, name: str, request: Any, answer: Any

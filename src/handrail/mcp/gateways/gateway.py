@@ -55,6 +55,7 @@ from handrail.mcp.pins import Pins
 from handrail.mcp.remote_tool import McpTool
 from handrail.mcp.server_settings import ServerSettings
 from handrail.mcp.serving import McpRequest, Reply, ToolServer
+from handrail.mcp.tokens import Tokens
 from handrail.mcp.toolset import McpToolset, describe_quarantine
 from handrail.runtime import Runtime
 from handrail.tools.tool import ToolSettings
@@ -171,7 +172,9 @@ class Upstream(McpToolset):
 class Gateway(ToolServer):
     """Many servers as one; see `gateway`."""
 
-    def __init__(self, settings: GatewaySettings, **how: Any) -> None:
+    def __init__(
+        self, settings: GatewaySettings, *, dry_run: bool = False, **how: Any
+    ) -> None:
         secrets = [
             secret
             for server in settings.servers.values()
@@ -199,6 +202,7 @@ class Gateway(ToolServer):
             server.create_initialization_options, announced
         )
         self.settings_of_gateway = settings
+        self.dry_run = dry_run
         self.pins = Pins(settings.pins)
         self.upstreams = {
             name: Upstream(server, self.pins)
@@ -213,6 +217,9 @@ class Gateway(ToolServer):
         self._sessions: dict[str, Any] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._taking: asyncio.TimerHandle | None = None
+        for each in self.upstreams.values():
+            each.routes.wants_log = self.wants_log
+            each.routes.publish = self._subscriptions.publish
         Forwarding(
             {name: each.routes for name, each in self.upstreams.items()},
             {name: each.name_prefix for name, each in self.upstreams.items()},
@@ -381,6 +388,8 @@ class Gateway(ToolServer):
             if isinstance(tool, McpTool):
                 there = tool.definition
                 promise = definition.output_schema and there.output_schema
+                if self.dry_run:
+                    promise = None  # a verdict would not fit it
                 definition = there.model_copy(
                     update={
                         "name": definition.name,
@@ -408,6 +417,8 @@ class Gateway(ToolServer):
             if isinstance(inner, types.CallToolResult):
                 return inner
             name, arguments = inner
+        if self.dry_run:
+            return _describe_verdict(name, explain_call(self, name, arguments))
         return await super().call_tool(name, arguments, context)
 
     def _how(self, request: McpRequest) -> dict[str, Any]:
@@ -437,10 +448,8 @@ class Gateway(ToolServer):
     def _may_go_on(self, answer: types.CallToolResult) -> bool:
         """Whether an answer is small enough as a whole, media aside, and holds no secret of ours."""
         text = answer.model_dump_json()
-        texts = [part for part in answer.content if isinstance(part, types.TextContent)]
-        structured = {"content": texts, "structured_content": answer.structured_content}
-        size = len(answer.model_copy(update=structured).model_dump_json())
-        is_small = size <= self.runtime.result_bytes + _ENVELOPE_BYTES
+        media = sum(map(_count_media, answer.content))
+        is_small = len(text) - media <= self.runtime.result_bytes + _ENVELOPE_BYTES
         return is_small and self._secrets.text(text) == text
 
     def _look_at_pins(self) -> None:
@@ -465,6 +474,16 @@ class Gateway(ToolServer):
             del self._sessions[next(iter(self._sessions))]
 
 
+def _count_media(part: types.ContentBlock) -> int:
+    """Return the length of an image, a sound or a file in an answer, as it stands there; 0 for a text."""
+    match part:
+        case types.ImageContent() | types.AudioContent():
+            return len(part.data)
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as file):
+            return len(file.blob)
+    return 0
+
+
 def _without_controls(part: types.ContentBlock) -> types.ContentBlock:
     """Return a text with what would steer a terminal in a form that can be read; anything else as it is."""
     if not isinstance(part, types.TextContent) or not _CONTROLS.search(part.text):
@@ -473,20 +492,40 @@ def _without_controls(part: types.ContentBlock) -> types.ContentBlock:
     return part.model_copy(update={"text": text})
 
 
-def gateway(settings: GatewaySettings | Path | str, **how: Any) -> Gateway:
+def gateway(
+    settings: GatewaySettings | Path | str,
+    *,
+    dry_run: bool = False,
+    ask_client: bool = True,
+    tokens: Tokens | Path | str | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+) -> Gateway:
     """Return a gateway over the servers in its settings; `run("stdio")` or `run("streamable-http", ...)` serves it.
 
     Args:
         settings: Or the file that they are in, see `gateways.settings`.
-        how: Other arguments of a `ToolServer`, such as `tokens`. Callers with different tokens share no connection to a
-            server.
+        dry_run: Whether each call is only judged: its result says what would become of it, and no server is called.
+        ask_client: Whether the person at the client is asked where a call needs approval. False leaves that to
+            `handrail approvals`.
+        tokens: Whose calls are served over HTTP, or the file that says so; see `Tokens`. Callers with different tokens
+            share no connection to a server. Without it, anybody's.
+        hosts: Names under which clients reach the gateway, beside its address and this machine's own.
+        origins: Pages of other sites that may send requests, such as `https://app.example.com`.
 
     Raises:
         ConfigError: The file cannot be used; one sentence says why.
     """
     if not isinstance(settings, GatewaySettings):
         settings = read_gateway(Path(settings))
-    return Gateway(settings, **how)
+    return Gateway(
+        settings,
+        dry_run=dry_run,
+        ask_client=ask_client,
+        tokens=tokens,
+        hosts=hosts,
+        origins=origins,
+    )
 
 
 # ---------------------------------------------------------------------- for a person to read
@@ -515,6 +554,17 @@ def explain_call(
         "reason": verdict.reason,
         "risk": verdict.risk,
     }
+
+
+def _describe_verdict(name: str, verdict: Mapping[str, Json]) -> types.CallToolResult:
+    """Return what a client reads of a call that was only judged."""
+    text = f"dry run, nothing was called: {name} -> {verdict['decision']}: {verdict['reason']}"
+    logs.log.info("%s", text)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=dict(verdict),
+        is_error=verdict["decision"] == "deny",
+    )
 
 
 def _deny(reason: str) -> dict[str, Json]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from mcp import types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
@@ -74,9 +75,16 @@ def _owner_of() -> str:
 class Routes:
     """The connections to one server.
 
+    Attributes:
+        wants_log: Whether the client of a request takes log lines of a level.
+        publish: Tells the clients that listen to the gateway (2026-07-28) of an event.
+
     Args:
         limits: `connect_s` and `idle_s` of each connection.
     """
+
+    wants_log: Callable[[Context, types.LoggingLevel], bool]
+    publish: Callable[[ServerEvent], Awaitable[None]]
 
     def __init__(self, name: str, target: Target, **limits: Any) -> None:
         self.name = name
@@ -129,10 +137,24 @@ class Routes:
         """Return the route of a key."""
         route = self._routes.pop(key, None)
         if route is None:
-            route = Route(self.name, self.target, key, self._limits)
+            route = Route(self, key, self._limits)
             self._make_room()
         self._routes[key] = route  # the last one is the one used last
         return route
+
+    def subscribe(self, context: Context, uri: str) -> None:
+        """Tell the session of a request of changes of a resource, which its connection has subscribed to."""
+        subscribers = self.find(self._fit(key_of(context))).subscribers
+        subscribers.setdefault(uri, {})[session_of(context)] = context.session
+
+    def unsubscribe(self, context: Context, uri: str) -> bool:
+        """Tell the session of a request no more; return whether nobody on its connection is told any more."""
+        subscribers = self.find(self._fit(key_of(context))).subscribers
+        sessions = subscribers.get(uri, {})
+        sessions.pop(session_of(context), None)
+        if not sessions:
+            subscribers.pop(uri, None)
+        return not sessions
 
     def _make_room(self) -> None:
         own = [key for key in self._routes if key[2]]
@@ -151,12 +173,13 @@ class Routes:
 
 
 class Route:
-    """One connection, and the requests that are under way on it."""
+    """One connection, the requests that are under way on it, and who is told what its server announces."""
 
-    def __init__(
-        self, name: str, target: Target, key: Key, limits: dict[str, Any]
-    ) -> None:
+    def __init__(self, routes: Routes, key: Key, limits: dict[str, Any]) -> None:
         self.requests: list[Context] = []
+        self.subscribers: dict[str, dict[str, Any]] = {}
+        """The sessions that subscribed to a resource, by its address."""
+        self._routes = routes
         self._can_ask = key[0] != MODERN
         can = key[1]
         callbacks = Callbacks(
@@ -164,10 +187,11 @@ class Route:
             sampling=self._sample if "sampling" in can else None,
             roots=self._list_roots if "roots" in can else None,
             logging=self._log,
+            message=self._take_message,
         )
         mode = "auto" if key[0] == MODERN else "legacy"
         self.connection = McpConnection(
-            name, target, mode=mode, callbacks=callbacks, **limits
+            routes.name, routes.target, mode=mode, callbacks=callbacks, **limits
         )
 
     async def open(self) -> None:
@@ -210,11 +234,26 @@ class Route:
     async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
         sessions = {session_of(each) for each in self.requests}
         is_one = len(self.requests) == 1 or (len(sessions) == 1 and "" not in sessions)
-        if is_one:
-            latest = self.requests[-1]
+        if not is_one:
+            return
+        latest = self.requests[-1]
+        if self._routes.wants_log(latest, params.level):
             await latest.session.send_log_message(
                 level=params.level,
                 data=params.data,
                 logger=params.logger,
                 related_request_id=latest.request_id,
             )
+
+    async def _take_message(self, message: Any) -> None:
+        """Tell of a resource that has changed whoever subscribed to it."""
+        if not isinstance(message, types.ResourceUpdatedNotification):
+            return
+        uri = str(message.params.uri)
+        await self._routes.publish(ResourceUpdated(uri))
+        sessions = self.subscribers.get(uri, {})
+        for key, session in list(sessions.items()):
+            try:
+                await session.send_resource_updated(uri)
+            except Exception:  # it has gone; the transport says so in its own way
+                sessions.pop(key, None)

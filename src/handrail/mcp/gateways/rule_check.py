@@ -50,6 +50,8 @@ def _find_faults_of(rule: Rule, tools: Sequence[BaseTool]) -> Iterator[str]:
 
 
 def _find_faults_of_allowance(rule: Rule, matched: Sequence[BaseTool]) -> Iterator[str]:
+    if rule.when and not _names_in(rule):
+        yield f"its condition {rule.when!r} looks at no argument"
     if rule.when or rule.arguments:
         for name, constraint in rule.arguments.items():
             if isinstance(constraint, str) and _lets_out(name, constraint):
@@ -75,13 +77,17 @@ def _has_parameter(tool: BaseTool, name: str) -> bool:
 
 
 def _lets_out(name: str, pattern: str) -> bool:
-    """Whether a pattern that begins with a folder matches a path that goes above it."""
-    folder = _SPECIAL.split(pattern, maxsplit=1)[0]
-    if "/" not in folder:
+    """Whether a pattern of paths matches one that goes above its folder."""
+    if "/" not in pattern:
         return False
     constraints: Mapping[str, Json] = {name: pattern}
     fits = conditions.constrain(constraints, permits=True)
-    return bool(fits({name: folder + _ABOVE}) or fits({name: f"{folder}/{_ABOVE}"}))
+    folders = ["", *filter(None, _SPECIAL.split(pattern))]
+    return any(
+        fits({name: start + folder + _ABOVE})
+        for folder in (*folders, *(f"{each}/" for each in folders))
+        for start in ("", "/")
+    )
 
 
 def _find_covering(earlier: Sequence[Rule], rule: Rule) -> int | None:

@@ -31,10 +31,9 @@ from msgspec import Struct
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy, read_policy
 from handrail.errors import ConfigError, SetupError
-from handrail.mcp.gateways.client_configs import write_whole
-from handrail.mcp.gateways.locks import hold_lock
+from handrail.mcp.gateways.shared_files import hold_lock, write_whole
 from handrail.mcp.server_settings import ServerSettings, read_servers
-from handrail.parsing.names import nearest
+from handrail.parsing.names import advise
 
 _TEXTS = ("name", "store", "pins", "instructions")
 _NUMBERS = ("definition_tokens", "result_bytes", "calls", "time_s")
@@ -167,12 +166,7 @@ def _read_text(file: Path) -> str:
 def _check_keys(table: Mapping[str, Any]) -> None:
     for key, value in table.items():
         if key not in _KEYS:
-            near = nearest(key, _KEYS)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"the keys are {', '.join(_KEYS)}"
-            )
+            hint = advise(key, _KEYS, f"the keys are {', '.join(_KEYS)}")
             raise ConfigError(f"`gateway` has no key {key!r}; {hint}")
         if key in _TEXTS and not isinstance(value, str):
             raise ConfigError(f"`{key}` of gateway is {value!r}; write text in quotes")

@@ -67,6 +67,11 @@ def command(context: click.Context, file: Path) -> int | None:
 
 @command.command("run")
 @http_options
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only judge each call, and say what would become of it; no tool is called.",
+)
 @options.debug
 @click.pass_context
 def run(
@@ -75,6 +80,7 @@ def run(
     tokens_file: Path | None,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
     """Serve, until the client leaves or Ctrl-C.
 
@@ -83,12 +89,14 @@ def run(
     \b
     Examples:
       handrail gateway run
+      handrail gateway run --dry-run
       handrail gateway --config team.toml run --http 8321 --tokens tokens.toml
     """
     check_http_options(address, tokens_file, hosts, origins, as_json=False)
     gateway = gateways.gateway(
         context.obj,
         tokens=None if tokens_file is None else file_at(tokens_file),
+        dry_run=dry_run,
         hosts=hosts,
         origins=origins,
     )

@@ -43,13 +43,21 @@ def list_tools(context: click.Context, as_json: bool) -> None:
     if as_json:
         heads = ("server", "tool", "state", "name", "effect", "risk")
         tools: Any = [dict(zip(heads, row, strict=True)) for row in rows]
-        print_json({"tools": tools, "problems": dict(gateway.problems)})
+        problems = dict(gateway.problems)
+        print_json(
+            {"tools": tools, "problems": problems, "notes": _list_notes(gateway)}
+        )
         return
     heads = ("server", "tool", "state", "name here", "effect", "risk")
     rows = [(row[0], shorten_name(row[1]), *row[2:]) for row in rows]
     print_table(rows, heads, "no server lists a tool")
-    for problem in gateway.problems.values():
+    for problem in (*gateway.problems.values(), *_list_notes(gateway)):
         click.echo(problem, err=True)
+
+
+def _list_notes(gateway: Gateway) -> list[str]:
+    """Return sentences about tools that are left out or look odd."""
+    return [note for each in gateway.upstreams.values() for note in each.list_notes()]
 
 
 def _rows(gateway: Gateway, upstream: Any) -> list[tuple[str, ...]]:

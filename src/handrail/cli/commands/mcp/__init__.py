@@ -206,14 +206,18 @@ def _describe_tool(tool: types.Tool) -> dict[str, Any]:
 
 
 async def _list(connection: Any, what: str) -> list[str]:
-    """Return the addresses of a server's resources, or the names of its prompts, as far as the first page goes."""
+    """Return the addresses of a server's resources, or the names of its prompts."""
     if getattr(connection.capabilities, what) is None:
         return []
     if what == "resources":
-        resources = await connection.request(lambda session: session.list_resources())
-        return [str(each.uri) for each in resources.resources]
-    prompts = await connection.request(lambda session: session.list_prompts())
-    return [each.name for each in prompts.prompts]
+        pages = connection.read_pages(
+            lambda session, params: session.list_resources(params=params)
+        )
+        return [str(each.uri) async for page in pages for each in page.resources]
+    pages = connection.read_pages(
+        lambda session, params: session.list_prompts(params=params)
+    )
+    return [each.name async for page in pages for each in page.prompts]
 
 
 def _print(document: Mapping[str, Any]) -> None:
