@@ -15,8 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
-ON_POSTGRES = ("langgraph", "pydantic-ai", "openai-agents")
-"""One way of each framework is killed on Postgres too; with HANDRAIL_LONG_TESTS set, every way is."""
+IN_EACH_RUN = {
+    "sqlite": ("langgraph", "langgraph-sync", "pydantic-ai", "openai-agents, RunState"),
+    "postgresql": ("openai-agents",),
+}
+"""With HANDRAIL_LONG_TESTS set, every way is killed on both stores."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -25,9 +28,9 @@ def test_a_killed_write_happens_once_and_the_model_is_told_what_became_of_it(
 ):
     if WAYS[way].missing:
         pytest.skip(WAYS[way].missing)
-    is_tried = way in ON_POSTGRES or "HANDRAIL_LONG_TESTS" in os.environ
-    if store.startswith("postgresql") and not is_tried:
-        pytest.skip("on Postgres with HANDRAIL_LONG_TESTS=1")
+    kind = store.partition(":")[0]
+    if way not in IN_EACH_RUN[kind] and "HANDRAIL_LONG_TESTS" not in os.environ:
+        pytest.skip("HANDRAIL_LONG_TESTS=1 runs it")
     ended = subprocess.run(
         [sys.executable, "-m", "tests.adapters.killed", way, str(tmp_path), store],
         cwd=ROOT,

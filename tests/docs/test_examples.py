@@ -53,17 +53,8 @@ def test_the_first_program_is_as_short_as_it_claims():
 
 
 @pytest.mark.parametrize("program", GUIDE, ids=lambda program: program.name)
-def test_a_program_of_the_guide_runs_without_a_warning(program):
-    subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-
-
-@pytest.mark.parametrize("program", GUIDE, ids=lambda program: program.name)
 def test_a_program_of_the_guide_is_short_and_shown(program):
+    """And run without a warning: whatever is shown with its output is run by `test_pages`."""
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 40
     pages = [
         page.read_text(encoding="utf-8")

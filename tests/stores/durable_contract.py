@@ -536,8 +536,8 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("deed", "acts", "refusal"), [
-        ("race", 10, "busy"), ("race_of_runs", 10, "busy"), ("race_of_keys", 500, "busy"),
-        ("race_of_begins", 500, "busy"), ("race_for_approvals", 500, "unapproved"),
+        ("race", 10, "busy"), ("race_of_runs", 10, "busy"), ("race_of_keys", 150, "busy"),
+        ("race_of_begins", 150, "busy"), ("race_for_approvals", 150, "unapproved"),
     ])  # fmt: skip
     def test_exactly_one_thread_of_all_processes_is_fresh(
         self, store, deed, acts, refusal

@@ -148,10 +148,12 @@ def test_an_answer_that_drips_on_is_left_at_the_deadline():
 def pouring(*heads):
     """A server that says to each request one of these, and then 64 MB. Gives its port, and what of them was taken."""
     taken = []
+    open_ones = []
 
     def serve():
         for head in heads:
             connection, _ = listening.accept()
+            open_ones.append(connection)
             with connection, suppress(OSError):
                 connection.recv(65536)
                 connection.sendall(head)
@@ -163,6 +165,9 @@ def pouring(*heads):
         serving = Thread(target=serve, daemon=True)
         serving.start()
         yield listening.getsockname()[1], taken
+        for connection in open_ones:
+            with suppress(OSError):  # it is closed
+                connection.shutdown(socket.SHUT_RDWR)
         serving.join(30)
 
 

@@ -756,7 +756,7 @@ from tests.workers.test_sandboxed import add
 
 async def crowd():
     async with hr.Runtime([add]) as runtime:
-        calls = (runtime.call("add", {"x": number, "y": 1}) for number in range(24))
+        calls = (runtime.call("add", {"x": number, "y": 1}) for number in range(12))
         return [result.value for result in await asyncio.gather(*calls)]
 
 def held():
@@ -764,7 +764,7 @@ def held():
 
 asyncio.run(crowd())
 before = held()
-assert asyncio.run(crowd()) == [number + 1 for number in range(24)]
+assert asyncio.run(crowd()) == [number + 1 for number in range(12)]
 assert held() == before, (before, held())
 assert before[1] == []
 """
