@@ -30,7 +30,7 @@ FLOORS: list[set[str]] = [
     {"core"},
     {"audit", "journal", "workers", "dialects", "linting"},
     {"runs"},
-    {"engine", "stores", "models", "selectors", "approvers"},
+    {"engine", "stores", "models", "selectors", "approvers", "observers"},
     {"workflows", "admin", "toolbox"},
     {"sync"},
     {"runtime"},
@@ -157,6 +157,7 @@ def test_no_folder_holds_more_files_than_a_reader_can_take_in():
 
 OF_A_DISTRIBUTION = {
     "yaml": "pyyaml",
+    "opentelemetry": "opentelemetry-api",
     "jsonschema_rs": "jsonschema-rs",
     "docstring_parser": "docstring-parser",
     "pydantic_ai": "pydantic-ai-slim",

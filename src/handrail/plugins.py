@@ -78,6 +78,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "mail": "handrail.toolbox.notifying:mail_from",
         "webhook": "handrail.toolbox.notifying:Webhook",
     },
+    "observers": {"otel": "handrail.observers.otel:Tracing"},
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

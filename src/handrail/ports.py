@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
+from handrail.calls import ToolCall
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -490,6 +493,69 @@ class Withdrawing(Protocol):
 
 Observer: TypeAlias = Callable[[Event], None]
 """Sees every event and changes nothing. It is called in the driver's thread and must not block."""
+
+
+class TracedRun(Struct, frozen=True):
+    """A run as whoever traces it sees it.
+
+    Attributes:
+        messages: Returns its conversation so far.
+        tools: Returns the tools of its runtime.
+        find_tool: Returns the tool that a name means, None for a name of none.
+        redact_text, redact: Return a text, or JSON, without secrets.
+    """
+
+    run_id: str
+    scope: str
+    principal: str
+    options: Options
+    messages: Callable[[], Sequence[Message]]
+    tools: Callable[[], Sequence[Any]]
+    find_tool: Callable[[str], Any]
+    redact_text: Callable[[str], str]
+    redact: Callable[[Json], Json]
+
+
+class RunTrace(Protocol):
+    """Observes one run, and gives its calls a trace that their tools continue."""
+
+    def __call__(self, event: Event) -> None:
+        """See an event of the run, as every `Observer` does."""
+        ...
+
+    def note_provider(self, name: str) -> None:
+        """Note who provides the run's model, as its name has it; empty where nobody knows."""
+        ...
+
+    def around(
+        self, call: ToolCall, start: Callable[[], Any], *, is_async: bool
+    ) -> partial[Any]:
+        """Wrap the start of a tool so that the tool runs within the trace of its call."""
+        ...
+
+    def environment(self, call: ToolCall) -> Mapping[str, str]:
+        """Return the environment variables by which another process continues the trace of a call."""
+        ...
+
+    def within(self, call: ToolCall) -> AbstractContextManager[None]:
+        """Return what makes the trace of a call the present one: for what the log says of the call."""
+        ...
+
+
+class Tracer(Protocol):
+    """An observer that observes each run by an object of its own."""
+
+    def __call__(self, event: Event) -> None:
+        """See an event, as every `Observer` does; the object of the run has seen it, too."""
+        ...
+
+    def trace_run(self, run: TracedRun) -> RunTrace:
+        """Return what observes this run."""
+        ...
+
+    def record_served(self, attributes: Mapping[str, str], seconds: float) -> None:
+        """Count a request of an MCP client that was answered."""
+        ...
 
 
 Notifier: TypeAlias = Callable[[ApprovalRequest], Any]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from os import urandom
+from os import environ, urandom
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from handrail import logs
+from handrail import logs, plugins
 from handrail.audit.observer import AuditObserver
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending, Progress, Status, last_text
@@ -34,7 +34,7 @@ from handrail.messages import (
     Options,
     ToolMessage,
 )
-from handrail.ports import Approver, Observer, Selector
+from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
@@ -124,6 +124,8 @@ class ActiveRun(Struct, eq=False):
     options: Options = field(default_factory=Options)
     selector: Selector | None = None
     """What chooses the tools that this run shows; the runtime's otherwise."""
+    trace: RunTrace | None = None
+    """What its tools continue, where somebody traces it; one of its observers."""
     flow: FlowState | None = None
     """Which calls it must make or must not, where there are rules for it."""
     principal: str = ""
@@ -360,6 +362,30 @@ def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
                 f"an observer raised on {type(event).__name__}; the run goes on",
                 wrap_error(error).error,
             )
+
+
+def find_tracer(observers: Sequence[Observer]) -> Tracer | None:
+    """Return the first observer that observes each run by an object of its own."""
+    for observer in observers:
+        if hasattr(observer, "trace_run"):
+            return cast(Tracer, observer)
+    return None
+
+
+OTEL_VARIABLE = "HANDRAIL_OTEL"
+"""The environment variable that, set to `true`, gives every runtime of a process OpenTelemetry's traces."""
+
+
+def observers_by_environment(given: Sequence[Observer]) -> Sequence[Observer]:
+    """Return the observers that the environment asks for, beside those that the code gives.
+
+    Raises:
+        ConfigError: It asks for traces, and OpenTelemetry is not installed.
+    """
+    wanted = environ.get(OTEL_VARIABLE, "").strip().lower() in ("true", "1")
+    if not wanted or find_tracer(given) is not None:
+        return ()
+    return (plugins.load("observers", "otel")(),)
 
 
 def cancelled(active: ActiveRun) -> Ending:

@@ -57,7 +57,9 @@ from handrail.engine.active_run import (
     ActiveRun,
     cancelled,
     ending_by,
+    find_tracer,
     new_run_id,
+    observers_by_environment,
     tell_all,
 )
 from handrail.engine.approvals import Approvals
@@ -104,6 +106,7 @@ from handrail.ports import (
     RunStore,
     Selector,
     Store,
+    TracedRun,
 )
 from handrail.process_identity import owner
 from handrail.records import RunRecord, StoredRun
@@ -241,7 +244,7 @@ class Engine:
         self._store_of_all = opened
         self._opened_store = isinstance(store, str)
         self.approver = approver
-        self.observers = tuple(observers)
+        self.observers = (*observers, *observers_by_environment(observers))
         self._secrets = tuple(secrets)
         self.principal = principal
         self._known = KnownSecrets(self._secrets)
@@ -416,6 +419,13 @@ class Engine:
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow)
         listening = (*self.observers, *observers)
+        trace = None
+        if listening and is_audited and (tracer := find_tracer(listening)) is not None:
+            redactor = self._redactor_of(known)
+            trace = tracer.trace_run(
+                self._describe_run(run_id, progress, options, principal, redactor)
+            )
+            listening += (trace,)
         if is_audited and self._audits is not None:
             listening += (self._make_trail(run_id, known, principal),)
         settings = replace(
@@ -441,6 +451,7 @@ class Engine:
             started=started,
             observers=listening,
             options=options or Options(),
+            trace=trace,
             flow=flow_state,
             principal=principal,
             approver=approver or self.approver,
@@ -456,10 +467,36 @@ class Engine:
     ) -> AuditObserver:
         """Return what writes a run's events into the audit log."""
         assert self._audits is not None
-        redactor = self._redactor
-        if known is not self._known:
-            redactor = Redactor(known)
+        redactor = self._redactor_of(known)
         return AuditObserver(self._audits, run_id, redactor, principal)
+
+    def _redactor_of(self, known: KnownSecrets) -> Redactor:
+        return self._redactor if known is self._known else Redactor(known)
+
+    def _describe_run(
+        self,
+        run_id: str,
+        progress: Progress,
+        options: Options | None,
+        principal: str,
+        redactor: Redactor,
+    ) -> TracedRun:
+        """Return a run as an observer of its own sees it."""
+        return TracedRun(
+            run_id,
+            self.scope,
+            principal,
+            options or Options(),
+            messages=lambda: progress.messages,
+            tools=lambda: list(self.callable_tools()),
+            find_tool=self._find_tool,
+            redact_text=redactor.text,
+            redact=redactor.value,
+        )
+
+    def _find_tool(self, name: str) -> BaseTool | None:
+        tool = self.callable_tools().resolve(name)
+        return tool if isinstance(tool, BaseTool) else None
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -741,6 +778,8 @@ class Engine:
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
         )
+        if active.trace is not None:
+            active.trace.note_provider(getattr(model, "provider", ""))
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))

@@ -106,12 +106,16 @@ class SharedResources:
         self._openers: set[asyncio.Task[None]] = set()
 
     def call_isolated(
-        self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float
+        self,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        environment: Mapping[str, str],
     ) -> WorkerCall | SandboxedCall:
         """Return a call that runs outside of this process, isolated as strongly as its tool demands."""
         if tool.isolation == "process":
-            return WorkerCall(self.processes, tool, arguments)
-        return SandboxedCall(tool, arguments, timeout_s)
+            return WorkerCall(self.processes, tool, arguments, environment)
+        return SandboxedCall(tool, arguments, timeout_s, environment)
 
     def reserve(
         self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]

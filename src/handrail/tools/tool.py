@@ -92,6 +92,9 @@ class BaseTool:
     async. The attributes below are what any tool can declare, and the keyword arguments of `@tool` and `FunctionTool`.
     """
 
+    trace_type: ClassVar[Literal["function", "extension", "datastore"]] = "function"
+    """What traces call its kind: a function, one that calls an API of others, or one that asks a store of data."""
+
     name: str = ""
     """What the model calls it; the function's name by default."""
     description: str

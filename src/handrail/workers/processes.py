@@ -43,6 +43,7 @@ else:
     connection = _lazy.module("multiprocessing.connection")
     worker_main = _lazy.module("handrail.workers.worker_main")
 
+NO_VARIABLES: Mapping[str, str] = {}
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
 MAX_HUNT_S = 5.0
 """How long processes that go on forking are hunted before the worker, by which they are found, is killed anyway."""
@@ -66,11 +67,15 @@ class WorkerCall:
     __slots__ = ("_pool", "killed", "order", "tool")
 
     def __init__(
-        self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]
+        self,
+        pool: ProcessPool,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
         self._pool = pool
         self.tool = tool.name
-        self.order = pickle_order(locate_function(tool), arguments, tool.name)
+        self.order = pickle_order(tool, arguments, environment)
         self.killed = False
 
     def __call__(self) -> Any:
@@ -406,19 +411,21 @@ def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
 
 
 def pickle_order(
-    function: worker_main.FunctionLocation | bytes,
-    arguments: Mapping[str, Any],
-    tool: str,
+    tool: BaseTool, arguments: Mapping[str, Any], environment: Mapping[str, str]
 ) -> bytes:
     """Return a call as bytes.
+
+    Args:
+        environment: Variables that the process has during the call.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
+    function = locate_function(tool)
     try:
-        return worker_main.pickle_call(function, arguments)
+        return worker_main.pickle_call(function, arguments, environment)
     except Exception as error:
         raise ToolDefinitionError(
-            f"Tool {tool!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
+            f"Tool {tool.name!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
             "Inject plain values (an address, a name), and let the tool open what it needs."
         ) from error

@@ -34,8 +34,8 @@ from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import (
     MOST_WORKERS,
+    NO_VARIABLES,
     ProcessEnded,
-    locate_function,
     pickle_order,
 )
 
@@ -58,7 +58,11 @@ class SandboxedCall:
     __slots__ = ("_cancelled", "_job", "tool")
 
     def __init__(
-        self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float
+        self,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
         self.tool = tool
         self._cancelled = Event()
@@ -70,7 +74,7 @@ class SandboxedCall:
         )
         self._job = SandboxJob(
             ["-I", "-S", "-B", "-X", "utf8", "-c", program],
-            files={"order": pickle_order(locate_function(tool), arguments, tool.name)},
+            files={"order": pickle_order(tool, arguments, environment)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
             memory_bytes=tool.memory_bytes,

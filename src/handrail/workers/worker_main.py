@@ -16,8 +16,8 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
@@ -52,15 +52,17 @@ def function_at(module: str, file: str, name: str) -> Callable[..., Any]:
 
 
 def pickle_call(
-    function: FunctionLocation | bytes, arguments: Mapping[str, Any]
+    function: FunctionLocation | bytes,
+    arguments: Mapping[str, Any],
+    environment: Mapping[str, str],
 ) -> bytes:
-    """Return one call as bytes: a location, or a function that was pickled by value, and its arguments.
+    """Return one call as bytes: a location, or a function that was pickled by value; its arguments; and variables.
 
     A bare tuple is pickled and read in a microsecond, a value of a class of ours in sixteen.
     """
     if isinstance(function, bytes):
-        return pickle.dumps((function, arguments))
-    return pickle.dumps((tuple(function), arguments))
+        return pickle.dumps((function, arguments, environment))
+    return pickle.dumps((tuple(function), arguments, environment))
 
 
 def main(fd: int, life_fd: int) -> None:
@@ -125,19 +127,31 @@ def _run(value: Awaitable[Any]) -> Any:
 def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
     """Run one call; return whether it returned, and its value or what it raised."""
     try:
-        location, arguments = pickle.loads(order)
+        location, arguments, environment = pickle.loads(order)
         function = (
             pickle.loads(location)
             if isinstance(location, bytes)
             else _load_function(*location)
         )
-        value = function(**arguments)
-        if inspect.isawaitable(value):
-            value = run(value)
-        return True, materialize.read(value)
+        with _variables(environment):
+            value = function(**arguments)
+            if inspect.isawaitable(value):
+                value = run(value)
+            return True, materialize.read(value)
     except BaseException as error:
         # the one broad catch around a user's tool, on this side
         return False, error
+
+
+@contextmanager
+def _variables(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the time of one call."""
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name in environment:
+            os.environ.pop(name, None)
 
 
 def _load_function(module: str, file: str, name: str) -> Callable[..., Any]:

@@ -425,6 +425,8 @@ def _origin(server: str) -> tuple[str, str, int | None]:
 class OperationTool(HttpTool):
     """One operation as a tool."""
 
+    trace_type = "extension"
+
     def __init__(
         self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float
     ) -> None:
