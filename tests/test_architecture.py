@@ -23,7 +23,7 @@ VALUES = {
 
 FLOORS: list[set[str]] = [
     VALUES,
-    {"parsing", "guards"},
+    {"parsing", "guards", "network"},
     {"schemas"},
     {"sandboxes"},
     {"tools"},
@@ -171,15 +171,19 @@ LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 BROUGHT_BY_USERS = {
     "agent_framework",
     "agno",
+    "aiohttp",
     "autogen_agentchat",
     "autogen_core",
     "crewai",
     "dspy",
     "google",
+    "httpx",
     "inspect_ai",
     "llama_index",
+    "requests",
     "smolagents",
     "strands",
+    "urllib3",
 }
 """Frameworks that no extra installs: whoever asks for their adapter has them."""
 

@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from handrail.messages import Turn as Turn
     from handrail.messages import Usage as Usage
     from handrail.messages import UserMessage as UserMessage
+    from handrail.network.clients import async_http_client as async_http_client
+    from handrail.network.clients import http_client as http_client
+    from handrail.network.egress import Egress as Egress
     from handrail.parsing import jsontext as jsontext
     from handrail.records import ApprovalRequest as ApprovalRequest
     from handrail.runs import Run as Run
@@ -102,6 +105,8 @@ _HOME_OF = {
         "core.flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
+        "network.clients": "async_http_client http_client",
+        "network.egress": "Egress",
         "engine.nested_runs": "agent_tool",
         "core.policy": "Policy Rule",
         "core.retries": "Backoff",

@@ -19,7 +19,7 @@ from handrail._version import __version__
 from handrail.context import trace_headers
 from handrail.errors import Code, ToolError
 from handrail.logs import log
-from handrail.toolbox.connections import make_client, proxy_for
+from handrail.network.connections import make_client, proxy_for
 from handrail.tools.tool import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024

@@ -30,11 +30,11 @@ from handrail.calls import Media
 from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.network.connections import UNSEEN_QUERY, make_client
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
 from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
 from handrail.toolbox import yamltext
-from handrail.toolbox.connections import UNSEEN_QUERY, make_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.toolbox.openapi.credentials import (
     FETCHED,
