@@ -2,11 +2,12 @@
 
     RunPython()                                          # isolated, or the call is refused with NOT_ISOLATED
     RunPython(files={"orders.csv": Path("orders.csv")})  # laid into its folder before each run
+    RunPython(network=["api.example.org"])               # may reach this host, by a proxy; a person is asked each time
     RunPython(allow_weaker=True)                         # at least a killable process; a person is asked each time
 
 Isolated, the code sees the standard library and the files it is given; nothing that it does is there afterwards but
-what it prints and the files that it makes. So the tool counts as a read. In a mere process it could do anything that
-the program could: then it is a write that asks.
+what it prints and the files that it makes. So the tool counts as a read. With a network it may change what lies behind
+it, and in a mere process it could do anything that the program could: then it is a write that asks.
 
 Rule 1: what comes back is bounded, and is data: nothing of it is run or followed.
 """
@@ -16,16 +17,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from pydantic import Field
 
+from handrail import _lazy
 from handrail.context import Context
 from handrail.errors import Code, ConfigError, ToolError
+from handrail.network.egress import Egress, as_egress
 from handrail.ports import JobEnded, Sandbox, SandboxJob
 from handrail.sandboxes.host import is_below
 from handrail.sandboxes.levels import strongest
 from handrail.tools.tool import BaseTool
+
+if TYPE_CHECKING:
+    from handrail.network import proxy
+else:
+    proxy = _lazy.module("handrail.network.proxy")
 
 MOST_CODE = 100_000
 """Characters of code."""
@@ -66,14 +74,16 @@ class RunPython(BaseTool):
         files: What the code finds in its folder: a path that is read at each run, or bytes, by name.
         outputs: A folder that gets what the code makes, each run in a new folder of its own.
         sandboxes: Where it may run, the strongest first, in place of all that there are; see `isolation.offered`.
+        network: The hosts that the code may reach by HTTP and HTTPS, or an `Egress`; none by default.
         allow_weaker: Run in a mere process where nothing stronger is there: the code can then read your files and use
             your network.
-        approve: When a person must agree, as in `@tool`. By default always with `allow_weaker`, else never.
+        approve: When a person must agree, as in `@tool`. By default always with `allow_weaker` or `network`.
         timeout_s: What a run may take.
         memory_bytes: What one process of it may address, and what all of them together may hold.
 
     Raises:
-        ConfigError: A name of a file does not stay in its folder, or `outputs` is no folder.
+        ConfigError: A name of a file does not stay in its folder, `outputs` is no folder, or `network` is given with
+            `allow_weaker`: a mere process has every network.
     """
 
     name = "run_python"
@@ -94,6 +104,7 @@ class RunPython(BaseTool):
         files: Mapping[str, str | Path | bytes] | None = None,
         outputs: str | Path | None = None,
         sandboxes: Sequence[Sandbox] | None = None,
+        network: Sequence[str] | Egress | None = None,
         allow_weaker: bool = False,
         approve: bool | str | Callable[..., bool] | None = None,
         timeout_s: float = 10.0,
@@ -102,9 +113,14 @@ class RunPython(BaseTool):
         self._files = dict(files or {})
         self._outputs = None if outputs is None else Path(outputs)
         self._sandboxes = sandboxes
+        self._network = None if network is None else as_egress(network)
         self._allow_weaker = allow_weaker
         self._run_s = timeout_s
         self._memory_bytes = memory_bytes
+        if allow_weaker and network is not None:
+            raise ConfigError(
+                "`network` of run_python holds within walls only, and `allow_weaker` may leave these out; give one"
+            )
         for name in self._files:
             if not is_below(name):
                 raise ConfigError(
@@ -114,10 +130,11 @@ class RunPython(BaseTool):
             raise ConfigError(
                 f"{self._outputs} is no folder, so it can get no outputs of run_python"
             )
-        self.effect = "write" if allow_weaker else "read"
-        self.approve = allow_weaker if approve is None else approve
+        reaches_out = allow_weaker or network is not None
+        self.effect = "write" if reaches_out else "read"
+        self.approve = reaches_out if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
-        if allow_weaker:
+        if reaches_out:
             self.max_concurrency = 1
             self.repeatable = True
             self.lint_ignore = {
@@ -129,6 +146,8 @@ class RunPython(BaseTool):
             self.description += (
                 f"\n\nIn its folder it finds: {', '.join(sorted(self._files))}."
             )
+        if self._network is not None:
+            self.description += f"\n\n{_describe_network(self._network)}"
 
     def run(
         self,
@@ -164,7 +183,7 @@ class RunPython(BaseTool):
                 for name, each in self._files.items()
             }
             job = self._job(sandbox, code, files, seconds)
-            job_result = sandbox.run(job, context.cancelled)
+            job_result = self._run_job(sandbox, job, context)
         except OSError as error:
             message = f"The code could not be started ({type(error).__name__})."
             raise ToolError(
@@ -173,6 +192,15 @@ class RunPython(BaseTool):
                 suggestion="Tell the user, and go on without it.",
             ) from error
         return self._result(job_result, sandbox.level)
+
+    def _run_job(
+        self, sandbox: Sandbox, job: SandboxJob, context: Context[Any]
+    ) -> JobEnded:
+        if self._network is None:
+            return sandbox.run(job, context.cancelled)
+        with proxy.EgressProxy(self._network) as egress_proxy:
+            enclosed = egress_proxy.enclose(job, sandbox.python)
+            return sandbox.run(enclosed, context.cancelled)
 
     def _job(
         self, sandbox: Sandbox, code: str, given: Mapping[str, bytes], seconds: float
@@ -203,6 +231,15 @@ class RunPython(BaseTool):
             left=list(ended.left),
             level=level,
         )
+
+
+def _describe_network(egress: Egress) -> str:
+    """Tell a model what its code may reach."""
+    if egress.hosts is None:
+        hosts = "every public host"
+    else:
+        hosts = ", ".join(egress.hosts)
+    return f"Beyond that, the code can reach {hosts} by HTTP and HTTPS, through the proxy that its environment names."
 
 
 def _save_file(name: str, data: bytes, folder: Path | None) -> Made:
