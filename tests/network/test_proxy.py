@@ -101,8 +101,9 @@ def test_without_a_list_only_public_addresses_are_reached(door, host):
 
 
 @pytest.mark.parametrize("line", [
-    "GET / HTTP/1.1", "GET file:///etc/passwd HTTP/1.1", "GET ftp://inside.example/ HTTP/1.1", 
-    "CONNECT inside.example HTTP/1.1", "CONNECT inside.example:99999 HTTP/1.1", "GET http://[::1 HTTP/1.1", "\x16\x03\x01\x02",
+    "GET / HTTP/1.1", "GET file:///etc/passwd HTTP/1.1", "GET ftp://inside.example/ HTTP/1.1",
+    "CONNECT inside.example HTTP/1.1", "CONNECT inside.example:99999 HTTP/1.1", "GET http://[::1 HTTP/1.1",
+    "\x16\x03\x01\x02",
     "GET http://inside.example/\nHost: x HTTP/1.1",
     "GET " + "a" * proxy.MOST_HEAD_BYTES + " HTTP/1.1",
 ])  # fmt: skip
