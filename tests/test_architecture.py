@@ -23,7 +23,7 @@ VALUES = {
 
 FLOORS: list[set[str]] = [
     VALUES,
-    {"parsing", "guards", "network"},
+    {"parsing", "guards", "network", "credentials"},
     {"schemas"},
     {"sandboxes"},
     {"tools"},

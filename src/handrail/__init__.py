@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from handrail.core.policy import Rule as Rule
     from handrail.core.retries import Backoff as Backoff
     from handrail.core.structured_output import Form as Form
+    from handrail.credentials.secret import Secret as Secret
     from handrail.dialects import dialect as dialect
     from handrail.effects import Approval as Approval
     from handrail.effects import AskHuman as AskHuman
@@ -98,6 +99,7 @@ _HOME_OF = {
         "core.budgets": "Budget",
         "calls": "Media Page ToolCall ToolResult",
         "context": "Context Injected",
+        "credentials.secret": "Secret",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure FarFailure FarRefusal HandrailError MissingInjection "

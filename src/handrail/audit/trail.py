@@ -166,14 +166,14 @@ def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
     """Return the key of a write, without the values that were redacted in the arguments: a key may contain them."""
     if len(event.key) > _LONGEST_KEY:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
-    key = redactor.text(event.key)
+    key = redactor.key(event.key)
     if not key:
         return key
     arguments = plain(dict(event.arguments))
     if arguments == shown:
         return key
     hidden = _find_hidden_texts(arguments, shown)
-    return Redactor(each for each in hidden if len(each) <= len(event.key)).text(key)
+    return Redactor(each for each in hidden if len(each) <= len(event.key)).key(key)
 
 
 def _find_hidden_texts(value: Json, shown: Json) -> Iterator[str]:

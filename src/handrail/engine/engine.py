@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail import plugins
-from handrail.audit import log_key
+from handrail.audit import log_key, redacted_events
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import person_entry
 from handrail.calls import ToolCall, ToolResult
@@ -51,6 +51,7 @@ from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
+from handrail.credentials.secret import Secret
 from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
@@ -87,6 +88,7 @@ from handrail.errors import (
 )
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
+from handrail.journal import sealed_store
 from handrail.journal.codec import (
     RunInput,
     budget_as_json,
@@ -219,7 +221,7 @@ class Engine:
         selector: str | Selector = tool_visibility.DEFAULT,
         scope: str = "",
         principal: str = "",
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str | Secret] = (),
         notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
@@ -245,7 +247,7 @@ class Engine:
         self._opened_store = isinstance(store, str)
         self.approver = approver
         self.observers = (*observers, *observers_by_environment(observers))
-        self._secrets = tuple(secrets)
+        self._secrets = tuple(texts_in(tuple(secrets)))
         self.principal = principal
         self._known = KnownSecrets(self._secrets)
         self._redactor = Redactor(self._known)
@@ -276,6 +278,8 @@ class Engine:
         self.scope = scope
         self.scope_prefix = f"{scope}/" if scope else ""
         store = self._store_of_all
+        if self._known.forms and isinstance(store, RunStore):
+            store = cast(Store, sealed_store.SealedStore(store, self._known))
         self.store: Store = cast(Store, ScopedStore(store, scope)) if scope else store
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -425,7 +429,11 @@ class Engine:
             trace = tracer.trace_run(
                 self._describe_run(run_id, progress, options, principal, redactor)
             )
-            listening += (trace,)
+        if known.forms and listening:
+            tell = partial(tell_all, listening, run_id)
+            listening = (redacted_events.RedactedEvents(known, tell),)
+        if trace is not None:
+            listening += (trace,)  # this and the next redact for themselves
         if is_audited and self._audits is not None:
             listening += (self._make_trail(run_id, known, principal),)
         settings = replace(

@@ -306,7 +306,10 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
         yield Line(
             "result size", "", f"a result is cut at {runtime.result_bytes:,} bytes"
         )
-    if isinstance(runtime.store, plugins.load("stores", "memory")):
+    if isinstance(
+        getattr(runtime.store, "wrapped", runtime.store),
+        plugins.load("stores", "memory"),
+    ):
         text = "runs, keys of writes and the record of what was done are gone when the process ends"
         yield Line("audit", "", text, 'store="sqlite:///handrail.db"')
     else:

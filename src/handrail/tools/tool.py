@@ -41,6 +41,7 @@ from pydantic_core import to_jsonable_python
 from handrail._lazy import cached_property
 from handrail.calls import Page
 from handrail.context import Context, Injected
+from handrail.credentials.secret import Secret, reveal_all
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
 from handrail.parsing import names, strictjson
@@ -52,7 +53,11 @@ from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import declaration, keys, paging, rate_limits
 from handrail.tools.call_rules import CallRules
-from handrail.tools.injection import find_injected_kind, is_injected
+from handrail.tools.injection import (
+    find_injected_kind,
+    find_secret_parameters,
+    is_injected,
+)
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -701,6 +706,11 @@ class BaseTool:
             if issubclass(kind, Injected)
         ]
 
+    @cached_property
+    def secret_parameters(self) -> frozenset[str]:
+        """The injected parameters that take an `hr.Secret` itself; all others get its text."""
+        return find_secret_parameters(self.run, self.injected_parameters.keys())
+
     def injected_into(self, function: Callable[..., Any]) -> list[str]:
         """Return the injected parameters of the tool that a function of its author names too."""
         taken = declaration.parameter_names(function)
@@ -823,6 +833,8 @@ class BaseTool:
             name: context if kind is Context else injected[name]
             for name, kind in self.injected_parameters.items()
         }
+        if Secret in map(type, extra.values()):
+            extra = reveal_all(extra, kept=self.secret_parameters)
         return partial(self.run, **bound, **extra)
 
     def __repr__(self) -> str:
