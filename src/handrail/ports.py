@@ -307,6 +307,25 @@ class KeyedAuditStore(AuditStore, Protocol):
         ...
 
 
+@runtime_checkable
+class RotatableAuditStore(KeyedAuditStore, Protocol):
+    """A store whose audit log can go on with another key; see `chain`."""
+
+    audit_key_file: str
+    """Where the key is read again once the log has another one; empty for nowhere."""
+
+    def replace_audit_key(self, key: bytes, *, by: str) -> StoreAnswer[None]:
+        """Add the record that ends the chain under the present key, and that which begins it under another one.
+
+        Both or none are added. Other writers are refused from then on until they have the new key.
+
+        Raises:
+            ConfigError: The log does not go on with the present key. Nothing was added.
+            StoreUnavailable: Nothing was added.
+        """
+        ...
+
+
 class Described(Struct, frozen=True):
     """A tool as it is described to a model, without anything that could be run."""
 
