@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import (
@@ -98,6 +98,13 @@ async def report(text: str, context: Context) -> str:
     await asyncio.sleep(0.02)
     await context.report_progress(2, 2, text)
     return text
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+def list_capabilities(context: Context) -> dict[str, Any]:
+    """Say what the client says that it can do."""
+    declared = context.session.client_capabilities
+    return declared.model_dump(exclude_none=True) if declared else {}
 
 
 REMEMBERED: list[str] = []

@@ -237,6 +237,26 @@ def test_a_server_asks_the_person_at_the_client(tmp_path, mode):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tools", [None, types.SamplingToolsCapability()])
+def test_a_server_is_told_what_the_client_can_do_and_no_more(tmp_path, tools):
+    async def sample(_, params):
+        raise AssertionError("nobody asks")
+
+    async def main():
+        callbacks = {
+            "sampling_callback": sample,
+            "sampling_capabilities": types.SamplingCapability(tools=tools),
+        }
+        async with connected(settings(tmp_path), **callbacks) as client:
+            await client.list_tools()
+            return await client.call_tool("one_list_capabilities", {})
+
+    declared = asyncio.run(main()).structured_content
+    assert set(declared) == {"sampling"}
+    assert set(declared["sampling"]) == ({"tools"} if tools else set())
+
+
+@pytest.mark.slow
 def test_a_large_result_is_cut_and_can_be_read_on_by_the_same_client(tmp_path):
     async def main():
         async with connected(settings(tmp_path)) as client:

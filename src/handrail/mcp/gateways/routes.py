@@ -41,6 +41,7 @@ MOST_OWN = 32
 """Connections to one server that belong to one session each; the one that was idle longest makes room."""
 
 _ASKABLE = ("elicitation", "sampling", "roots")
+_SAMPLING_TOOLS = "sampling.tools"
 
 
 def session_of(context: Context) -> str:
@@ -54,14 +55,21 @@ def session_of(context: Context) -> str:
 
 def key_of(context: Context) -> Key:
     """Return which connection serves a request."""
-    declared = context.session.client_capabilities
-    names = frozenset(
-        name for name in _ASKABLE if getattr(declared, name, None) is not None
-    )
+    names = _list_askable(context.session.client_capabilities)
     owner = _owner_of()
     if context.protocol_version == MODERN:
         return (MODERN, names, "", owner)
     return ("legacy", names, session_of(context) if names else "", owner)
+
+
+def _list_askable(declared: types.ClientCapabilities | None) -> frozenset[str]:
+    """Return what a client can be asked for, of what its servers are told."""
+    if declared is None:
+        return frozenset()
+    names = {name for name in _ASKABLE if getattr(declared, name) is not None}
+    if declared.sampling is not None and declared.sampling.tools is not None:
+        names.add(_SAMPLING_TOOLS)
+    return frozenset(names)
 
 
 def _owner_of() -> str:
@@ -172,6 +180,11 @@ class Routes:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
 
+def _describe_sampling(can: frozenset[str]) -> types.SamplingCapability:
+    tools = types.SamplingToolsCapability() if _SAMPLING_TOOLS in can else None
+    return types.SamplingCapability(tools=tools)
+
+
 class Route:
     """One connection, the requests that are under way on it, and who is told what its server announces."""
 
@@ -186,6 +199,7 @@ class Route:
             elicitation=self._elicit if "elicitation" in can else None,
             sampling=self._sample if "sampling" in can else None,
             roots=self._list_roots if "roots" in can else None,
+            sampling_capabilities=_describe_sampling(can),
             logging=self._log,
             message=self._take_message,
         )
