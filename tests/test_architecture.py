@@ -164,8 +164,8 @@ OF_A_DISTRIBUTION = {
     "agents": "openai-agents",
     "openai": "openai-agents",  # whose types are those of the client that it brings
 }
-PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite"}
-"""Distributions that are imported as a part of another one's package."""
+PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite", "componentize-py"}
+"""Distributions that are imported as a part of another one's package, or run as a program."""
 LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 """The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
 BROUGHT_BY_USERS = {

@@ -72,7 +72,8 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "handrail.selectors.strategies:SELECTORS",
     ),
     "sandboxes": dict.fromkeys(
-        ("bubblewrap", "process"), "handrail.sandboxes.builtin:KNOWN"
+        ("container", "bubblewrap", "process", "wasm", "monty"),
+        "handrail.sandboxes.builtin:KNOWN",
     ),
     "notifiers": {
         "mail": "handrail.toolbox.notifying:mail_from",

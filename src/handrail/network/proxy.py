@@ -157,6 +157,7 @@ class EgressProxy:
             argv=command,
             files={**job.files, _RELAY: relay},
             mounts=[*job.mounts, self._folder],
+            warm=None,  # its program is now this command
         )
 
     def _url(self, port: int) -> str:

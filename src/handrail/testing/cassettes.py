@@ -321,6 +321,7 @@ class Cassette:
             verify=None,
             isolation="none",
             mounts=(),
+            writable=(),
             breaker=0,
             blocking=False,
             max_attempts=1,

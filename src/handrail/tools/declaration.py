@@ -72,8 +72,10 @@ def _is_left_out(setting: str, value: Any) -> bool:
 def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
         return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
-    if declared["mounts"] and declared["isolation"] in ("none", "process"):
-        return '`mounts` is for an isolated tool; declare isolation="isolated"'
+    if declared["mounts"] and declared["isolation"] == "none":
+        return '`mounts` is for a tool that is kept apart; declare isolation="isolated" or "process"'
+    if declared["writable"] and declared["isolation"] != "process":
+        return '`writable` is for a tool of isolation="process"; an isolated one writes nothing of yours'
     for setting in ("check", "approve", "key"):
         if inspect.iscoroutinefunction(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
@@ -248,6 +250,10 @@ _TEXT_OR_TEXTS: Kind = (
     "text or a list of texts",
     lambda value: isinstance(value, str) or _are_texts(value),
 )
+_PATHS: Kind = (
+    "a list of files and folders",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
+)
 _FUNCTION: Kind = ("a function", callable)
 
 _KINDS: Mapping[str, Kind] = {
@@ -290,12 +296,8 @@ _KINDS: Mapping[str, Kind] = {
     "aliases": _TEXTS,
     "after": _TEXT_OR_TEXTS,
     "resource": _TEXT_OR_TEXTS,
-    "mounts": (
-        "a list of files and folders",
-        lambda value: (
-            isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        ),
-    ),
+    "mounts": _PATHS,
+    "writable": _PATHS,
     "key": (
         "a template or a function",
         lambda value: isinstance(value, str) or callable(value),

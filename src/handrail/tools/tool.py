@@ -120,7 +120,10 @@ class BaseTool:
     isolation: Isolation = "none"
     """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
     mounts: Sequence[str | Path] = ()
-    """Files and folders that an isolated tool can read, at their own paths, besides its own code."""
+    """Files and folders that a tool kept apart can read, at their own paths, besides its own code. A tool of level
+    `process` that declares some, or `writable`, reaches no others of yours (Linux 6.2)."""
+    writable: Sequence[str | Path] = ()
+    """Files and folders that a tool of level `process` can change, and read."""
     memory_bytes: int = 512 * 1024 * 1024
     """The address space of each process of an isolated tool, and the memory of all of them together."""
     blocking: bool = True
@@ -883,6 +886,7 @@ class ToolSettings(TypedDict, total=False):
     max_attempts: int
     isolation: Isolation
     mounts: Sequence[str | Path]
+    writable: Sequence[str | Path]
     memory_bytes: int
     blocking: bool
     key: str | Callable[..., str] | None

@@ -16,7 +16,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, cast
 
 from handrail.core import materialize
 from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
+from handrail.sandboxes import landlock
 from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.supervisor import adopt_orphans
@@ -65,12 +66,17 @@ def pickle_call(
     return pickle.dumps((tuple(function), arguments, environment))
 
 
-def main(fd: int, life_fd: int) -> None:
+def main(
+    fd: int,
+    life_fd: int,
+    files: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> None:
     """Take calls until the parent closes the line.
 
     Args:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
+        files: What can be read, and what can be written too; None for all files.
     """
     # these two are slow to import, and `run_single_call`, a new process for each call, does without
     import asyncio
@@ -79,6 +85,8 @@ def main(fd: int, life_fd: int) -> None:
     join_empty_key_ring()
     # before any thread starts: existing threads would keep their rights
     drop_rights(filter_here())
+    readable, writable = files or (None, ())
+    landlock.restrict(readable, writable)
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
@@ -99,6 +107,15 @@ def main(fd: int, life_fd: int) -> None:
                 line.recv_bytes(), lambda value: runner.run(_await(value))
             )
             line.send_bytes(_pickle_outcome(has_returned, value))
+
+
+def prepare_calls(module: str, file: str, name: str) -> None:
+    """Import what the calls of one tool need, in a process that is forked for each of them."""
+    import asyncio  # noqa: F401  # slow to import, and needed by async tools
+
+    _outcome_as_json(*_run_call(pickle_call(pickle.dumps(dict), {}, {}), _run))
+    if module:
+        function_at(module, file, name)
 
 
 def run_single_call(order: str) -> None:
