@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from handrail.cli import options
-from handrail.cli.commands.gateway.shared import settings_of, shorten_name
+from handrail.cli.commands.gateway.shared import settings_of, shorten
 from handrail.cli.exits import Exit
 from handrail.cli.store_access import print_json, print_table, say
 from handrail.errors import ConfigError
@@ -45,7 +45,7 @@ def list_pins(context: click.Context, as_json: bool) -> None:
         states: Any = {name: pin.state for name, pin in found.items()}
         print_json({"tools": states})
         return
-    rows = [(pin.server, shorten_name(pin.tool), pin.state) for pin in found.values()]
+    rows = [(pin.server, shorten(pin.tool), pin.state) for pin in found.values()]
     none = "no tool was seen yet; see: handrail gateway list"
     print_table(rows, ("server", "tool", "state"), none)
 

@@ -10,8 +10,9 @@ import click
 from handrail import _lazy
 from handrail.cli import cases, options
 from handrail.cli.commands.gateway.shared import (
+    MOST_SENTENCE_CHARS,
     settings_of,
-    shorten_name,
+    shorten,
     start_gateway,
 )
 from handrail.cli.exits import Exit
@@ -49,10 +50,10 @@ def list_tools(context: click.Context, as_json: bool) -> None:
         )
         return
     heads = ("server", "tool", "state", "name here", "effect", "risk")
-    rows = [(row[0], shorten_name(row[1]), *row[2:]) for row in rows]
+    rows = [(row[0], shorten(row[1]), *row[2:]) for row in rows]
     print_table(rows, heads, "no server lists a tool")
-    for problem in (*gateway.problems.values(), *_list_notes(gateway)):
-        click.echo(problem, err=True)
+    for sentence in (*gateway.problems.values(), *_list_notes(gateway)):
+        click.echo(shorten(sentence, MOST_SENTENCE_CHARS), err=True)
 
 
 def _list_notes(gateway: Gateway) -> list[str]:

@@ -21,10 +21,12 @@ else:
 MOST_NAME_CHARS = 60
 """A server may give a tool a name of any length, and no table is to be as wide."""
 
+MOST_SENTENCE_CHARS = 180
 
-def shorten_name(name: str) -> str:
-    """Return a tool's name at its server as a table shows it; `--json` and a diff have the whole."""
-    return name if len(name) <= MOST_NAME_CHARS else f"{name[:MOST_NAME_CHARS]}…"
+
+def shorten(text: str, most_chars: int = MOST_NAME_CHARS) -> str:
+    """Return a text as a terminal shows it: `--json` and a diff have the whole."""
+    return text if len(text) <= most_chars else f"{text[:most_chars]}…"
 
 
 def settings_of(context: click.Context) -> GatewaySettings:
