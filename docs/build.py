@@ -65,6 +65,10 @@ REFERENCE = {
     "testing": ("Testing", ""),
     "adapters": ("Under other frameworks", ""),
     "mcp": ("Model Context Protocol", ""),
+    "network": (
+        "Network and secrets",
+        "http_client async_http_client Egress Secret",
+    ),
     "parts": ("Guards, planning, JSON text", ""),
 }
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
@@ -97,6 +101,12 @@ MODULES = {
         "handrail.mcp.notices.Leave",
         "handrail.mcp.callers.Caller",
         "handrail.mcp.tokens.Tokens",
+    ],
+    "network": [
+        "handrail.network.httpx",
+        "handrail.network.requests",
+        "handrail.network.aiohttp",
+        "handrail.network.proxy",
     ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
