@@ -154,7 +154,9 @@ def played(tmp_path, caplog):
         ) as runtime,
     ):
         inject = {"key": hr.Secret.of(CANARY)}
-        run = runtime.run(QUESTION, model=server.model, inject=inject, options=hr.Options(stream=True))
+        run = runtime.run(
+            QUESTION, model=server.model, inject=inject, options=hr.Options(stream=True)
+        )
     return run, vault, events, file, caplog.text
 
 

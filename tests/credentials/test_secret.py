@@ -121,6 +121,13 @@ def test_a_tool_gets_the_text_or_the_secret_as_it_declares(drive):
     assert result.value == "fetched with ***"
 
 
+@pytest.mark.parametrize("secrets", ["hunter2-hunter2", [5], [None], {"a": "b"}, 7])
+def test_what_is_no_list_of_secrets_is_refused(secrets):
+    with pytest.raises(hr.ConfigError, match="takes a list"):
+        hr.SyncRuntime([], secrets=secrets)
+    hr.SyncRuntime([], secrets=(each for each in [hr.Secret.of(VALUE), VALUE])).close()
+
+
 def test_rules_get_its_text_and_keys_its_digest(drive):
     seen = []
 

@@ -171,7 +171,9 @@ def test_a_program_in_a_sandbox_reaches_what_is_listed_and_nothing_else(egress, 
     direct = f"\nimport socket\nprint(socket.socket().connect_ex(('127.0.0.1', {door.port})))\n"
     code = CODE.format(urls=urls) + direct
     job = SandboxJob([sandbox.python, "-I", "-c", code], timeout_s=20)
-    ended = sandbox.run(egress.enclose(job, sandbox.python), Event())
+    enclosed = egress.enclose(job, sandbox.python)
+    assert not any(egress._token in word for word in enclosed.argv)
+    ended = sandbox.run(enclosed, Event())
     inside, refused, direct = ended.stdout.decode().split()
     assert (inside, refused) == ("inside", "403"), ended.stderr
     assert direct != "0"  # no way around

@@ -247,7 +247,7 @@ class Engine:
         self._opened_store = isinstance(store, str)
         self.approver = approver
         self.observers = (*observers, *observers_by_environment(observers))
-        self._secrets = tuple(texts_in(tuple(secrets)))
+        self._secrets = _texts_of(secrets)
         self.principal = principal
         self._known = KnownSecrets(self._secrets)
         self._redactor = Redactor(self._known)
@@ -1093,6 +1093,24 @@ def _waits_unstarted(result: ToolResult) -> bool:
 def _is_exhausted(result: ToolResult) -> bool:
     """Whether a call was refused because of the budget."""
     return result.failure is not None and result.failure.code == Code.BUDGET_EXHAUSTED
+
+
+def _texts_of(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
+    """Return the texts of a runtime's secrets.
+
+    Raises:
+        ConfigError: One of them is neither a text nor a secret, or they are no list.
+    """
+    if not isinstance(secrets, (str, bytes, Mapping)) and isinstance(secrets, Iterable):
+        listed = tuple(secrets)
+        if all(isinstance(each, str) or _is_secret(each) for each in listed):
+            return tuple(texts_in(listed))
+    raise ConfigError("`secrets` takes a list of texts and `hr.Secret`s")
+
+
+def _is_secret(value: object) -> bool:
+    # pydantic's are welcome too
+    return hasattr(type(value), "get_secret_value")
 
 
 def make_run_input(

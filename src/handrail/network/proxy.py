@@ -47,6 +47,7 @@ _PIECE_BYTES = 64 * 1024
 _USER = "handrail"
 _SOCKET = "egress"
 _RELAY = "handrail_relay.py"
+_ADDRESS = "handrail_relay.txt"
 _VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -151,11 +152,12 @@ class EgressProxy:
         """
         relay = (files("handrail.network") / "relay.py").read_bytes()
         socket_path = str(Path(self._folder, _SOCKET))
-        command = [python, "-I", "-S", _RELAY, socket_path, self._url(0), *job.argv]
+        # in a file, since every user of this machine can read a command line
+        address = f"{socket_path}\n{self._url(0)}".encode()
         return replace(
             job,
-            argv=command,
-            files={**job.files, _RELAY: relay},
+            argv=[python, "-I", "-S", _RELAY, *job.argv],
+            files={**job.files, _RELAY: relay, _ADDRESS: address},
             mounts=[*job.mounts, self._folder],
             warm=None,  # its program is now this command
         )

@@ -1,8 +1,11 @@
 """Inside a sandbox: 127.0.0.1 as the way to the proxy, whose socket lies in a folder that the sandbox is shown.
 
-Started as `python -I -S handrail_relay.py SOCKET URL PROGRAM ...` by `proxy.EgressProxy.enclose`, so it imports little
-of the standard library. It listens, leaves a process behind that passes bytes on, and becomes the program.
+Started as `python -I -S handrail_relay.py PROGRAM ...` by `proxy.EgressProxy.enclose`, so it imports little of the
+standard library. It listens, leaves a process behind that passes bytes on, and becomes the program. A file beside it
+holds the place of the socket and the address of the proxy, with its token.
 """
+
+# ruff: noqa: PTH107, PTH123  (pathlib is an import that is not worth its time here)
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ _VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PRO
 
 def main() -> None:
     """Listen, fork, and become the program."""
-    _, place, url, *program = sys.argv
+    script, *program = sys.argv
+    place, url = _take_address(script.removesuffix(".py") + ".txt")
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     if os.fork() == 0:
@@ -31,6 +35,14 @@ def main() -> None:
     here = url.removesuffix(":0") + f":{port}"
     environment = {**os.environ, **dict.fromkeys(_VARIABLES, here)}
     os.execvpe(program[0], program, environment)
+
+
+def _take_address(file: str) -> tuple[str, str]:
+    """Return the place of the socket and the address of the proxy; nothing else shall find them in a file."""
+    with open(file) as opened:
+        place, url = opened.read().split("\n")
+    os.remove(file)
+    return place, url
 
 
 def _let_go() -> None:

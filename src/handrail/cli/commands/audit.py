@@ -117,7 +117,7 @@ def tail(
     metavar="FILE",
     multiple=True,
     shell_complete=completion.files,
-    help="A key of the log, beside HANDRAIL_AUDIT_KEY_FILE; once for each key that it has had.",
+    help="A key of the log; once for each that it has had. Else HANDRAIL_AUDIT_KEY_FILE.",
 )
 @click.option(
     "--checkpoint",
