@@ -33,6 +33,7 @@ from handrail.journal.sealed_store import Seals
 from handrail.messages import TextDelta, Turn
 from handrail.testing import ScriptedModel, ScriptedServer, call
 from handrail.testing.cassettes import Cassette
+from tests.observers.support import Recorded
 
 CANARY = 'c4nAry/7"+ü=94 31'
 """With letters that JSON, URLs and HTML escape."""
@@ -143,25 +144,25 @@ def played(tmp_path, caplog):
     """A run over a real wire with everything in it, and what it left."""
     caplog.set_level(logging.DEBUG, "handrail")
     file = tmp_path / "handrail.db"
-    vault, events = Vault(), []
+    vault, events, traced = Vault(), [], Recorded()
     with (
         ScriptedServer(SCRIPT) as server,
         hr.SyncRuntime(
             vault.tools,
             store=f"sqlite:///{file}",
             secrets=[hr.Secret.of(CANARY)],
-            observers=[events.append],
+            observers=[events.append, traced.tracing(content=True)],
         ) as runtime,
     ):
         inject = {"key": hr.Secret.of(CANARY)}
         run = runtime.run(
             QUESTION, model=server.model, inject=inject, options=hr.Options(stream=True)
         )
-    return run, vault, events, file, caplog.text
+    return run, vault, events, file, traced, caplog.text
 
 
 def test_no_event_shows_it(played):
-    run, _, events, _, _ = played
+    run, _, events, *_ = played
     assert run.status == "done"
     assert {type(each) for each in events} >= {HttpExchange, Streamed, CallFinished, AttemptFailed}  # fmt: skip
     for event in events:
@@ -175,7 +176,7 @@ def test_no_event_shows_it(played):
 
 
 def test_no_result_shows_it_to_the_model(played):
-    run, vault, _, _, _ = played
+    run, vault, *_ = played
     for message in run.messages:
         if isinstance(message, hr.ToolMessage):
             check_clean(message.result.text, message.result.name)
@@ -184,12 +185,21 @@ def test_no_result_shows_it_to_the_model(played):
 
 
 def test_no_table_holds_it(played):
-    *_, file, _ = played
+    _, _, _, file, *_ = played
     held = rows(file)
     assert held["steps"] and held["audit"] and held["runs"] and held["effects"]
     for table, text in held.items():
         check_clean(text, table)
         check_clean(text.encode().decode("unicode_escape", "replace"), table)
+
+
+def test_no_span_holds_it_where_contents_are_captured(played):
+    traced = played[4]
+    spans = [span.to_json() for span in traced.spans]
+    assert any("gen_ai.tool.call.result" in span for span in spans)
+    for span in spans:
+        check_clean(span, "span")
+        check_clean(json.dumps(json.loads(span), ensure_ascii=False), "span")
 
 
 def test_no_log_line_shows_it(played):
@@ -198,7 +208,7 @@ def test_no_log_line_shows_it(played):
 
 
 def test_no_command_prints_it(played):
-    run, _, _, file, _ = played
+    run, _, _, file, *_ = played
     for words in (
         ["runs", "show", run.id, "-v"], ["runs", "export", run.id], ["audit", "export"], ["ledger", "list", "--json"],
         ["runs", "replay", run.id],
@@ -212,7 +222,7 @@ def test_no_command_prints_it(played):
 
 
 def test_who_knows_the_secret_resumes_and_reads_the_run_as_it_was(played):
-    run, _, _, file, _ = played
+    run, _, _, file, *_ = played
     with hr.SyncRuntime(
         Vault().tools, store=f"sqlite:///{file}", secrets=[CANARY]
     ) as runtime:

@@ -128,6 +128,17 @@ def test_what_is_no_list_of_secrets_is_refused(secrets):
     hr.SyncRuntime([], secrets=(each for each in [hr.Secret.of(VALUE), VALUE])).close()
 
 
+def test_a_secret_is_hidden_although_its_parameter_is_open(drive):
+    @hr.tool(effect="read")
+    def fetch(key: Annotated[str, hr.Injected(secret=False)]) -> str:
+        """Fetch."""
+        return f"with {key}"
+
+    driver = drive([fetch])
+    assert driver.call("fetch", {}, inject={"key": hr.Secret.of(VALUE)}).value == "with ***"  # fmt: skip
+    assert driver.call("fetch", {}, inject={"key": "open-text"}).value == "with open-text"  # fmt: skip
+
+
 def test_rules_get_its_text_and_keys_its_digest(drive):
     seen = []
 

@@ -525,7 +525,7 @@ class Engine:
         texts = [
             text
             for name, value in inject.items()
-            if name not in openly
+            if name not in openly or isinstance(value, Secret)
             for text in texts_in(value)
         ]
         return KnownSecrets((*self._secrets, *texts)) if texts else self._known
