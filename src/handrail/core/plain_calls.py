@@ -20,6 +20,7 @@ from handrail.core.attempts import start_attempt
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.effects import Invoke, Returned
+from handrail.invisible import is_clean
 
 
 def is_plain(call: Admitted) -> bool:
@@ -50,8 +51,10 @@ def take_last_step(
     tool = call.tool
     value = outcome.value
     text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
-    if type(text) is str and (
-        settings.secrets is None or settings.secrets.text(text) == text
+    if (
+        type(text) is str
+        and is_clean(text)
+        and (settings.secrets is None or settings.secrets.text(text) == text)
     ):
         return ToolResult(call.call.id, tool.name, value, text=text, attempts=1)
     # iterators are at their end by now: the text has what they gave

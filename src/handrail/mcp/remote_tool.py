@@ -34,6 +34,7 @@ from handrail.errors import (
     ToolDefinitionError,
     ToolError,
 )
+from handrail.invisible import clean, clean_schema
 from handrail.mcp.callers import KEY_META
 from handrail.mcp.connection import CallAnswer, McpConnection
 from handrail.mcp.contents import read_content, read_contents
@@ -108,13 +109,15 @@ class McpTool(BaseTool):
         self.believes_failures = False
         self.definition = definition
         self.name = name
-        self.description = (
+        self.description = clean(
             definition.description or definition.title or f"The tool {definition.name}."
         )
         if definition.output_schema is not None:
-            self.returns = definition.output_schema
+            self.returns = clean_schema(definition.output_schema)
         self._declare(settings, self.run)
-        self.parameters = import_schema(definition.input_schema, name=name)
+        self.parameters = import_schema(
+            clean_schema(definition.input_schema), name=name
+        )
         self.bind = copy
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()

@@ -30,6 +30,7 @@ from handrail.calls import Media
 from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.invisible import clean, clean_schema
 from handrail.network.connections import UNSEEN_QUERY, make_client
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
@@ -435,15 +436,17 @@ class OperationTool(HttpTool):
         self.name = operation.name
         self.effect = effect
         self.timeout_s = timeout_s
-        self.description = (
+        self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
         )
-        self.returns = operation.returns or None
+        self.returns = clean_schema(operation.returns) or None
         # redirects are not followed, and a refused one is not sent again
         self.one_request = effect != "read"
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters = import_schema(operation.schema, name=operation.name)
+        self.parameters = import_schema(
+            clean_schema(operation.schema), name=operation.name
+        )
         self.bind = copy
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()
