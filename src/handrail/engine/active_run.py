@@ -20,6 +20,7 @@ from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
+from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Approval
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
@@ -126,6 +127,8 @@ class ActiveRun(Struct, eq=False):
     """What chooses the tools that this run shows; the runtime's otherwise."""
     trace: RunTrace | None = None
     """What its tools continue, where somebody traces it; one of its observers."""
+    boundaries: Boundaries | None = None
+    """What puts marks around results, where the run's options ask for it."""
     flow: FlowState | None = None
     """Which calls it must make or must not, where there are rules for it."""
     principal: str = ""
@@ -255,6 +258,11 @@ class ActiveRun(Struct, eq=False):
         rounds.apply_folds(self.progress.messages, folds)
         self.progress.reads_on = True
         return True
+
+    def keep_boundaries(self, secret: str) -> None:
+        """Mark results as before, where they were marked and still are: a provider's cache, and a replay, then fit."""
+        if self.boundaries is not None and secret:
+            self.boundaries = Boundaries(secret)
 
     @property
     def answers(self) -> Sequence[Message]:

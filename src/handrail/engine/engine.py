@@ -52,6 +52,7 @@ from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
 from handrail.credentials.secret import Secret
+from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
@@ -468,6 +469,8 @@ class Engine:
             active.window = Window(budget.context_tokens)
         if selector is not None:
             active.selector = resolve_selector(selector)
+        if options is not None and options.boundaries:
+            active.boundaries = Boundaries()
         return active
 
     def _make_trail(
@@ -1124,6 +1127,7 @@ def make_run_input(
         budget=budget_as_json(active.budget),
         output=active.wanted.plan.schema if active.wanted is not None else None,
         flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
+        boundary_secret=active.boundaries.secret if active.boundaries else "",
     )
 
 

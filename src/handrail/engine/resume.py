@@ -255,6 +255,7 @@ def open_stored_run(
         policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
+    active.keep_boundaries(asked.boundary_secret)
     resolved = engine.resolve_model(model if model is not None else asked.model)
     messages = asked.messages
     if ended:

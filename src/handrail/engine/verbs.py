@@ -404,6 +404,7 @@ def ask_next(
     run_id = after if isinstance(after, str) else after.id
     resolved = engine.resolve_model(model)
     record: RunRecord | None = None
+    boundary_secret = ""
     if engine.keeps_runs:
         if stored is None:
             engine.unrecorded.offer(run_id)
@@ -412,6 +413,7 @@ def ask_next(
         rounds = yield from load_ended_rounds(engine, stored)
         earlier = read_earlier(engine, rounds, next_turn(stored.steps) - 1)
         record = replace(stored.record, owner=owner(), result=rounds[-1].result)
+        boundary_secret = rounds[-1].asked.boundary_secret
     elif isinstance(after, Run):
         earlier = follow_run(engine, after)
     else:
@@ -421,6 +423,7 @@ def ask_next(
         )
     policy = None if stored is None else policy_of(engine, stored)
     active = engine.open_run(run=run_id, policy=policy, **options)
+    active.keep_boundaries(boundary_secret)
     active.follow(earlier)
     engine.open_conversation(active, [*earlier.messages, *question], output, resolved)
     asked = None

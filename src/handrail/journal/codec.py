@@ -61,6 +61,8 @@ class RunInput(Struct, frozen=True):
     """The rules of its flow, see `flow.rules_as_json`."""
     workflow: Sequence[Json] = ()
     """Name and arguments of the function that makes the run's steps; empty if a model does."""
+    boundary_secret: str = ""
+    """Of which the marks around results are made; empty without them."""
 
 
 def model_key(turn: int) -> str:
@@ -283,6 +285,7 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
                 "temperature": options.temperature,
                 "provider_tools": plain(list(options.provider_tools)),
                 "extra": plain(dict(options.extra)),
+                "boundaries": options.boundaries,
                 "output": options.output
                 and [plain(options.output.schema), options.output.name],
             }
@@ -295,6 +298,8 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
         members["flow"] = list(run_input.flow)
     if run_input.workflow:
         members["workflow"] = list(run_input.workflow)
+    if run_input.boundary_secret:
+        members["boundary_secret"] = run_input.boundary_secret
     return members
 
 
@@ -315,6 +320,7 @@ def input_from_json(body: Json) -> RunInput:
             done_before=tuple(members.get("done_before", ())),
             flow=tuple(members.get("flow", ())),
             workflow=tuple(members.get("workflow", ())),
+            boundary_secret=members.get("boundary_secret", ""),
         )
 
 
