@@ -69,6 +69,7 @@ REFERENCE = {
         "Network and secrets",
         "http_client async_http_client Egress Secret",
     ),
+    "observers": ("Traces and marks", ""),
     "parts": ("Guards, planning, JSON text", ""),
 }
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
@@ -107,6 +108,11 @@ MODULES = {
         "handrail.network.requests",
         "handrail.network.aiohttp",
         "handrail.network.proxy",
+    ],
+    "observers": [
+        "handrail.observers.otel.Tracing",
+        "handrail.context.trace_headers",
+        "handrail.dialects.boundaries.Boundaries",
     ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }
