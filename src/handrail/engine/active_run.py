@@ -261,7 +261,7 @@ class ActiveRun(Struct, eq=False):
 
     def keep_boundaries(self, secret: str) -> None:
         """Mark results as before, where they were marked and still are: a provider's cache, and a replay, then fit."""
-        if self.boundaries is not None and secret:
+        if self.options.boundaries and secret:
             self.boundaries = Boundaries(secret)
 
     @property

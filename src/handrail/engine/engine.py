@@ -107,6 +107,7 @@ from handrail.ports import (
     Notifier,
     Observer,
     RunStore,
+    RunTrace,
     Selector,
     Store,
     TracedRun,
@@ -425,10 +426,9 @@ class Engine:
         flow_state = self._make_flow(flow)
         listening = (*self.observers, *observers)
         trace = None
-        if listening and is_audited and (tracer := find_tracer(listening)) is not None:
-            redactor = self._redactor_of(known)
-            trace = tracer.trace_run(
-                self._describe_run(run_id, progress, options, principal, redactor)
+        if listening and is_audited:
+            trace = self._trace_run(
+                listening, run_id, progress, options=options, known=known, by=principal
             )
         if known.forms and listening:
             tell = partial(tell_all, listening, run_id)
@@ -469,8 +469,6 @@ class Engine:
             active.window = Window(budget.context_tokens)
         if selector is not None:
             active.selector = resolve_selector(selector)
-        if options is not None and options.boundaries:
-            active.boundaries = Boundaries()
         return active
 
     def _make_trail(
@@ -484,25 +482,33 @@ class Engine:
     def _redactor_of(self, known: KnownSecrets) -> Redactor:
         return self._redactor if known is self._known else Redactor(known)
 
-    def _describe_run(
+    def _trace_run(
         self,
+        observers: Sequence[Observer],
         run_id: str,
         progress: Progress,
+        *,
         options: Options | None,
-        principal: str,
-        redactor: Redactor,
-    ) -> TracedRun:
-        """Return a run as an observer of its own sees it."""
-        return TracedRun(
-            run_id,
-            self.scope,
-            principal,
-            options or Options(),
-            messages=lambda: progress.messages,
-            tools=lambda: list(self.callable_tools()),
-            find_tool=self._find_tool,
-            redact_text=redactor.text,
-            redact=redactor.value,
+        known: KnownSecrets,
+        by: str,
+    ) -> RunTrace | None:
+        """Return what traces a run, if one of its observers does."""
+        tracer = find_tracer(observers)
+        if tracer is None:
+            return None
+        redactor = self._redactor_of(known)
+        return tracer.trace_run(
+            TracedRun(
+                run_id,
+                self.scope,
+                by,
+                options or Options(),
+                messages=lambda: progress.messages,
+                tools=lambda: list(self.callable_tools()),
+                find_tool=self._find_tool,
+                redact_text=redactor.text,
+                redact=redactor.value,
+            )
         )
 
     def _find_tool(self, name: str) -> BaseTool | None:
@@ -789,6 +795,8 @@ class Engine:
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
         )
+        if active.options.boundaries and active.boundaries is None:
+            active.boundaries = Boundaries()
         if active.trace is not None:
             active.trace.note_provider(getattr(model, "provider", ""))
         self.register_run(active, model.name)
