@@ -40,7 +40,7 @@ _LOOK_S = 0.02
 
 def main() -> None:
     """Run the order on stdin."""
-    carry_out(read_order(), _exec_program)
+    carry_out(read_order(), _start_program)
 
 
 def read_order() -> dict[str, dict[str, bytes]]:
@@ -53,12 +53,12 @@ def read_order() -> dict[str, dict[str, bytes]]:
 
 def carry_out(
     order: dict[str, dict[str, bytes]],
-    start: Callable[[dict[str, dict[str, bytes]]], None],
+    start: Callable[[dict[str, dict[str, bytes]]], int],
 ) -> None:
     """Run an order, and report.
 
     Args:
-        start: Called in the new process of the program; never returns.
+        start: Starts the program, and returns the number of its process, a child of this one.
     """
     if "seccomp_filter" in order:
         # Before the program starts: it runs as the same user, and could write into a supervisor with more rights.
@@ -130,16 +130,15 @@ def _write_file(name: str, data: bytes) -> None:
 
 def _run(
     order: dict[str, dict[str, bytes]],
-    start: Callable[[dict[str, dict[str, bytes]]], None],
+    start: Callable[[dict[str, dict[str, bytes]]], int],
 ) -> int | None:
     """Run the program; return its exit code, None when it has to be ended."""
     ended, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    program = os.fork()
-    if program == 0:
-        start(order)
+    program = start(order)
+    os.write(tell, b"\0")  # one that was there before may have ended before we listened
     while not _has_too_many_files(order):
         ready, _, _ = select.select(
             [0, ended], [], [], _LOOK_S if "most_inodes" in order else None
@@ -161,6 +160,13 @@ def _has_too_many_files(order: dict[str, dict[str, bytes]]) -> bool:
         if room.f_files - room.f_ffree > int(most):
             return True
     return False
+
+
+def _start_program(order: dict[str, dict[str, bytes]]) -> int:
+    program = os.fork()
+    if program == 0:
+        _exec_program(order)
+    return program
 
 
 def _exec_program(order: dict[str, dict[str, bytes]]) -> None:

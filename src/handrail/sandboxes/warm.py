@@ -40,6 +40,7 @@ from handrail.sandboxes.host import (
     watch_job,
 )
 from handrail.sandboxes.limits import BOX_BYTES, TMP_BYTES
+from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.warm_main import READY
 
 MOST_WARM = 8
@@ -159,11 +160,19 @@ class WarmProcess:
         self._guard = Lock()
         self._over = Event()
         self._line, its_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = (
+            its_line.fileno(),
+            FOLDERS,
+            filter_here(),
+            warm.prepare,
+            list(warm.prepared),
+            warm.function,
+        )
         program = (
             f"import sys; sys.path += {list(warm.path)!r}; "
             f"sys.version_info[:2] == {sys.version_info[:2]!r} or sys.exit('its Python is another version'); "
             "from handrail.sandboxes.warm_main import main; "
-            f"main({its_line.fileno()}, {FOLDERS!r}, {warm.prepare!r}, {list(warm.prepared)!r}, {warm.function!r})"
+            f"main(*{arguments!r})"
         )
         with its_line, tempfile.TemporaryFile() as self_said:
             self._said = os.dup(self_said.fileno())

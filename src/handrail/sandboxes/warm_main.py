@@ -3,10 +3,10 @@
 Started by `warm` inside a box of `bubblewrap`, in which it is root of a user namespace. It imports what calls need,
 once, and then only forks: no call runs in it, so it never holds anything of one.
 
-A call's process moves to namespaces of its own (processes, mounts, network, IPC, host name), with new folders in memory
-in place of /box, /tmp and /dev/shm. It becomes the call's supervisor, the same as in a box of its own (`supervisor`).
-The program is the first process of the new process namespace: when it ends, or its supervisor does, the kernel kills
-what it has started.
+The processes of a call are made before the call comes: a supervisor, the same as in a box of its own (`supervisor`), in
+new namespaces (processes, mounts, network, IPC, host name) with new folders in memory in place of /box, /tmp and
+/dev/shm; and the program, walled in and waiting. It is the first process of its process namespace: when it ends, or its
+supervisor does, the kernel kills what it has started.
 
 Rule 1: the program starts without capabilities, in a user namespace of its own, under the filter of `seccomp`, and with
     an empty key ring. If one of the steps fails, the program does not start.
@@ -20,6 +20,7 @@ import fcntl
 import gc
 import importlib
 import os
+import pickle
 import re
 import resource  # noqa: F401  # once, here: every call needs it
 import signal
@@ -28,7 +29,6 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from handrail.sandboxes import confinement, supervisor
 
@@ -36,6 +36,7 @@ READY = b"ready"
 MOST_FDS = 4
 """Of a call: its order, stdout, stderr, and where its report goes."""
 
+_MOST_SETTINGS_BYTES = 64 * 1024
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUTS = 0x0400_0000
 _CLONE_NEWIPC = 0x0800_0000
@@ -62,6 +63,7 @@ _HIDDEN_IN_PROC = ("keys", "key-users")
 def main(
     line_fd: int,
     folders: Mapping[str, int],
+    seccomp_filter: bytes,
     prepare: str,
     prepared: Sequence[str],
     function: str,
@@ -71,6 +73,7 @@ def main(
     Args:
         line_fd: A socket; each message is the arguments of a call, with its descriptors.
         folders: The folders that each call gets in memory, with their sizes in bytes.
+        seccomp_filter: See `seccomp.filter_for`.
         prepare, prepared, function: See `ports.WarmStart`.
     """
     line = socket.socket(fileno=line_fd)
@@ -82,33 +85,51 @@ def main(
         traceback.print_exc()
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208  # pathlib is slow to import
         sys.exit("what it imports starts threads, which no fork takes along")
-    _try_walls(folders)
+    _try_walls(folders, seccomp_filter)
     gc.collect()
     gc.freeze()  # so that no collection of a call writes into what all of them share
     line.send(READY)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the host watches them
     while True:
+        # made before its call comes: putting up walls is most of what a call would wait for
+        child, call = _fork_spare(line, folders, seccomp_filter, entry)
         message, fds, _, _ = socket.recv_fds(line, 64 * 1024, MOST_FDS)
         if not message:
             return
-        child = os.fork()
-        if child == 0:
-            _supervise(line, fds, folders, entry, message.decode().split("\0"))
         watched = os.pidfd_open(child)
+        socket.send_fds(call, [message], fds)
         socket.send_fds(line, [b"started"], [watched])
         for each in (watched, *fds):
             os.close(each)
+        call.close()
 
 
-def _try_walls(folders: Mapping[str, int]) -> None:
+def _fork_spare(
+    line: socket.socket,
+    folders: Mapping[str, int],
+    seccomp_filter: bytes,
+    entry: Callable[..., None],
+) -> tuple[int, socket.socket]:
+    """Fork the supervisor of the next call; return its number, and the socket on which it waits for the call."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if child == 0:
+        line.close()
+        ours.close()
+        _supervise(its, folders, seccomp_filter, entry)
+    its.close()
+    return child, ours
+
+
+def _try_walls(folders: Mapping[str, int], seccomp_filter: bytes) -> None:
     """End this process, with the reason on stderr, where a call could not be walled in."""
     child = os.fork()
     if child == 0:
         try:
             _enter_namespaces(folders)
             if os.fork() == 0:
-                nothing = {"environment": {}, "report_fd": {"": b"0"}}
-                _run_program(nothing, b"", os._exit, [0])
+                _wall_in(seccomp_filter)
+                os._exit(0)
             os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
         except BaseException:
             traceback.print_exc()
@@ -125,27 +146,41 @@ def _find(function: str) -> Callable[..., None]:
 
 
 def _supervise(
-    line: socket.socket,
-    fds: Sequence[int],
+    call: socket.socket,
     folders: Mapping[str, int],
+    seccomp_filter: bytes,
     entry: Callable[..., None],
-    arguments: Sequence[str],
 ) -> None:
-    """Carry out one call's order in new namespaces; never returns."""
+    """Put up the walls of one call, wait for it, and carry out its order; never returns."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        line.close()
-        report_fd = _take_streams(fds)
         os.setsid()
         confinement.join_empty_key_ring()
         _enter_namespaces(folders)
         os.chdir("/box")
+        go, its_go = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = os.fork()
+        if program == 0:
+            call.close()
+            go.close()
+            _run_program(its_go, seccomp_filter, entry)
+        its_go.close()
+        message, fds, _, _ = socket.recv_fds(call, 64 * 1024, MOST_FDS)
+        if not message:
+            os._exit(0)
+        report_fd = _take_streams(fds)
         order = supervisor.read_order()
         order["report_fd"] = {"": b"%d" % report_fd}
-        seccomp_filter = order.pop("seccomp_filter")[""]
-        supervisor.carry_out(
-            order, lambda order: _run_program(order, seccomp_filter, entry, arguments)
-        )
+        del order["seccomp_filter"]  # the program has it already
+
+        def start(order: dict[str, dict[str, bytes]]) -> int:
+            settings = {each: order.get(each, {}) for each in ("limit", "environment")}
+            words = pickle.dumps((settings, message.decode().split("\0")))
+            socket.send_fds(go, [words], [1, 2])
+            go.close()
+            return program
+
+        supervisor.carry_out(order, start)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -220,20 +255,19 @@ def _raise_loopback() -> None:
 
 
 def _run_program(
-    order: dict[str, dict[str, bytes]],
-    seccomp_filter: bytes,
-    entry: Callable[..., None],
-    arguments: Sequence[Any],
+    go: socket.socket, seccomp_filter: bytes, entry: Callable[..., None]
 ) -> None:
-    """Put up the walls that are the program's own, and run it; never returns."""
+    """Put up the walls that are the program's own, wait for its call, and run it; never returns."""
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # its supervisor keeps the /proc in which it finds this process
-        _check(libc.unshare(ctypes.c_int(_CLONE_NEWNS)))
-        _mount_proc(libc)
-        _enter_user_namespace(libc)
-        confinement.drop_rights(seccomp_filter)
-        _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+        _wall_in(seccomp_filter)
+        message, streams, _, _ = socket.recv_fds(go, _MOST_SETTINGS_BYTES, 2)
+        if not message:
+            os._exit(0)
+        # our own words: its supervisor wrote them, and no program runs yet
+        order, arguments = pickle.loads(message)
+        for number, each in enumerate(streams, start=1):
+            os.dup2(each, number)
+        order["report_fd"] = {"": b"%d" % max(streams)}  # the last to be closed
         supervisor.become_program(order)
         os.environ.clear()
         os.environ.update(supervisor.environment_of(order))
@@ -244,6 +278,16 @@ def _run_program(
         traceback.print_exc()
     finally:
         os._exit(127)
+
+
+def _wall_in(seccomp_filter: bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    # its supervisor keeps the /proc in which it finds this process
+    _check(libc.unshare(ctypes.c_int(_CLONE_NEWNS)))
+    _mount_proc(libc)
+    _enter_user_namespace(libc)
+    confinement.drop_rights(seccomp_filter)
+    _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
 
 def _mount_proc(libc: ctypes.CDLL) -> None:
