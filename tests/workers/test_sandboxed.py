@@ -502,12 +502,16 @@ HARMLESS = [*PROBES][:-4]
 PROBES_OF_NOTHING = {"count": "got = 1"}
 
 
+def calls_forked():
+    return sum(each.carried for each in WARM._kinds.values() if each is not None)
+
+
 def warm_up(runtime, tool, arguments):
     """Call a tool until a warm process carries its calls; fail where none does."""
-    for _ in range(4):
-        before = WARM.forked
+    for _ in range(100):
+        before = calls_forked()
         assert runtime.call(tool, arguments).ok
-        if WARM.forked > before:
+        if calls_forked() > before:
             return
     raise AssertionError("every call took a new box")
 
@@ -625,6 +629,62 @@ def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
         "TIMEOUT",
         "`loop_for_ever` did not finish within 1 s and was stopped.",
     )
+
+
+@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
+def loop_if_asked(line: str) -> str:
+    """Go on for ever with a child that left the session, or return at once."""
+    if not line:
+        return "returned"
+    if os.fork() == 0:
+        os.setsid()
+    os.open(line, os.O_WRONLY)
+    while True:
+        pass
+
+
+@isolated
+def test_a_forked_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
+    line = open_folder / "line"
+    os.mkfifo(line)
+    line.chmod(0o666)
+    reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+    tool = loop_if_asked.replace(mounts=[open_folder])
+    with hr.SyncRuntime([tool]) as runtime:
+        warm_up(runtime, "loop_if_asked", {"line": ""})
+        failure = runtime.call("loop_if_asked", {"line": str(line)}).failure
+        assert (failure.code, "was stopped" in failure.message) == ("TIMEOUT", True)
+        assert os.read(reader, 1) == b""  # nobody holds the line any more
+        assert runtime.call("loop_if_asked", {"line": ""}).ok
+    os.close(reader)
+
+
+@isolated
+def test_where_no_warm_process_starts_each_call_takes_a_new_box(call, monkeypatch):
+    """As in a container whose kernel refuses its walls; a process that is killed is replaced."""
+    monkeypatch.setattr(bubblewrap, "_OF_WARM", ())
+    tool = hr.FunctionTool(
+        list_folder.fn, **HOW, name="never_warm", mounts=["/usr/bin"]
+    )
+    for _ in range(3):
+        assert call(tool, {"folder": "/box"}).value == ["order"]
+    assert calls_forked() == 0 or all(
+        "/usr/bin" not in kind[0] for kind, each in WARM._kinds.items() if each
+    )
+
+
+@isolated
+def test_a_warm_process_that_was_killed_is_replaced():
+    with hr.SyncRuntime([add]) as runtime:
+        warm_up(runtime, "add", {"x": 1, "y": 1})
+        (process,) = [each for each in WARM._kinds.values() if each and each.is_ready][
+            -1:
+        ]
+        process._process.kill()
+        process._process.wait()
+        for number in range(3):
+            assert runtime.call("add", {"x": number, "y": 1}).value == number + 1
+        warm_up(runtime, "add", {"x": 1, "y": 1})
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
@@ -787,6 +847,7 @@ import asyncio, os
 from pathlib import Path
 import handrail as hr
 from handrail.sandboxes.supervisor import descendants
+from handrail.sandboxes.warm import WARM
 from tests.workers.test_sandboxed import add
 
 async def crowd():
@@ -795,6 +856,7 @@ async def crowd():
         return [result.value for result in await asyncio.gather(*calls)]
 
 def held():
+    WARM.close()  # they stay for the next call
     return len([*Path("/proc/self/fd").iterdir()]), [*descendants(os.getpid(), stop=False)]
 
 asyncio.run(crowd())

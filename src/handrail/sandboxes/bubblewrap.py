@@ -70,9 +70,7 @@ class Bubblewrap(Struct, frozen=True):
 
 def _run_warm(python: str, job: SandboxJob, cancelled: Event) -> JobEnded | None:
     """Run a job in a process forked from a warm one; None when it has to take a box of its own."""
-    process = WARM.find(
-        job, lambda: [*_box_command(python, job.mounts, None), python], cancelled
-    )
+    process = WARM.find(job, lambda: [*_box_command(python, job.mounts, None), python])
     if process is None:
         return None
     launch = Launch(

@@ -4,9 +4,9 @@ A box of bubblewrap takes about 30 ms to make, and what its program imports come
 behind it. It is one for each set of code and mounts, and what it forks is walled in anew (`warm_main`): each call has
 namespaces and folders of its own, and finds nothing of any other.
 
-The first call of a kind takes a box of its own; the second starts the warm process. Where that does not work, because
-the kernel refuses it or because what the tool imports starts threads, every call goes on taking a box of its own: the
-level is the same.
+The first call of a kind takes a box of its own. So does the second, which starts the warm process; calls use it once it
+is ready. Where it does not start, because the kernel refuses it or because what the tool imports starts threads,
+every call goes on taking a box of its own: the level is the same.
 
 Rule 1: a warm process never runs a call itself, and knows nothing but the code that calls import.
 Rule 2: it ends when this process does, by whatever cause: the line between them closes.
@@ -47,7 +47,6 @@ MOST_WARM = 8
 """Warm processes at once; each holds what its tool imports, 30 MB or more."""
 START_S = 20.0
 """How long one may take to import what it needs."""
-_LOOK_S = 0.05
 _REPORT_FD = 3
 """Replaced inside by the number that it has there."""
 FOLDERS = {"/box": BOX_BYTES, "/tmp": TMP_BYTES, "/dev/shm": TMP_BYTES}
@@ -66,20 +65,14 @@ class WarmProcesses:
         self._guard = Lock()
         self._kinds: OrderedDict[Hashable, WarmProcess | None] = OrderedDict()
         self._cold: set[Hashable] = set()
-        self.forked = 0
-        """How many calls have been carried."""
 
     def find(
-        self,
-        job: SandboxJob,
-        command: Callable[[], Sequence[str]],
-        cancelled: Event,
+        self, job: SandboxJob, command: Callable[[], Sequence[str]]
     ) -> WarmProcess | None:
-        """Return the warm process for a job; None where it has to take a box of its own.
+        """Return the warm process for a job; None where the job has to take a box of its own. Waits for nothing.
 
         Args:
             command: Returns the words that make the box, without the program.
-            cancelled: Ends the wait for a new one.
         """
         assert job.warm is not None
         kind = _kind_of(job, job.warm)
@@ -93,9 +86,10 @@ class WarmProcesses:
             self._kinds.move_to_end(kind)
             process = self._kinds[kind]
             if process is None:
-                process = self._kinds[kind] = WarmProcess(command(), job.warm)
+                self._kinds[kind] = WarmProcess(command(), job.warm)
+                return None
             process.calls += 1  # so that nobody closes it
-        if process.wait_until_ready(min(START_S, job.timeout_s), cancelled):
+        if process.check_ready():
             return process
         self.give_back(process)
         if process.has_ended:
@@ -105,7 +99,6 @@ class WarmProcesses:
     def give_back(self, process: WarmProcess) -> None:
         """Count a call as ended."""
         with self._guard:
-            self.forked += 1
             process.calls -= 1
 
     def give_up(self, job: SandboxJob, process: WarmProcess) -> None:
@@ -149,14 +142,17 @@ class WarmProcess:
 
     Attributes:
         calls: How many use it now; changed under the guard of `WarmProcesses`.
+        carried: How many it has carried.
         is_ready: It has imported what calls need.
         has_ended: It is gone, and no call can use it.
     """
 
     def __init__(self, command: Sequence[str], warm: WarmStart) -> None:
         self.calls = 0
+        self.carried = 0
         self.is_ready = False
         self.has_ended = False
+        self._until = monotonic() + START_S
         self._guard = Lock()
         self._over = Event()
         self._line, its_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -189,18 +185,15 @@ class WarmProcess:
                 env={"PATH": "/usr/bin:/bin"},
             )
 
-    def wait_until_ready(self, within_s: float, cancelled: Event) -> bool:
-        """Wait until a call can be started; False when that takes too long, it has ended, or the call is cancelled."""
-        until = monotonic() + within_s
-        while not (self.is_ready or self.has_ended or cancelled.is_set()):
-            with self._guard:
-                if self.is_ready or self.has_ended:
-                    break
-                readable, _, _ = select.select([self._line], [], [], _LOOK_S)
+    def check_ready(self) -> bool:
+        """Whether a call can be started."""
+        with self._guard:
+            if not (self.is_ready or self.has_ended):
+                readable, _, _ = select.select([self._line], [], [], 0)
                 if readable:
                     self._read_ready()
-            if monotonic() > until:
-                return False
+                elif monotonic() > self._until:
+                    self.has_ended = True
         return self.is_ready and not self.has_ended
 
     def _read_ready(self) -> None:
@@ -237,6 +230,7 @@ class WarmProcess:
                 os.close(report)
                 return None
             process = ForkedProcess(watched, *files)
+            self.carried += 1
             ours.callback(process.close)
             words = make_order(job, launch, _REPORT_FD)
             return watch_job(process, report, job, words, cancelled, Event())
