@@ -2,6 +2,7 @@
 
 | sandbox | level | keeps out |
 |---|---|---|
+| `container` | `container` | the same as `isolated`, in a container of `runsc` or `runc` |
 | `bubblewrap` | `isolated` | files, network, other processes, the environment; bounds time, output, disk, processes |
 | `process` | `process` | the environment; bounds time, output, memory: against accidents, not against malice |
 | `wasm` | `wasm` | the same and all system calls, for a Python program: it runs in a WebAssembly machine |
