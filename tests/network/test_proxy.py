@@ -19,6 +19,7 @@ from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.testing.loopback import Answer, Loopback
 from handrail.toolbox.run_python import RunPython
 from tests.network.clients import Door
+from tests.network.fetched import fetch
 
 NAMES = {"inside.example": ["127.0.0.1"], "rebind.example": ["93.184.215.14", "10.0.0.1"]}  # fmt: skip
 isolated = pytest.mark.skipif(bool(Bubblewrap().lacks), reason=Bubblewrap().lacks)
@@ -194,6 +195,31 @@ def test_code_of_a_model_reaches_its_hosts_when_a_person_agrees(door):
         result = runtime.call("run_python", {"code": code})
     assert result.value["stdout"] == "inside\n403\n", result
     assert door.connections == 1
+
+
+@isolated
+def test_an_isolated_tool_reaches_its_hosts_only(door):
+    allow = hr.Egress(hosts=["127.0.0.1"], private=["127.0.0.1"], ports=[door.port])
+    tool = hr.FunctionTool(
+        fetch, effect="read", isolation="isolated", network=allow, timeout_s=30
+    )
+    with hr.SyncRuntime([tool]) as runtime:
+        results = [
+            runtime.call("fetch", {"url": f"http://{host}:{door.port}/"})
+            for host in ("127.0.0.1", "localhost", "[::1]")
+        ]
+    texts = [each.value if each.ok else each.failure for each in results]
+    assert [str(each)[:6] for each in texts] == ["inside", "403 Tr", "403 Tr"], texts
+    assert door.connections == 1
+
+
+@pytest.mark.parametrize(("how", "why"), [
+    ({"isolation": "process"}, "`network` is for a tool of isolation"), ({}, "`network` is for a tool of isolation"),
+    ({"isolation": "isolated", "network": "example.org"}, "a list of hosts"),
+])  # fmt: skip
+def test_a_network_is_declared_for_walls_only(how, why):
+    with pytest.raises(hr.ToolDefinitionError, match=why):
+        hr.FunctionTool(fetch, **{"effect": "read", "network": ["example.org"], **how})
 
 
 def test_a_network_and_a_mere_process_are_refused_together():

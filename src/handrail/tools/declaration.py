@@ -11,8 +11,9 @@ from typing import Any, TypeAlias, get_args
 
 from handrail.effects import EffectClass, Permission, Risk
 from handrail.errors import Json
+from handrail.network.egress import Egress
 from handrail.parsing import names
-from handrail.sandboxes.levels import LEVELS
+from handrail.sandboxes.levels import LEVELS, SANDBOXED
 from handrail.tools import conditions, keys
 
 RULES = ("check", "approve", "key", "resource", "rate_key")
@@ -76,6 +77,8 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
         return '`mounts` is for a tool that is kept apart; declare isolation="isolated" or "process"'
     if declared["writable"] and declared["isolation"] != "process":
         return '`writable` is for a tool of isolation="process"; an isolated one writes nothing of yours'
+    if declared["network"] is not None and declared["isolation"] not in SANDBOXED:
+        return '`network` is for a tool of isolation="isolated" or "container"; any other one has yours'
     for setting in ("check", "approve", "key"):
         if inspect.iscoroutinefunction(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
@@ -255,6 +258,10 @@ _PATHS: Kind = (
     lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
 )
 _FUNCTION: Kind = ("a function", callable)
+_HOSTS: Kind = (
+    "a list of hosts or an `Egress`",
+    lambda value: _are_texts(value) or isinstance(value, Egress),
+)
 
 _KINDS: Mapping[str, Kind] = {
     "name": _TEXT,
@@ -298,6 +305,7 @@ _KINDS: Mapping[str, Kind] = {
     "resource": _TEXT_OR_TEXTS,
     "mounts": _PATHS,
     "writable": _PATHS,
+    "network": _HOSTS,
     "key": (
         "a template or a function",
         lambda value: isinstance(value, str) or callable(value),
@@ -312,7 +320,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 _MAY_BE_LEFT_OUT = {
     "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
-    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts",
+    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts", "network",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),

@@ -44,6 +44,7 @@ from handrail.context import Context, Injected
 from handrail.credentials.secret import Secret, reveal_all
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
+from handrail.network.egress import Egress
 from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
@@ -126,6 +127,9 @@ class BaseTool:
     """Files and folders that a tool of level `process` can change, and read."""
     memory_bytes: int = 512 * 1024 * 1024
     """The address space of each process of an isolated tool, and the memory of all of them together."""
+    network: Sequence[str] | Egress | None = None
+    """The hosts that an isolated tool can reach by HTTP and HTTPS, such as `["api.example.org"]`, or an `Egress`; none
+    by default. Its environment names the proxy for it."""
     blocking: bool = True
     """A sync tool may block, so it runs in a thread, and so do the functions of `check`, `approve` and `key`. False
     promises that all of these are quick; they then run in the thread of the runtime."""
@@ -888,6 +892,7 @@ class ToolSettings(TypedDict, total=False):
     mounts: Sequence[str | Path]
     writable: Sequence[str | Path]
     memory_bytes: int
+    network: Sequence[str] | Egress | None
     blocking: bool
     key: str | Callable[..., str] | None
     replay: Literal["key"] | None

@@ -21,14 +21,14 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from threading import BoundedSemaphore, Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from handrail import logs
+from handrail import _lazy, logs
 from handrail.calls import Media
 from handrail.errors import Code, NoEffect, TooLarge, ToolError
-from handrail.ports import JobEnded, SandboxJob, WarmStart
+from handrail.ports import JobEnded, Sandbox, SandboxJob, WarmStart
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import (
@@ -39,6 +39,11 @@ from handrail.workers.processes import (
     pickle_order,
 )
 from handrail.workers.visible_code import find_visible_code
+
+if TYPE_CHECKING:
+    from handrail.network import proxy
+else:
+    proxy = _lazy.module("handrail.network.proxy")
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """Of what a tool returns, and of what it prints."""
@@ -119,16 +124,22 @@ class SandboxedCall:
         except ToolError as error:
             raise _not_isolated(error.failure.message) from error
         try:
-            ended = sandbox.run(
-                replace(self._job, argv=[sandbox.python, *self._job.argv]),
-                self._cancelled,
-            )
+            ended = self._run_in(sandbox)
         except OSError as error:
             raise ProcessEnded(
                 f"the sandbox of {self.tool.name!r} did not start: {error}",
                 started=False,
             ) from error
         return self._read_answer(ended)
+
+    def _run_in(self, sandbox: Sandbox) -> JobEnded:
+        job = replace(self._job, argv=[sandbox.python, *self._job.argv])
+        if self.tool.network is None:
+            return sandbox.run(job, self._cancelled)
+        with proxy.EgressProxy(self.tool.network) as egress_proxy:
+            # a process that was there before the proxy cannot be told of it
+            enclosed = egress_proxy.enclose(replace(job, warm=None), sandbox.python)
+            return sandbox.run(enclosed, self._cancelled)
 
     def _read_answer(self, ended: JobEnded) -> Any:
         """Return what the tool returned, or raise what it raised.
