@@ -215,6 +215,7 @@ def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowe
         "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
         "ok": True, "code": "", "attempts": 1, "replayed": False, "seconds": 0.25,
         "result_bytes": 7, "result": hashlib.sha256(b"shipped").hexdigest(),
+        "labels": {"integrity": "trusted", "confidentiality": "public"},
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from handrail.calls import ToolResult
+from handrail.calls import TRUSTED, ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
     Admitted,
@@ -292,6 +292,7 @@ def _shape_result(
         handle=handle,
         media=results.media_in(value),
         done_under=outcome.done_under,
+        label=call.tool.label,
     )
 
 
@@ -323,4 +324,6 @@ def _shape_failure(
         attempts=outcome.attempts,
         replayed=outcome.replayed,
         repairs=call.repairs,
+        # a failure has words of the far side too
+        label=call.tool.label if outcome.attempts else TRUSTED,
     )

@@ -20,6 +20,7 @@ from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
+from handrail.core.trust import Trust
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Approval
 from handrail.engine.timeouts import ReusableTimeout
@@ -101,12 +102,14 @@ class Earlier(Struct, frozen=True):
     Attributes:
         turns: How many answers were asked for in them.
         is_stored: Whether a store keeps them; their turns are then counted through all processes.
+        trust: What was read in them, and from whom.
     """
 
     messages: Sequence[Message] = ()
     rounds: int = 0
     turns: int = 0
     is_stored: bool = True
+    trust: Trust = field(default_factory=Trust)
 
 
 class ActiveRun(Struct, eq=False):
@@ -178,6 +181,7 @@ class ActiveRun(Struct, eq=False):
         self.round = earlier.rounds + 1
         self.earlier = len(earlier.messages)
         self.progress.turn = earlier.turns
+        self.take_trust(earlier.trust)
         self.progress.reads_on = any(
             isinstance(message, ToolMessage) and message.result.handle
             for message in earlier.messages
@@ -188,6 +192,11 @@ class ActiveRun(Struct, eq=False):
             self.settings = replace(self.settings, key_prefix=prefix)
         if self.window is not None:
             self._learn_scale(self.window, earlier.messages)
+
+    def take_trust(self, trust: Trust) -> None:
+        """Go on as a run that has read what this says."""
+        self.progress.trust = trust
+        self.settings = replace(self.settings, trust=trust)
 
     def _learn_scale(self, window: Window, messages: Sequence[Message]) -> None:
         """Learn from the last answer of an earlier round how many tokens this text has."""

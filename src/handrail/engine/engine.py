@@ -27,7 +27,7 @@ from handrail import plugins
 from handrail.audit import log_key, redacted_events
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import person_entry
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import Label, ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
 from handrail.core.admission import Admitted
@@ -51,6 +51,12 @@ from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
+from handrail.core.trust import (
+    UNKNOWN,
+    Trust,
+    label_recorded,
+    list_trusted_texts,
+)
 from handrail.credentials.secret import Secret
 from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
@@ -97,7 +103,7 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, Turn
+from handrail.messages import Message, Options, ToolMessage, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
@@ -113,7 +119,7 @@ from handrail.ports import (
     TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import RunRecord, StoredRun
+from handrail.records import AuditRecord, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -175,8 +181,17 @@ Verb: TypeAlias = Generator[Request, Any, T]
 class CallInProgress(Protocol):
     """A call of a tool, as far as a run that the tool starts without its context must know it."""
 
+    @property
+    def trust(self) -> Trust:
+        """What the run of the call has read."""
+        ...
+
     def named_by_question(self, messages: Sequence[Message]) -> str:
         """Return the name of a run with this question."""
+        ...
+
+    def note_run(self, run: Run[Any]) -> Run[Any]:
+        """Note what a run has read that the tool started; return the run."""
         ...
 
 
@@ -203,6 +218,8 @@ class Deployment:
         """These two are by the names of runs as a store keeps them."""
         self.guard = Lock()
         self.is_closed = False
+        self.has_forgotten = False
+        """Whether a run was forgotten, so that one of an unknown name may be an old one."""
 
 
 class Engine:
@@ -396,6 +413,7 @@ class Engine:
         principal: str | None = None,
         approver: Approver | None = None,
         policy: Policy | None = None,
+        said: str | Sequence[str] = (),
         is_audited: bool = True,
         by_calls: bool = False,
     ) -> ActiveRun:
@@ -404,6 +422,7 @@ class Engine:
         Args:
             principal: On whose behalf; so for `approver`, in place of the runtime's.
             policy: In place of the runtime's.
+            said: What people have said to the model, where the run has no messages.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
             by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
                 results of one without are not kept, since nobody can read on.
@@ -422,6 +441,8 @@ class Engine:
         started = self.now()
         if principal is None:
             principal = self.principal
+        if said:
+            progress.trust.trust_words(_list_said(said))
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow)
         listening = (*self.observers, *observers)
@@ -449,6 +470,7 @@ class Engine:
             secrets=known if known.forms else None,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
+            trust=progress.trust,
         )
         active = ActiveRun(
             run_id,
@@ -548,10 +570,31 @@ class Engine:
                 progress = self._deployment.remembered[name] = Progress(
                     nonce=token_hex(4)
                 )
+                progress.trust.must_recall = (
+                    self._audits is not None or self._deployment.has_forgotten
+                )
             self._deployment.remembered.move_to_end(name)
             while len(self._deployment.remembered) > MOST_RUNS_REMEMBERED:
                 self._deployment.remembered.popitem(last=False)
+                self._deployment.has_forgotten = True
         return progress
+
+    def recall_trust(self, active: ActiveRun) -> Verb[None]:
+        """Learn from the audit log what another process has read in a run of this name, unless this process knows."""
+        trust = active.progress.trust
+        trust.must_recall = False
+        if self._audits is None:
+            trust.note_unseen(UNKNOWN)
+            return
+        last = 0
+        while True:
+            records = yield self._audits.log(after=last, run_id=active.id)
+            for record in records:
+                if record.event == "CallFinished" and record.body.get("attempts"):
+                    trust.note_unseen(_read_label(record))
+            if not records:
+                return
+            last = records[-1].seq
 
     def register_run(self, active: ActiveRun, model: str) -> None:
         """Add a run to those that can be cancelled by name, and announce its start.
@@ -585,6 +628,7 @@ class Engine:
             output=ending.output,
             round=active.round,
             earlier=active.earlier,
+            label=progress.trust.label,
         )
 
     def release_run(self, active: ActiveRun) -> None:
@@ -711,7 +755,7 @@ class Engine:
         run: str | None,
         names: Sequence[str],
         options: Mapping[str, Any],
-    ) -> tuple[ActiveRun, Batch]:
+    ) -> Verb[tuple[ActiveRun, Batch]]:
         """Return one call that is checked and not carried out, as the next one of the run that it names."""
         active = self.open_run(run=run, by_calls=True, is_audited=False, **options)
         active.observers = ()
@@ -720,6 +764,8 @@ class Engine:
         tool = tools.resolve(call.name)
         if isinstance(tool, BaseTool):
             check_injected([tool], active.injected)
+        if progress.trust.must_recall:
+            yield from self.recall_trust(active)
         spent = replace(progress.spent, per_tool=dict(progress.spent.per_tool))
         batch = PreviewBatch(
             [call],
@@ -791,6 +837,7 @@ class Engine:
             RunUnderWay: A run of that id is under way already.
         """
         sound = sanitize(messages, reads=self.reads)
+        self._note_origins(active.progress.trust, messages[active.earlier :])
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
@@ -802,6 +849,18 @@ class Engine:
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
+
+    def _note_origins(self, trust: Trust, messages: Sequence[Message]) -> None:
+        """Take into account what a run begins with: what people say in it, and results that were handed over."""
+        trust.trust_words(list_trusted_texts(messages, trust))
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                trust.note(self.label_result(message.result))
+
+    def label_result(self, result: ToolResult) -> ToolResult:
+        """Return a result that was recorded or handed over, with its whole label."""
+        tool = self.callable_tools().get(result.name)
+        return replace(result, label=label_recorded(result, tool))
 
     def sanitize(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages fit to send: the same object where they are."""
@@ -900,7 +959,10 @@ class Engine:
         )
         steps = [step for step in follow_ups if step.refusal is None]
         if steps:
+            for step in steps:
+                active.progress.trust.trust_words(step.configured)
             positions = [step.position for step in steps]
+            by_result = any(step.is_made_of_result for step in steps)
             after = Batch(
                 [step.call for step in steps],
                 "calls",
@@ -913,6 +975,7 @@ class Engine:
                 if recording is not None
                 else None,
                 positions=positions,
+                follows=None if by_result else batch,
             )
             yield from self.perform_turn(active, after, number)
             for index, (step, result) in enumerate(
@@ -1072,6 +1135,26 @@ class Engine:
         )
 
 
+def _list_said(said: str | Sequence[str]) -> list[str]:
+    texts = [said] if isinstance(said, str) else list(said)
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"said is {said!r}; it takes a text, or a list of texts")
+    return texts
+
+
+def _read_label(record: AuditRecord) -> Label:
+    """Return the label of a recorded result; that of unknown words where it was recorded by an earlier version."""
+    labels: Any = record.body.get("labels")
+    if not isinstance(labels, Mapping):
+        return replace(UNKNOWN, source=str(record.body.get("tool", "")))
+    return Label(
+        str(labels.get("source", "")),
+        labels["integrity"],
+        labels["confidentiality"],
+        call=str(labels.get("call") or record.body.get("call", "")),
+    )
+
+
 def _find_closing_calls(
     progress: Progress, names: Sequence[str]
 ) -> Sequence[tuple[str, Any]]:
@@ -1136,6 +1219,7 @@ def make_run_input(
         output=active.wanted.plan.schema if active.wanted is not None else None,
         flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
         boundary_secret=active.boundaries.secret if active.boundaries else "",
+        trust=active.progress.trust.inherited,
     )
 
 

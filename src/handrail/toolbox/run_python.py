@@ -162,6 +162,9 @@ class RunPython(BaseTool):
             )
         reaches_out = allow_weaker or level == "process" or network is not None
         self.effect = "write" if reaches_out else "read"
+        # without files it has nothing but what the model wrote itself
+        is_outside = bool(self._files) or reaches_out
+        self.trust = "untrusted" if is_outside else "trusted"
         self.approve = reaches_out if approve is None else approve
         self.timeout_s = timeout_s + 2 * _CLOSING_S
         if reaches_out:

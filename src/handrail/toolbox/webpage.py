@@ -63,13 +63,13 @@ class ReadPage(HttpTool):
     aliases = ("读网页", "打开网址", "网页", "链接")
 
     def __init__(self, egress: Egress | None = None) -> None:
-        self.egress = egress or Egress()
+        self.guard = egress or Egress()
         super().__init__()
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
         return http_client(
-            self.egress,
+            self.guard,
             follow_redirects=True,
             max_redirects=MOST_REDIRECTS,
             headers={"user-agent": USER_AGENT},

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
+from handrail.calls import Confidentiality, Integrity
 from handrail.effects import EffectClass, Permission, Risk
 from handrail.errors import Json
 from handrail.network.egress import Egress
@@ -79,6 +80,8 @@ def _find_contradiction(declared: Mapping[str, Any]) -> str:
         return '`writable` is for a tool of isolation="process"; an isolated one writes nothing of yours'
     if declared["network"] is not None and declared["isolation"] not in SANDBOXED:
         return '`network` is for a tool of isolation="isolated" or "container"; any other one has yours'
+    if declared["directory"] and declared["trust"] == "untrusted":
+        return "its results are `untrusted` and a `directory`, which people trust"
     for setting in ("check", "approve", "key"):
         if inspect.iscoroutinefunction(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
@@ -170,7 +173,11 @@ def _list_names(declared: Mapping[str, Any]) -> dict[str, set[str]]:
     key = declared["key"]
     rate_key = declared["rate_key"]
     approve = declared["approve"]
+    destination = declared["destination"]
     listed: dict[str, set[str]] = {}
+    if destination:
+        is_one = isinstance(destination, str)
+        listed["destination"] = {destination} if is_one else set(destination)
     if resource:
         templates = [resource] if isinstance(resource, str) else resource
         listed["resource"] = set().union(*map(keys.names_in, templates))
@@ -295,6 +302,9 @@ _KINDS: Mapping[str, Kind] = {
     "one_request": _FLAG,
     "poll": _FLAG,
     "ends_run": _FLAG,
+    "egress": _FLAG,
+    "directory": _FLAG,
+    "destination": _TEXT_OR_TEXTS,
     "coerce": _FLAG,
     "version": _TEXT,
     "rate": _TEXT,
@@ -321,6 +331,7 @@ _KINDS: Mapping[str, Kind] = {
 _MAY_BE_LEFT_OUT = {
     "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
     "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts", "network",
+    "trust", "egress", "destination",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),
@@ -330,6 +341,8 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "replay": ("key",),
     "on_repeat": ("return_previous", "ask"),
     "on_doubt": ("tell", "ask"),
+    "trust": get_args(Integrity),
+    "confidentiality": get_args(Confidentiality),
     "interrupts": ("before",),
 }
 _OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")

@@ -24,12 +24,12 @@ from threading import Thread
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from handrail.core import materialize
 from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
 from handrail.sandboxes import landlock
 from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.supervisor import adopt_orphans
+from handrail.tools import materialize
 from handrail.workers import reimport
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import

@@ -435,6 +435,8 @@ class OperationTool(HttpTool):
         self.wire = wire
         self.name = operation.name
         self.effect = effect
+        # a service returns what strangers have written there, whatever the method is called
+        self.trust = "untrusted"
         self.timeout_s = timeout_s
         self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
