@@ -431,33 +431,25 @@ class Engine:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
         self._check_open()
-        if budget is None:
-            budget = self.budget
-        else:
-            _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+        budget = self.budget if budget is None else _check_budget(budget)
         run_id = run or new_run_id()
         check_run_name(run_id, self.scope_prefix)
         progress = self._recall(run_id) if by_calls and run is not None else Progress()
         started = self.now()
-        if principal is None:
-            principal = self.principal
+        principal = self.principal if principal is None else principal
         if said:
             progress.trust.trust_words(_list_said(said))
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow)
-        listening = (*self.observers, *observers)
-        trace = None
-        if listening and is_audited:
-            trace = self._trace_run(
-                listening, run_id, progress, options=options, known=known, by=principal
-            )
-        if known.forms and listening:
-            tell = partial(tell_all, listening, run_id)
-            listening = (redacted_events.RedactedEvents(known, tell),)
-        if trace is not None:
-            listening += (trace,)  # this and the next redact for themselves
-        if is_audited and self._audits is not None:
-            listening += (self._make_trail(run_id, known, principal),)
+        listening, trace = self._gather_observers(
+            (*self.observers, *observers),
+            run_id,
+            progress=progress,
+            known=known,
+            principal=principal,
+            options=options,
+            is_audited=is_audited,
+        )
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -492,6 +484,32 @@ class Engine:
         if selector is not None:
             active.selector = resolve_selector(selector)
         return active
+
+    def _gather_observers(
+        self,
+        observers: tuple[Observer, ...],
+        run_id: str,
+        *,
+        progress: Progress,
+        known: KnownSecrets,
+        principal: str,
+        options: Options | None,
+        is_audited: bool,
+    ) -> tuple[tuple[Observer, ...], RunTrace | None]:
+        """Return who hears what happens in a run, ours last, and what traces it."""
+        listening = observers
+        trace = None
+        if listening and is_audited:
+            trace = self._trace_run(
+                listening, run_id, progress, options=options, known=known, by=principal
+            )
+        if known.forms and listening:
+            listening = _hide_secrets(listening, run_id, known)
+        if trace is not None:
+            listening += (trace,)  # this and the next redact for themselves
+        if is_audited and self._audits is not None:
+            listening += (self._make_trail(run_id, known, principal),)
+        return listening, trace
 
     def _make_trail(
         self, run_id: str, known: KnownSecrets, principal: str
@@ -1205,6 +1223,19 @@ def _texts_of(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
 def _is_secret(value: object) -> bool:
     # pydantic's are welcome too
     return hasattr(type(value), "get_secret_value")
+
+
+def _check_budget(budget: Any) -> Budget:
+    _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+    return cast(Budget, budget)
+
+
+def _hide_secrets(
+    observers: Sequence[Observer], run_id: str, known: KnownSecrets
+) -> tuple[Observer, ...]:
+    """Return one observer that tells others what it hears, without secrets."""
+    tell = partial(tell_all, observers, run_id)
+    return (redacted_events.RedactedEvents(known, tell),)
 
 
 def make_run_input(

@@ -143,23 +143,7 @@ class RunPython(BaseTool):
         _check_level(level, allow_weaker)
         self._run_s = timeout_s
         self._memory_bytes = memory_bytes
-        if network is not None and level not in ("isolated", "container"):
-            raise ConfigError(
-                f"run_python has no `network` at level {level!r}; it has one at isolated and container"
-            )
-        if allow_weaker and network is not None:
-            raise ConfigError(
-                "`network` of run_python holds within walls only, and `allow_weaker` may leave these out; give one"
-            )
-        for name in self._files:
-            if not is_below(name):
-                raise ConfigError(
-                    f"{name!r} is no relative path such as 'orders.csv', so it can be no file of run_python"
-                )
-        if self._outputs is not None and not self._outputs.is_dir():
-            raise ConfigError(
-                f"{self._outputs} is no folder, so it can get no outputs of run_python"
-            )
+        self._check_settings()
         reaches_out = allow_weaker or level == "process" or network is not None
         self.effect = "write" if reaches_out else "read"
         # without files it has nothing but what the model wrote itself
@@ -183,6 +167,25 @@ class RunPython(BaseTool):
             )
         if self._network is not None:
             self.description += f"\n\n{_describe_network(self._network)}"
+
+    def _check_settings(self) -> None:
+        if self._network is not None and self._level not in ("isolated", "container"):
+            raise ConfigError(
+                f"run_python has no `network` at level {self._level!r}; it has one at isolated and container"
+            )
+        if self._allow_weaker and self._network is not None:
+            raise ConfigError(
+                "`network` of run_python holds within walls only, and `allow_weaker` may leave these out; give one"
+            )
+        for name in self._files:
+            if not is_below(name):
+                raise ConfigError(
+                    f"{name!r} is no relative path such as 'orders.csv', so it can be no file of run_python"
+                )
+        if self._outputs is not None and not self._outputs.is_dir():
+            raise ConfigError(
+                f"{self._outputs} is no folder, so it can get no outputs of run_python"
+            )
 
     def run(
         self,
