@@ -434,11 +434,9 @@ class Engine:
         budget = self.budget if budget is None else _check_budget(budget)
         run_id = run or new_run_id()
         check_run_name(run_id, self.scope_prefix)
-        progress = self._recall(run_id) if by_calls and run is not None else Progress()
+        progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
         principal = self.principal if principal is None else principal
-        if said:
-            progress.trust.trust_words(_list_said(said))
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow)
         listening, trace = self._gather_observers(
@@ -475,14 +473,13 @@ class Engine:
             observers=listening,
             options=options or Options(),
             trace=trace,
+            selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
             principal=principal,
             approver=approver or self.approver,
         )
         if budget.context_tokens is not None:
             active.window = Window(budget.context_tokens)
-        if selector is not None:
-            active.selector = resolve_selector(selector)
         return active
 
     def _gather_observers(
@@ -578,6 +575,13 @@ class Engine:
             for text in texts_in(value)
         ]
         return KnownSecrets((*self._secrets, *texts)) if texts else self._known
+
+    def _open_progress(self, run_id: str | None, said: str | Sequence[str]) -> Progress:
+        """Return how far a run of that name has come, which has heard what people said; of None a new one."""
+        progress = Progress() if run_id is None else self._recall(run_id)
+        if said:
+            progress.trust.trust_words(_list_said(said))
+        return progress
 
     def _recall(self, run_id: str) -> Progress:
         name = qualify_name(self.scope, run_id)
