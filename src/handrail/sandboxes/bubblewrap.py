@@ -29,12 +29,12 @@ from handrail.sandboxes.limits import (
     BOX_BYTES,
     MAX_INODES,
     MAX_PROCESSES,
+    NOBODY,
     TMP_BYTES,
     process_limits,
 )
 from handrail.sandboxes.warm import WARM
 
-_NOBODY = "65534"
 _BOX = "/box"
 _OF_WARM = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETFCAP")
 """What a warm process needs to wall in those that it forks; in the namespaces of its box alone."""
@@ -134,9 +134,9 @@ def _box_command(
     as_nobody = [
         "setpriv",
         "--reuid",
-        _NOBODY,
+        str(NOBODY),
         "--regid",
-        _NOBODY,
+        str(NOBODY),
         "--clear-groups",
         "--no-new-privs",
     ]

@@ -33,6 +33,7 @@ from handrail.sandboxes.limits import (
     BOX_BYTES,
     MAX_INODES,
     MAX_PROCESSES,
+    NOBODY,
     TMP_BYTES,
     process_limits,
 )
@@ -42,7 +43,6 @@ RUNTIMES = ("runsc", "runc")
 MOST_CPU = 1.0
 """Processors that all of its processes use together."""
 
-_NOBODY = 65534
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/box", "LANG": "C.UTF-8"}
 _FOLDERS = {"/box": BOX_BYTES, "/tmp": TMP_BYTES, "/dev/shm": TMP_BYTES}
 _NAMESPACES = ("user", "pid", "network", "ipc", "uts", "mount", "cgroup")
@@ -175,7 +175,7 @@ def describe_container(
         is_root: Whether we may set limits for all processes together; they then belong to nobody, not to us.
         owner: Our user and group.
     """
-    user, group = (_NOBODY, _NOBODY) if is_root else owner
+    user, group = (NOBODY, NOBODY) if is_root else owner
     environment = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
     linux: dict[str, Any] = {
         "namespaces": [{"type": each} for each in _NAMESPACES],

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from handrail.ports import SandboxJob
 
+NOBODY = 65534
+"""Who a box belongs to when root starts it: `RLIMIT_NPROC` does not hold root."""
 BOX_BYTES = 64 * 1024 * 1024
 TMP_BYTES = 32 * 1024 * 1024
 MAX_FILE_BYTES = 32 * 1024 * 1024

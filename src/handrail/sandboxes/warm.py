@@ -39,7 +39,7 @@ from handrail.sandboxes.host import (
     start_with_empty_key_ring,
     watch_job,
 )
-from handrail.sandboxes.limits import BOX_BYTES, TMP_BYTES
+from handrail.sandboxes.limits import BOX_BYTES, NOBODY, TMP_BYTES
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.warm_main import READY
 
@@ -158,8 +158,7 @@ class WarmProcess:
         self._line, its_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = (
             its_line.fileno(),
-            FOLDERS,
-            filter_here(),
+            (FOLDERS, filter_here(), *_user_inside()),
             warm.prepare,
             list(warm.prepared),
             warm.function,
@@ -261,6 +260,13 @@ class WarmProcess:
             os.close(self._said)
         self._process.kill()
         self._process.wait()
+
+
+def _user_inside() -> tuple[int, int]:
+    """Return the user and the group that a call sees itself as: those that it has in a box of its own."""
+    if os.geteuid() == 0:
+        return NOBODY, NOBODY
+    return os.geteuid(), os.getegid()
 
 
 class ForkedProcess:

@@ -29,6 +29,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from handrail.sandboxes import confinement, supervisor
 
@@ -60,10 +61,25 @@ _READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus")
 _HIDDEN_IN_PROC = ("keys", "key-users")
 
 
+class Walls(NamedTuple):
+    """What each call gets.
+
+    Attributes:
+        folders: Folders in memory, with their sizes in bytes.
+        seccomp_filter: See `seccomp.filter_for`.
+        user: The number of its user, who is nobody else outside.
+        group: The same of its group.
+    """
+
+    folders: Mapping[str, int]
+    seccomp_filter: bytes
+    user: int
+    group: int
+
+
 def main(
     line_fd: int,
-    folders: Mapping[str, int],
-    seccomp_filter: bytes,
+    walls: Walls,
     prepare: str,
     prepared: Sequence[str],
     function: str,
@@ -72,8 +88,6 @@ def main(
 
     Args:
         line_fd: A socket; each message is the arguments of a call, with its descriptors.
-        folders: The folders that each call gets in memory, with their sizes in bytes.
-        seccomp_filter: See `seccomp.filter_for`.
         prepare, prepared, function: See `ports.WarmStart`.
     """
     line = socket.socket(fileno=line_fd)
@@ -85,14 +99,15 @@ def main(
         traceback.print_exc()
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208  # pathlib is slow to import
         sys.exit("what it imports starts threads, which no fork takes along")
-    _try_walls(folders, seccomp_filter)
+    walls = Walls(*walls)
+    _try_walls(walls)
     gc.collect()
     gc.freeze()  # so that no collection of a call writes into what all of them share
     line.send(READY)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the host watches them
     while True:
         # made before its call comes: putting up walls is most of what a call would wait for
-        child, call = _fork_spare(line, folders, seccomp_filter, entry)
+        child, call = _fork_spare(line, walls, entry)
         message, fds, _, _ = socket.recv_fds(line, 64 * 1024, MOST_FDS)
         if not message:
             return
@@ -106,8 +121,7 @@ def main(
 
 def _fork_spare(
     line: socket.socket,
-    folders: Mapping[str, int],
-    seccomp_filter: bytes,
+    walls: Walls,
     entry: Callable[..., None],
 ) -> tuple[int, socket.socket]:
     """Fork the supervisor of the next call; return its number, and the socket on which it waits for the call."""
@@ -116,19 +130,19 @@ def _fork_spare(
     if child == 0:
         line.close()
         ours.close()
-        _supervise(its, folders, seccomp_filter, entry)
+        _supervise(its, walls, entry)
     its.close()
     return child, ours
 
 
-def _try_walls(folders: Mapping[str, int], seccomp_filter: bytes) -> None:
+def _try_walls(walls: Walls) -> None:
     """End this process, with the reason on stderr, where a call could not be walled in."""
     child = os.fork()
     if child == 0:
         try:
-            _enter_namespaces(folders)
+            _enter_namespaces(walls.folders)
             if os.fork() == 0:
-                _wall_in(seccomp_filter)
+                _wall_in(walls)
                 os._exit(0)
             os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
         except BaseException:
@@ -147,8 +161,7 @@ def _find(function: str) -> Callable[..., None]:
 
 def _supervise(
     call: socket.socket,
-    folders: Mapping[str, int],
-    seccomp_filter: bytes,
+    walls: Walls,
     entry: Callable[..., None],
 ) -> None:
     """Put up the walls of one call, wait for it, and carry out its order; never returns."""
@@ -156,14 +169,14 @@ def _supervise(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         confinement.join_empty_key_ring()
-        _enter_namespaces(folders)
+        _enter_namespaces(walls.folders)
         os.chdir("/box")
         go, its_go = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = os.fork()
         if program == 0:
             call.close()
             go.close()
-            _run_program(its_go, seccomp_filter, entry)
+            _run_program(its_go, walls, entry)
         its_go.close()
         message, fds, _, _ = socket.recv_fds(call, 64 * 1024, MOST_FDS)
         if not message:
@@ -254,12 +267,10 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
-def _run_program(
-    go: socket.socket, seccomp_filter: bytes, entry: Callable[..., None]
-) -> None:
+def _run_program(go: socket.socket, walls: Walls, entry: Callable[..., None]) -> None:
     """Put up the walls that are the program's own, wait for its call, and run it; never returns."""
     try:
-        _wall_in(seccomp_filter)
+        _wall_in(walls)
         message, streams, _, _ = socket.recv_fds(go, _MOST_SETTINGS_BYTES, 2)
         if not message:
             os._exit(0)
@@ -280,13 +291,13 @@ def _run_program(
         os._exit(127)
 
 
-def _wall_in(seccomp_filter: bytes) -> None:
+def _wall_in(walls: Walls) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     # its supervisor keeps the /proc in which it finds this process
     _check(libc.unshare(ctypes.c_int(_CLONE_NEWNS)))
     _mount_proc(libc)
-    _enter_user_namespace(libc)
-    confinement.drop_rights(seccomp_filter)
+    _enter_user_namespace(libc, walls.user, walls.group)
+    confinement.drop_rights(walls.seccomp_filter)
     _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
 
@@ -306,13 +317,13 @@ def _mount_proc(libc: ctypes.CDLL) -> None:
             _mount(libc, "/dev/null", path, None, _MS_BIND)
 
 
-def _enter_user_namespace(libc: ctypes.CDLL) -> None:
+def _enter_user_namespace(libc: ctypes.CDLL, user: int, group: int) -> None:
     """Enter one of our own: in it the kernel counts our processes, and no others, against their limit."""
     _check(libc.unshare(ctypes.c_int(_CLONE_NEWUSER)))
     for name, text in (
         ("setgroups", b"deny"),
-        ("uid_map", b"0 0 1"),
-        ("gid_map", b"0 0 1"),
+        ("uid_map", b"%d 0 1" % user),
+        ("gid_map", b"%d 0 1" % group),
     ):
         file = os.open(f"/proc/self/{name}", os.O_WRONLY)
         os.write(file, text)
