@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Protocol, TypeAlias
 
@@ -34,23 +35,21 @@ _NOBODY_ASKED = {
     getattr(socket, "EAI_MEMORY", socket.EAI_FAIL),
 }
 """How a resolver says that it does not know whether there is such a name."""
-_GLOBAL_UNICAST_IPV6 = ip_network("2000::/3")
+_GLOBAL_UNICAST_IPV6 = "2000::/3"
 """All that IANA has handed out (RFC 4291, 2.4). `is_global` alone holds for addresses that nobody has."""
-_NOT_PUBLIC = tuple(
-    ip_network(each)
-    for each in (
-        # Azure's host agent: a public address that answers inside every one of its machines
-        "168.63.129.16/32",
-        # relays and special purposes (RFC 6890), which some versions of `ipaddress` call global
-        "192.0.0.0/24",
-        "192.88.99.0/24",
-        "198.18.0.0/15",
-        "2001::/23",
-        "2001:db8::/32",
-        "2002::/16",
-        "3fff::/20",
-    )
+_NOT_PUBLIC = (
+    # Azure's host agent: a public address that answers inside every one of its machines
+    "168.63.129.16/32",
+    # relays and special purposes (RFC 6890), which some versions of `ipaddress` call global
+    "192.0.0.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "2001::/23",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
 )
+_network = cache(ip_network)  # when first needed
 _MOST_LISTED = 20
 """Hosts that a refusal names."""
 
@@ -200,12 +199,14 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     (True, False)
     """
     # Not in 2000::/3 are also IPv4 inside IPv6, mapped or by NAT64. 6to4 carries one to which a relay would connect.
-    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST_IPV6:
+    if isinstance(address, IPv6Address) and address not in _network(
+        _GLOBAL_UNICAST_IPV6
+    ):
         return False
     return (
         address.is_global
         and not address.is_multicast
-        and not any(address in network for network in _NOT_PUBLIC)
+        and not any(address in _network(each) for each in _NOT_PUBLIC)
     )
 
 

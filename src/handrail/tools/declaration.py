@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+from handrail import _lazy
 from handrail.calls import Confidentiality, Integrity
 from handrail.effects import EffectClass, Permission, Risk
 from handrail.errors import Json
-from handrail.network.egress import Egress
 from handrail.parsing import names
 from handrail.sandboxes.levels import LEVELS, SANDBOXED
 from handrail.tools import conditions, keys
+
+if TYPE_CHECKING:
+    from handrail.network import egress
+else:
+    egress = _lazy.module("handrail.network.egress")
 
 RULES = ("check", "approve", "key", "resource", "rate_key")
 """Settings that decide about a call by its arguments, and by the injected values that they name."""
@@ -267,7 +272,7 @@ _PATHS: Kind = (
 _FUNCTION: Kind = ("a function", callable)
 _HOSTS: Kind = (
     "a list of hosts or an `Egress`",
-    lambda value: _are_texts(value) or isinstance(value, Egress),
+    lambda value: _are_texts(value) or isinstance(value, egress.Egress),
 )
 
 _KINDS: Mapping[str, Kind] = {

@@ -45,7 +45,6 @@ from handrail.context import Context, Injected
 from handrail.credentials.secret import Secret, reveal_all
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
-from handrail.network.egress import Egress
 from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
 from handrail.schemas import hints, portability
@@ -60,6 +59,11 @@ from handrail.tools.injection import (
     find_secret_parameters,
     is_injected,
 )
+
+if TYPE_CHECKING:
+    from handrail.network.egress import Egress
+else:
+    Egress = Any  # few tools have a network of their own
 
 DEFAULT_TIMEOUT_S = 30.0
 
