@@ -3,7 +3,6 @@
 import os
 import sqlite3
 from base64 import b64encode
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -22,14 +21,13 @@ def get_balance(account: str, key: Annotated[hr.Secret, hr.Injected]) -> dict[st
 
 
 def show(event: hr.events.Event) -> None:
-    """Print what a call is made with, as any observer would."""
+    """Print a call as observers see it."""
     if isinstance(event, hr.events.CallAdmitted):
         print("an observer sees", event.call.arguments)
 
 
 key = hr.Secret("env:SHOP_KEY")
 print(f"{key} {key!r}")
-
 # The user tells the model the key, and the model writes it into a call.
 script = [[call("get_balance", account="open-sesame-7041")], "The balance is 49.00."]
 with TemporaryDirectory() as place:
@@ -37,5 +35,6 @@ with TemporaryDirectory() as place:
     with hr.SyncRuntime([get_balance], store=f"sqlite:///{file}", secrets=[key], observers=[show]) as runtime:
         run = runtime.run("What is my balance?", model=ScriptedModel(script), inject={"key": key})
     print("the model reads", run.messages[2].result.text)
-    with closing(sqlite3.connect(file)) as database:
-        print("in the file:", "open-sesame" in "\n".join(database.iterdump()))
+    database = sqlite3.connect(file)
+    print("in the file:", "open-sesame" in "\n".join(database.iterdump()))
+    database.close()
