@@ -53,17 +53,21 @@ class TestMonty(SandboxContract):
         assert (ended.exit_code, ended.stdout) == (0, b"slept\n")
 
 
+@pytest.fixture(scope="module")
+def service_port():
+    server = EXAMPLE.start_service("a token")
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.mark.skipif(bool(Bubblewrap().lacks), reason="the service runs programs in it")
 class TestRemote(SandboxContract):
     """The sandbox of `examples/remote_sandbox.py`, over HTTP."""
 
-    @pytest.fixture(autouse=True, scope="class")
-    def service(self, request):
-        server = EXAMPLE.start_service("a token")
-        request.cls.port = server.server_port
-        yield
-        server.shutdown()
-        server.server_close()
+    @pytest.fixture(autouse=True)
+    def reach(self, service_port):
+        self.port = service_port
 
     def make_sandbox(self, token="a token"):
         return EXAMPLE.RemoteSandbox("127.0.0.1", self.port, token)
