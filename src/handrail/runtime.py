@@ -228,6 +228,8 @@ class Runtime:
             inject: The values of injected parameters, by name.
             budget: What the run may spend, in place of the runtime's; so for `policy` and `approver`.
             observers: Called with every event, beside those of the runtime.
+            said: What people have said to the model: names and addresses in it may be destinations of its calls, see
+                `Policy.provenance`. A run remembers it.
             principal: On whose behalf, for the audit log and for approvals by several people.
             scope: The tenant. Different scopes share nothing: no run, key of a write, resource, rate, question or long
                 result.
