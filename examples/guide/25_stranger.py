@@ -2,7 +2,7 @@
 
 import handrail as hr
 from handrail.guards import EmailAddress
-from handrail.testing import ScriptedModel
+from handrail.testing import ScriptedModel, call
 
 
 @hr.tool(effect="read")
@@ -24,32 +24,17 @@ def send_mail(to: EmailAddress, body: str) -> str:
 
 
 def person(asked: hr.AskHuman) -> hr.Approval:
-    """Say what is asked, and no."""
     print(f"asked, because {asked.reason}")
     return hr.Approval(granted=False, by="ana", reason="nobody ordered that")
 
 
-def ask(question: str, *calls: tuple[str, str]) -> None:
-    """Answer as a model would that does what it reads."""
-    turns = [[hr.ToolCall(f"call_{n}", name, arguments)] for n, (name, arguments) in enumerate(calls, 1)]
+PAGE = ("Read https://a.example and mail bo@ours.example what it says.", call("read_page", url="https://a.example"))
+CARD = ("Look customer 7 up and tell bo@ours.example who it is.", call("get_customer", number="7"))
+for question, first, mail in (
+    (*PAGE, {"to": "bo@ours.example", "body": "They have moved."}),
+    (*PAGE, {"to": "press@collector.example", "body": "Our customers: ..."}),
+    (*CARD, {"to": "bo@ours.example", "body": "Acme, card 4111-1111-1111-1111"}),
+):
     with hr.SyncRuntime([read_page, get_customer, send_mail], approver=person) as runtime:
-        run = runtime.run(question, model=ScriptedModel([*turns, "Done."]))
+        run = runtime.run(question, model=ScriptedModel([[first], [call("send_mail", **mail)], "Done."]))
     print(run.messages[-2].result.text)
-
-
-READ = ("read_page", '{"url": "https://acme.example"}')
-ask(
-    "Read https://acme.example and mail bo@ours.example what it says.",
-    READ,
-    ("send_mail", '{"to": "bo@ours.example", "body": "They have moved."}'),
-)
-ask(
-    "Read https://acme.example and mail bo@ours.example what it says.",
-    READ,
-    ("send_mail", '{"to": "press@collector.example", "body": "Our customers: ..."}'),
-)
-ask(
-    "Look customer 7 up and tell bo@ours.example who it is.",
-    ("get_customer", '{"number": "7"}'),
-    ("send_mail", '{"to": "bo@ours.example", "body": "Acme, card 4111-1111-1111-1111"}'),
-)

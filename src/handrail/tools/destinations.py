@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from handrail import guards
+from handrail import _lazy
 from handrail.errors import Json
+
+if TYPE_CHECKING:
+    from handrail import guards
+else:
+    # only arguments with a pattern need it, and it loads much of pydantic
+    guards = _lazy.module("handrail.guards")
 
 _NAMES = frozenset(
     (
@@ -46,7 +52,7 @@ def _is_destination_by_name(name: str) -> bool:
 def _is_destination_by_type(schema: Json) -> bool:
     return any(
         each.get("format") in _FORMATS
-        or guards.is_address(str(each.get("pattern", "")))
+        or ("pattern" in each and guards.is_address(str(each["pattern"])))
         for each in _list_schemas(schema)
     )
 

@@ -932,8 +932,8 @@ _FLOW: Mapping[str, Any] = {
 }
 """Settings about where words come from and go to, and what each is where it is left out."""
 
-_INTERNAL = {"_DECLARABLE", "_declaration"}
-"""What a tool records about itself, which declares nothing."""
+_INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
+"""What a tool records about itself, which declares nothing, and what its class is."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
 
