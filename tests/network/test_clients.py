@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 import handrail as hr
-from handrail.network.clients import GuardedAsyncTransport, http_client
+from handrail.network.clients import AsyncHttpx2Transport, http_client
 from handrail.network.connections import make_client, proxy_for
 from handrail.network.egress import Egress, is_public, system_resolve
 from handrail.testing.loopback import Answer, Loopback
@@ -35,7 +35,7 @@ def got(url, egress=None, **resolver):
     """Return the answer that an async client gets."""
 
     async def get():
-        transport = GuardedAsyncTransport(egress, **resolver)
+        transport = AsyncHttpx2Transport(egress, **resolver)
         async with httpx2.AsyncClient(transport=transport) as client:
             return await client.get(url)
 

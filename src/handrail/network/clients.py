@@ -61,7 +61,7 @@ def http_client(
     Raises:
         ConfigError: `transport`, `mounts` or `proxy` would lead around the guard.
     """
-    transport = GuardedTransport(
+    transport = Httpx2Transport(
         as_egress(allow), resolve=resolve, ssl_context=_take_ssl_context(how)
     )
     return httpx2.Client(transport=transport, **how)
@@ -74,7 +74,7 @@ def async_http_client(
     **how: Any,
 ) -> httpx2.AsyncClient:
     """Return the `httpx2.AsyncClient` of the same kind, for one event loop; see `http_client`."""
-    transport = GuardedAsyncTransport(
+    transport = AsyncHttpx2Transport(
         as_egress(allow), resolve=resolve, ssl_context=_take_ssl_context(how)
     )
     return httpx2.AsyncClient(transport=transport, **how)
@@ -118,7 +118,7 @@ def _check_host_header(request: Any) -> None:
         )
 
 
-class GuardedTransport(httpx2.BaseTransport):
+class Httpx2Transport(httpx2.BaseTransport):
     """An HTTP transport whose every connection is checked. Made once, closed once, safe for threads.
 
     Both its request and its connections raise `ToolError` (`NOT_PERMITTED`, `HOST_NOT_FOUND`) where it may not go.
@@ -147,7 +147,7 @@ class GuardedTransport(httpx2.BaseTransport):
         self._pool.close()
 
 
-class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
+class AsyncHttpx2Transport(httpx2.AsyncBaseTransport):
     """The same for `httpx2.AsyncClient`, for one event loop."""
 
     def __init__(
@@ -165,7 +165,7 @@ class GuardedAsyncTransport(httpx2.AsyncBaseTransport):
         checked_request = admit(self.egress, request)
         with httpx2_errors():
             answer = await self._pool.handle_async_request(checked_request)
-        return as_response(answer, _AsyncBody(answer))
+        return as_response(answer, _AsyncHttpx2Body(answer))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -254,7 +254,7 @@ def _find_addresses(
         raise httpcore2.ConnectError(str(error)) from error
 
 
-class _AsyncBody(httpx2.AsyncByteStream):
+class _AsyncHttpx2Body(httpx2.AsyncByteStream):
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
 

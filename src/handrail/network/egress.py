@@ -54,7 +54,7 @@ _MOST_LISTED = 20
 """Hosts that a refusal names."""
 
 
-class Address(Protocol):
+class UrlParts(Protocol):
     """A parsed URL, as of httpx2 or httpx."""
 
     @property
@@ -117,7 +117,7 @@ class Egress(Struct, frozen=True):
             self.check_address(address)
         return addresses
 
-    def check_url(self, url: Address) -> None:
+    def check_url(self, url: UrlParts) -> None:
         """Check what can be seen in a URL before its host is resolved.
 
         Raises:

@@ -141,9 +141,9 @@ class Tracing:
     def __call__(self, event: Event) -> None:
         """Ignore an event: each run is observed by what `trace_run` returns."""
 
-    def trace_run(self, run: TracedRun) -> RunTrace:
+    def trace_run(self, run: TracedRun) -> RunSpans:
         """Return what observes one run."""
-        return RunTrace(self, run)
+        return RunSpans(self, run)
 
     def record_served(self, attributes: Mapping[str, str], seconds: float) -> None:
         """Count a request of an MCP client that was answered."""
@@ -213,7 +213,7 @@ class OpenQuestion:
         self.status = 0
 
 
-class RunTrace:
+class RunSpans:
     """Observes one run."""
 
     def __init__(self, tracing: Tracing, run: TracedRun) -> None:
@@ -611,22 +611,22 @@ class RunTrace:
 
 _PORTS = {"https": 443, "http": 80}
 
-_NOTES: dict[type, Callable[[RunTrace, Any], None]] = {
-    RunStarted: RunTrace._begin_run,
-    RunEnded: RunTrace._end_run,
-    ContextFolded: RunTrace._note_folded,
-    ToolsSelected: RunTrace._note_selection,
-    ModelAsked: RunTrace._begin_question,
-    Streamed: RunTrace._note_piece,
-    HttpExchange: RunTrace._note_exchange,
-    ModelAnswered: RunTrace._take_answer,
-    CallAdmitted: RunTrace._begin_call,
-    ApprovalAsked: RunTrace._note_question,
-    ApprovalGiven: RunTrace._note_word,
-    AttemptStarted: RunTrace._note_attempt,
-    AttemptFailed: RunTrace._note_failed_attempt,
-    CallFinished: RunTrace._end_call,
-    FinishedLate: RunTrace._note_late,
+_NOTES: dict[type, Callable[[RunSpans, Any], None]] = {
+    RunStarted: RunSpans._begin_run,
+    RunEnded: RunSpans._end_run,
+    ContextFolded: RunSpans._note_folded,
+    ToolsSelected: RunSpans._note_selection,
+    ModelAsked: RunSpans._begin_question,
+    Streamed: RunSpans._note_piece,
+    HttpExchange: RunSpans._note_exchange,
+    ModelAnswered: RunSpans._take_answer,
+    CallAdmitted: RunSpans._begin_call,
+    ApprovalAsked: RunSpans._note_question,
+    ApprovalGiven: RunSpans._note_word,
+    AttemptStarted: RunSpans._note_attempt,
+    AttemptFailed: RunSpans._note_failed_attempt,
+    CallFinished: RunSpans._end_call,
+    FinishedLate: RunSpans._note_late,
 }
 
 

@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes.programs import (
-    Deadline,
     EndReason,
     PythonProgram,
+    TimeLimit,
     lay_files,
     read_program,
 )
@@ -111,7 +111,7 @@ def _run(
             if pid is not None:
                 os.kill(pid, signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
 
-        with Deadline(kill, job.timeout_s, cancelled) as deadline:
+        with TimeLimit(kill, job.timeout_s, cancelled) as deadline:
             try:
                 session.feed_run(
                     program.source, print_callback=output.write, mount=mount

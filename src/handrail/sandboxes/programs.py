@@ -54,7 +54,7 @@ def lay_files(folder: str, files: Mapping[str, bytes]) -> None:
         place.write_bytes(data)
 
 
-class Deadline:
+class TimeLimit:
     """For the time of a `with` block, kills what runs in it when its time is over or it is cancelled.
 
     Attributes:
@@ -71,7 +71,7 @@ class Deadline:
         self._over = Event()
         self._thread = Thread(target=self._watch, name="handrail-deadline", daemon=True)
 
-    def __enter__(self) -> Deadline:
+    def __enter__(self) -> TimeLimit:
         self._thread.start()
         return self
 

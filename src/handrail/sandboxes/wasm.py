@@ -28,9 +28,9 @@ from msgspec import Struct
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import wasm_build
 from handrail.sandboxes.programs import (
-    Deadline,
     EndReason,
     PythonProgram,
+    TimeLimit,
     lay_files,
     read_program,
 )
@@ -133,7 +133,7 @@ class WasmWorker:
             output_bytes=job.output_bytes,
         )
         lay_files(self._folder, program.files)
-        with Deadline(self.kill, job.timeout_s, cancelled) as deadline:
+        with TimeLimit(self.kill, job.timeout_s, cancelled) as deadline:
             end = self._ask(order, heads)
         if end is None:
             self.end()

@@ -2,7 +2,7 @@
 
     runtime = hr.Runtime([ReadPage(Egress(hosts=["*.python.org"]))])
 
-Rule 1: every request, each redirect too, goes through `network.GuardedTransport`.
+Rule 1: every request, each redirect too, goes through `network.clients`.
 Rule 2: HTML is read in one pass, each character once or twice, whatever is wrong with it: the page's author may be
         hostile, and a parser that tries again is a way to stop us.
 
