@@ -78,12 +78,7 @@ class Provider(ProviderRow, frozen=True):
     ) -> HttpModel:
         """Return the model at an address; `settings` go to it unchanged."""
         return HttpModel(
-            name,
-            cast(WireDialect, dialect(dialect_name)),
-            address,
-            headers,
-            provider=self.name,
-            **settings,
+            name, cast(WireDialect, dialect(dialect_name)), address, headers, **settings
         )
 
     def _headers(self, key: str) -> dict[str, str]:

@@ -26,7 +26,17 @@ from msgspec import Struct
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import seccomp
 from handrail.sandboxes.host import Launch, run_job, supervisor_source
-from handrail.sandboxes.limits import process_limits
+
+
+def limits(job: SandboxJob) -> dict[str, int]:
+    """Return what holds for each process of a job, by the names of the module `resource`."""
+    return {
+        "RLIMIT_CPU": int(job.timeout_s) + 2,
+        "RLIMIT_AS": job.memory_bytes,
+        "RLIMIT_FSIZE": 32 * 1024 * 1024,
+        "RLIMIT_NOFILE": 64,
+        "RLIMIT_CORE": 0,
+    }
 
 
 class ProcessSandbox(Struct, frozen=True):
@@ -66,7 +76,7 @@ class ProcessSandbox(Struct, frozen=True):
                 ],
                 folder=folder,
                 environment=environment,
-                limits=process_limits(job),
+                limits=limits(job),
                 adopts=not namespace,
                 seccomp_filter=seccomp.filter_here(),
             )

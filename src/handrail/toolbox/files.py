@@ -195,8 +195,6 @@ class Files(Toolset):
                 FunctionTool(
                     self.write_file,
                     effect="write",
-                    # it stays in the folder
-                    egress=False,
                     timeout_s=15,
                     resource="file:{path}",
                     approve=approve,

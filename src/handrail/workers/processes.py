@@ -4,8 +4,7 @@ A thread cannot be stopped, so what a blocking tool does may land after its dead
 alive from call to call, so that a call costs two messages; one that was killed is replaced at once.
 
 Level `process` protects against accidents, not against malice: the tool runs as our user with our environment, files
-and network, but without capabilities and the system calls that `seccomp` refuses, and, on Linux 6.12, without signals
-to processes that it did not start. A tool that declares `mounts` or `writable` reaches those files only (`FileWall`).
+and network, but without capabilities and the system calls that `seccomp` refuses.
 
 The level has two forms, because what runs there differs. A tool's function is the author's own code, called often with
 Python values: a warm worker, here. A program that a model wrote is run once, with files and limits: a fresh process,
@@ -18,11 +17,9 @@ Rule 2: a worker runs one call at a time, and is never killed for a call that it
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -41,13 +38,11 @@ if TYPE_CHECKING:
     from multiprocessing import connection
 
     from handrail.workers import worker_main
-    from handrail.workers.file_walls import FileWall
 else:
     pickle = _lazy.module("pickle")
     connection = _lazy.module("multiprocessing.connection")
     worker_main = _lazy.module("handrail.workers.worker_main")
 
-NO_VARIABLES: Mapping[str, str] = {}
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
 MAX_HUNT_S = 5.0
 """How long processes that go on forking are hunted before the worker, by which they are found, is killed anyway."""
@@ -71,15 +66,11 @@ class WorkerCall:
     __slots__ = ("_pool", "killed", "order", "tool")
 
     def __init__(
-        self,
-        pool: ProcessPool,
-        tool: BaseTool,
-        arguments: Mapping[str, Any],
-        environment: Mapping[str, str] = NO_VARIABLES,
+        self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]
     ) -> None:
-        self._pool = pool  # of workers with the files that the tool declares
+        self._pool = pool
         self.tool = tool.name
-        self.order = pickle_order(tool, arguments, environment)
+        self.order = pickle_order(locate_function(tool), arguments, tool.name)
         self.killed = False
 
     def __call__(self) -> Any:
@@ -87,10 +78,7 @@ class WorkerCall:
 
         Raises:
             ProcessEnded: It was killed, or died.
-            NoEffect: `NOT_ISOLATED`: this kernel cannot keep other files from the tool.
         """
-        if self._pool.wall is not None:
-            self._pool.wall.check(self.tool)
         worker = self._pool.take(self)
         started = False
         try:
@@ -118,15 +106,10 @@ class WorkerCall:
 
 
 class ProcessPool:
-    """A pool of worker processes that grows when all are busy, up to `most`.
+    """A pool of worker processes that grows when all are busy, up to `most`."""
 
-    Attributes:
-        wall: The files that its workers reach; None for all.
-    """
-
-    def __init__(self, most: int = MOST_WORKERS, wall: FileWall | None = None) -> None:
+    def __init__(self, most: int = MOST_WORKERS) -> None:
         self._most = most
-        self.wall = wall
         fork_safety.reset_after_fork(self)
 
     def reset(self) -> None:
@@ -222,7 +205,7 @@ class ProcessPool:
 
     def _start_worker(self) -> Worker:
         try:
-            return Worker(self.wall)
+            return Worker()
         except BaseException:
             with self._change:
                 self._size -= 1
@@ -236,7 +219,7 @@ class ProcessPool:
 class Worker:
     """One process, and the line to it."""
 
-    def __init__(self, wall: FileWall | None = None) -> None:
+    def __init__(self) -> None:
         self._line, worker_line = connection.Pipe()
         self._is_ready = False
         # The worker ends when our end of this pipe is closed, by whatever cause.
@@ -244,25 +227,11 @@ class Worker:
         fds = (worker_line.fileno(), life)
         # it looks for modules where we do
         path = [str(Path(each or ".").resolve()) for each in sys.path]
-        self._folder = ""
-        environment = None
-        files = None
-        if wall is not None:
-            self._folder = tempfile.mkdtemp(prefix="handrail-worker-")
-            environment = {**os.environ, "TMPDIR": self._folder}
-            files = (wall.readable, (*wall.writable, self._folder))
-        program = (
-            f"import sys; sys.path[:0] = {path!r}; "
-            f"from handrail.workers.worker_main import main; main(*{fds!r}, {files!r})"
-        )
+        program = f"import sys; sys.path[:0] = {path!r}; from handrail.workers.worker_main import main; main(*{fds!r})"
         command = [sys.executable, "-c", program]
         try:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=fds,
-                start_new_session=True,
-                env=environment,
+                command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
             )
         finally:
             worker_line.close()
@@ -327,7 +296,6 @@ class Worker:
             self.kill()
         code = self._process.wait()
         self._close_line()
-        self._remove_folder()
         if code < 0:
             return f"was ended by signal {-code}"
         return f"ended with exit code {code}"
@@ -344,10 +312,6 @@ class Worker:
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
-
-    def _remove_folder(self) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _kill_below(pid: int, ended: set[int]) -> bool:
@@ -442,21 +406,19 @@ def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
 
 
 def pickle_order(
-    tool: BaseTool, arguments: Mapping[str, Any], environment: Mapping[str, str]
+    function: worker_main.FunctionLocation | bytes,
+    arguments: Mapping[str, Any],
+    tool: str,
 ) -> bytes:
     """Return a call as bytes.
-
-    Args:
-        environment: Variables that the process has during the call.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
-    function = locate_function(tool)
     try:
-        return worker_main.pickle_call(function, arguments, environment)
+        return worker_main.pickle_call(function, arguments)
     except Exception as error:
         raise ToolDefinitionError(
-            f"Tool {tool.name!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
+            f"Tool {tool!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
             "Inject plain values (an address, a name), and let the tool open what it needs."
         ) from error

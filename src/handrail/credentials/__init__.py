@@ -1,1 +1,0 @@
-"""Secrets and where they are kept; see `secret.Secret`."""
