@@ -61,7 +61,9 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded() -> Iterator[Recorded]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    # a framework whose own traces are switched off may have been imported before
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     recorded = Recorded()
     yield recorded
     recorded.provider.shutdown()
