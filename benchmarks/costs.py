@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -19,9 +20,8 @@ from handrail.dialects import Envelope, ServerDialect, WireDialect
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
-from handrail.ports import Request, SandboxJob
-from handrail.sandboxes.bubblewrap import Bubblewrap
-from handrail.sandboxes.process import ProcessSandbox
+from handrail.ports import Request, Sandbox, SandboxJob
+from handrail.sandboxes.levels import SANDBOXED, known_sandboxes
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 
@@ -166,34 +166,67 @@ async def worker_calls(quick: bool) -> list[Figure]:
 
 
 def boxes(quick: bool) -> list[Figure]:
-    """What an empty Python program takes in each sandbox that this machine has, and in none: start to end, in turn."""
-    sandboxes = [each for each in (ProcessSandbox(), Bubblewrap()) if not each.lacks]
-    times_s: dict[str, list[float]] = {
-        "alone": [],
-        **{each.level: [] for each in sandboxes},
+    """What an empty Python program takes in each sandbox that this machine has, and in none; and a tool at each level.
+
+    Start to end, in turn, so that what else the machine does falls on all of them alike.
+    """
+    sandboxes = [each for each in known_sandboxes() if not each.lacks]
+    ways: dict[str, Callable[[], object]] = {
+        "an empty Python program, alone": lambda: subprocess.run(
+            [sys.executable, "-I", "-S", "-c", "pass"], check=True
+        ),
+        **{
+            f"an empty Python program, {each.level}": partial(_run_empty, each)
+            for each in sandboxes
+        },
     }
-    for _ in range(10 if quick else 40):
-        began = perf_counter()
-        subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
-        times_s["alone"].append(perf_counter() - began)
-        for sandbox in sandboxes:
-            began = perf_counter()
-            assert (
-                sandbox.run(
-                    SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"]), Event()
-                ).exit_code
-                == 0
-            )
-            times_s[sandbox.level].append(perf_counter() - began)
-    return [
-        Figure(
-            f"an empty Python program, {level}",
-            median(taken) * 1e3,
-            "ms",
-            note="by the clock, median",
+    tools = [
+        hr.FunctionTool(
+            add_one, name=f"at_{level}", effect="read", isolation=level, **how
         )
-        for level, taken in times_s.items()
+        for level, how in _TOOLS_APART.items()
+        if level not in SANDBOXED or any(each.level == level for each in sandboxes)
     ]
+    with hr.SyncRuntime(tools) as runtime:
+        for tool in tools:
+            ways[f"a call of x + 1, {tool.isolation}"] = partial(
+                runtime.call, tool.name, {"x": 1}
+            )
+        times_s = _time_in_turn(ways, 10 if quick else 40)
+    return [
+        Figure(name, median(taken) * 1e3, "ms", note="by the clock, median")
+        for name, taken in times_s.items()
+    ]
+
+
+_TOOLS_APART: Mapping[Any, Mapping[str, Any]] = {
+    "none": {},
+    "process": {"mounts": ["/usr"]},
+    "isolated": {},
+}
+
+
+def add_one(x: int) -> int:
+    """Add one."""
+    return x + 1
+
+
+def _run_empty(sandbox: Sandbox) -> None:
+    job = SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"])
+    assert sandbox.run(job, Event()).exit_code == 0
+
+
+def _time_in_turn(
+    ways: Mapping[str, Callable[[], object]], rounds: int
+) -> Mapping[str, list[float]]:
+    times_s: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 3):
+        for name, run in ways.items():
+            began = perf_counter()
+            run()
+            if number >= 3:  # the first ones start what stays
+                times_s[name].append(perf_counter() - began)
+    return times_s
 
 
 def importing(quick: bool) -> list[Figure]:

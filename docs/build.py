@@ -65,6 +65,11 @@ REFERENCE = {
     "testing": ("Testing", ""),
     "adapters": ("Under other frameworks", ""),
     "mcp": ("Model Context Protocol", ""),
+    "network": (
+        "Network and secrets",
+        "http_client async_http_client Egress Secret",
+    ),
+    "observers": ("Traces and marks", ""),
     "parts": ("Guards, planning, JSON text", ""),
 }
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
@@ -97,6 +102,17 @@ MODULES = {
         "handrail.mcp.notices.Leave",
         "handrail.mcp.callers.Caller",
         "handrail.mcp.tokens.Tokens",
+    ],
+    "network": [
+        "handrail.network.httpx",
+        "handrail.network.requests",
+        "handrail.network.aiohttp",
+        "handrail.network.proxy",
+    ],
+    "observers": [
+        "handrail.observers.otel.Tracing",
+        "handrail.context.trace_headers",
+        "handrail.dialects.boundaries.Boundaries",
     ],
     "parts": ["handrail.guards", "handrail.core.planning", "handrail.parsing.jsontext"],
 }

@@ -52,7 +52,7 @@ MARKED_BY_PATH = {
         "docs/test_examples.py", "docs/test_pages.py", "docs/test_site.py", "apps/*", "cli/*",
         "sandboxes/*", "workers/test_processes.py", "workers/test_sandboxed.py", "toolbox/test_run_python.py",
         "toolbox/test_sql.py", "toolbox/test_kubernetes.py", "models/test_completion.py",
-        "mcp/test_server*.py", "core/test_planning.py", "core/test_materialize.py", "schemas/test_schema_suite.py",
+        "mcp/test_server*.py", "core/test_planning.py", "tools/test_materialize.py", "schemas/test_schema_suite.py",
         "dialects/wires/*", "dialects/prompts/*", "typing/*",
     ],
 }  # fmt: skip

@@ -23,13 +23,13 @@ VALUES = {
 
 FLOORS: list[set[str]] = [
     VALUES,
-    {"parsing", "guards"},
+    {"parsing", "guards", "network", "credentials"},
     {"schemas"},
     {"sandboxes"},
     {"tools"},
     {"core"},
     {"audit", "journal", "workers", "dialects", "linting"},
-    {"runs"},
+    {"runs", "observers"},
     {"engine", "stores", "models", "selectors", "approvers"},
     {"workflows", "admin", "toolbox"},
     {"sync"},
@@ -157,28 +157,33 @@ def test_no_folder_holds_more_files_than_a_reader_can_take_in():
 
 OF_A_DISTRIBUTION = {
     "yaml": "pyyaml",
+    "opentelemetry": "opentelemetry-api",
     "jsonschema_rs": "jsonschema-rs",
     "docstring_parser": "docstring-parser",
     "pydantic_ai": "pydantic-ai-slim",
     "agents": "openai-agents",
     "openai": "openai-agents",  # whose types are those of the client that it brings
 }
-PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite"}
-"""Distributions that are imported as a part of another one's package."""
+PARTS_OF_A_PACKAGE = {"langgraph-checkpoint-sqlite", "componentize-py"}
+"""Distributions that are imported as a part of another one's package, or run as a program."""
 LOADED_BY_OTHERS = {"pytest", "cloudpickle"}
 """The plug-in of pytest is loaded by pytest; what only cloudpickle can send goes through it where it is installed."""
 BROUGHT_BY_USERS = {
     "agent_framework",
     "agno",
+    "aiohttp",
     "autogen_agentchat",
     "autogen_core",
     "crewai",
     "dspy",
     "google",
+    "httpx",
     "inspect_ai",
     "llama_index",
+    "requests",
     "smolagents",
     "strands",
+    "urllib3",
 }
 """Frameworks that no extra installs: whoever asks for their adapter has them."""
 
@@ -189,7 +194,9 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     )["project"]
     extras = told["optional-dependencies"]
     of_users = [
-        each for name, each in extras.items() if name not in ("test", "dev", "docs")
+        each
+        for name, each in extras.items()
+        if name not in ("test", "dev", "docs", "agentdojo")
     ]
     listed = [*told["dependencies"], *(each for extra in of_users for each in extra)]
     declared = {re.match(r"[A-Za-z0-9_.\-]+", each)[0] for each in listed}

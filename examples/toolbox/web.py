@@ -6,8 +6,8 @@ handrail chat --tools examples/toolbox/web.py --model openai:NAME
 
 import os
 
+from handrail.network.egress import Egress
 from handrail.toolbox.calculator import calculate
-from handrail.toolbox.egress import Egress
 from handrail.toolbox.units import convert_units
 from handrail.toolbox.web import WebSearch
 from handrail.toolbox.webpage import ReadPage

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from handrail.core.policy import Rule as Rule
     from handrail.core.retries import Backoff as Backoff
     from handrail.core.structured_output import Form as Form
+    from handrail.credentials.secret import Secret as Secret
     from handrail.dialects import dialect as dialect
     from handrail.effects import Approval as Approval
     from handrail.effects import AskHuman as AskHuman
@@ -63,6 +64,9 @@ if TYPE_CHECKING:
     from handrail.messages import Turn as Turn
     from handrail.messages import Usage as Usage
     from handrail.messages import UserMessage as UserMessage
+    from handrail.network.clients import async_http_client as async_http_client
+    from handrail.network.clients import http_client as http_client
+    from handrail.network.egress import Egress as Egress
     from handrail.parsing import jsontext as jsontext
     from handrail.records import ApprovalRequest as ApprovalRequest
     from handrail.runs import Run as Run
@@ -95,6 +99,7 @@ _HOME_OF = {
         "core.budgets": "Budget",
         "calls": "Media Page ToolCall ToolResult",
         "context": "Context Injected",
+        "credentials.secret": "Secret",
         "dialects": "dialect",
         "effects": "Approval AskHuman Found NotFound Unknown",
         "errors": "Code ConfigError DuplicateToolError Failure FarFailure FarRefusal HandrailError MissingInjection "
@@ -102,6 +107,8 @@ _HOME_OF = {
         "core.flow": "Forbid Require Step",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
+        "network.clients": "async_http_client http_client",
+        "network.egress": "Egress",
         "engine.nested_runs": "agent_tool",
         "core.policy": "Policy Rule",
         "core.retries": "Backoff",

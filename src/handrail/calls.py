@@ -9,12 +9,38 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from handrail.errors import ConfigError, Failure, Json
 from handrail.records import ApprovalRequest
+
+Integrity: TypeAlias = Literal["trusted", "untrusted"]
+Confidentiality: TypeAlias = Literal["public", "private"]
+
+
+class Label(Struct, frozen=True):
+    """Where words come from: of one result, or of all that a run has read.
+
+    Attributes:
+        source: The tool that brought them in; empty for the label of trusted, public results.
+        integrity: `untrusted` words may have been written by anybody, so a call that follows them may be too.
+        confidentiality: `private` values leave only to a destination that their source names, or when a person agrees.
+        call: The id of the call that brought them in, where it is not the result's own: that of a run which a tool
+            started.
+        is_directory: Its words may be destinations of later calls, as the user's own may.
+    """
+
+    source: str = ""
+    integrity: Integrity = "trusted"
+    confidentiality: Confidentiality = "public"
+    call: str = ""
+    is_directory: bool = False
+
+
+TRUSTED = Label()
+"""The label of results that change nothing about what a run may do."""
 
 
 class ToolCall(Struct, frozen=True):
@@ -120,6 +146,7 @@ class ToolResult(Struct):
         ends_run: Why the loop around the calls must end now, as a sentence for people: the model turns in a circle, or
             the run has made all its calls. Empty otherwise. `run` ends by itself.
         question: What a person is asked about the call, where it waits for approval and the question is stored.
+        label: Where its words come from, as its tool declares it.
     """
 
     call_id: str
@@ -136,6 +163,7 @@ class ToolResult(Struct):
     done_under: str = ""
     ends_run: str = ""
     question: ApprovalRequest | None = None
+    label: Label = TRUSTED
 
     @property
     def ok(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from threading import Event
 from time import monotonic
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -51,6 +52,36 @@ class Peer(Protocol):
 
 peers: dict[tuple[str, str], Peer] = {}
 """Who made a call that is under way, by run and id of the call; only callers that can be spoken to are here."""
+
+
+class CallTrace(Protocol):
+    """The trace that a call belongs to, as far as its tool continues it."""
+
+    def fields(self) -> Mapping[str, str]:
+        """Return what tells another service of the trace: `traceparent`, and what else its propagators send."""
+        ...
+
+    def note_request(self, attributes: Mapping[str, str], seconds: float) -> None:
+        """Add a request over MCP to the call's span, and count it."""
+        ...
+
+
+current_trace: ContextVar[CallTrace | None] = ContextVar("handrail_trace", default=None)
+"""The trace of the call whose tool runs this code; None where nobody traces it."""
+
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the headers by which an HTTP service continues the trace of the call that runs here; none without one.
+
+    `baggage` is not among them: it may hold a customer's name, and a service may be a stranger's.
+    """
+    trace = current_trace.get()
+    if trace is None:
+        return {}
+    fields = trace.fields()
+    return {name: fields[name] for name in _TRACE_HEADERS if name in fields}
 
 
 class Injected:

@@ -30,7 +30,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from handrail.calls import ToolCall
+from handrail.calls import Label, ToolCall
 from handrail.errors import Json
 
 EffectClass: TypeAlias = Literal["read", "write", "destructive"]
@@ -71,6 +71,20 @@ class Admit(Struct, frozen=True):
     default_key: str
 
 
+class Provenance(Struct, frozen=True):
+    """What nobody trusted has said of a call that is to send something.
+
+    Attributes:
+        tainted_by: The label, with its call, of the first result from outside in the run; None without one.
+        unnamed: Values that occur in no trusted words, by the argument that holds them.
+        private: The arguments that hold private values, each with the tool that these came from.
+    """
+
+    tainted_by: Label | None
+    unnamed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict)
+
+
 class AskHuman(Struct, frozen=True):
     """Ask whoever must agree before this call may run.
 
@@ -91,6 +105,7 @@ class AskHuman(Struct, frozen=True):
         is_preview: The call is not made now: the question is stored, nobody here is asked, and no approval is used.
         is_recall: Only what was decided about this very call counts: nothing is stored, nobody is asked, and no
             approval is used. None where nothing was.
+        provenance: What nobody trusted has said of the call, where it is asked about for that.
     """
 
     call: ToolCall
@@ -110,6 +125,7 @@ class AskHuman(Struct, frozen=True):
     awaits_result: bool = False
     is_preview: bool = False
     is_recall: bool = False
+    provenance: Provenance | None = None
 
 
 class Approval(Struct, frozen=True):

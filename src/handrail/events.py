@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import Label, ToolCall, ToolResult
 from handrail.effects import Approval, Risk
 from handrail.errors import Failure, Json
 from handrail.messages import Delta, Turn
@@ -114,6 +114,7 @@ class CallAdmitted(RunEvent, frozen=True):
         risk: The risk by which the policy judged it; `why` is the rule or the default that decided.
         pin: Digest of the tool as it describes itself.
         isolation: The isolation that the tool declares.
+        tainted_by: The label of the first result from outside that the run had read by then; None without one.
     """
 
     call: ToolCall
@@ -124,6 +125,7 @@ class CallAdmitted(RunEvent, frozen=True):
     why: str = ""
     pin: str = ""
     isolation: str = ""
+    tainted_by: Label | None = None
 
 
 class ApprovalAsked(RunEvent, frozen=True):

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 StoreAnswer: TypeAlias = "T | Future[T]"
 """What a method of a store returns: a value, or a future of it."""
@@ -44,6 +45,23 @@ async def run_steps(steps: Generator[StoreAnswer[Any], Any, T]) -> T:
     except StopIteration as stop:
         returned: T = stop.value
         return returned
+
+
+def then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
+    """Return an answer with `change` applied, now or when it arrives."""
+    if not isinstance(answer, Future):
+        return change(answer)
+    changed: Future[U] = Future()
+    changed.set_running_or_notify_cancel()
+
+    def complete(done: Future[T]) -> None:
+        try:
+            changed.set_result(change(done.result()))
+        except Exception as error:
+            changed.set_exception(error)
+
+    answer.add_done_callback(complete)
+    return changed
 
 
 def run_steps_now(steps: Generator[StoreAnswer[Any], Any, T]) -> T:

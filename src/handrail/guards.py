@@ -34,6 +34,11 @@ def must(pattern: str) -> str | None:
     return _MUST.get(pattern)
 
 
+def is_address(pattern: str) -> bool:
+    """Whether a pattern of this module is that of an address to which something can be sent."""
+    return pattern in _ADDRESSES
+
+
 def _text(pattern: str, example: str, most: int, asked: str) -> Any:
     _MUST[f"^{pattern}$"] = asked
     # An example and no description: what the author says of the parameter, in the docstring, is to be read.
@@ -198,3 +203,10 @@ def url_at(*hosts: str) -> Any:
         2048,
         f"be an https address at {' or '.join(hosts)}",
     )
+
+
+_ADDRESSES = frozenset(
+    each.__metadata__[0].metadata[-1].pattern  # type: ignore[attr-defined]
+    for each in (EmailAddress, HttpUrl)
+)
+"""The patterns of those types that are addresses."""

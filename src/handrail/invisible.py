@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -112,3 +113,124 @@ def _escape(char: str) -> str:
     if code < 0x10000:
         return f"\\u{code:04x}"
     return f"\\U{code:08x}"
+
+
+# ---------------------------------------------------------------------- what a model reads
+
+_CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+"""Control characters, but for the tab and the ends of lines."""
+
+_HIDDEN = (
+    f"[{_CONTROLS}"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""What no reader sees: characters that show nothing, reorder their neighbours, or steer a terminal."""
+
+_SEQUENCE = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\))"
+"""An order to a terminal (ECMA-48): colours and cursor, and the longer ones that set a title or make a link."""
+
+_ASCII_CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
+
+
+@cache
+def _hidden_pattern() -> re.Pattern[str]:
+    return re.compile(_HIDDEN)
+
+
+def is_clean(text: str) -> bool:
+    """Whether a text holds no hidden character; see `remove_hidden`."""
+    if not text.isascii():
+        # one search: nearly every text ends there, and this is on the way of each result
+        if _hidden_pattern().search(text) is None:
+            return True
+        return not any(_counts(match) for match in _hidden_pattern().finditer(text))
+    if text.isprintable():
+        return True
+    line = text.encode()
+    return len(line.translate(None, _ASCII_CONTROLS)) == len(line)
+
+
+def remove_hidden(text: str) -> tuple[str, int]:
+    """Return a text without the characters that a person does not see in it, and how many there were.
+
+    These are control characters but for tabs and line ends, with the orders to a terminal that they begin; characters
+    of no width, that reorder, and that fill; tags, and variation selectors. A text in them is an order to a model that
+    nobody else reads. Joiners stay between letters that they join and in emoji, and so does the selector that asks for
+    one.
+
+    >>> remove_hidden("bill\\U000e0041\\u200b\\x1b[2J"), remove_hidden("\\u2764\\ufe0f ok\\n")
+    (('bill', 6), ('\\u2764\\ufe0f ok\\n', 0))
+    """
+    if is_clean(text):
+        return text, 0
+    shown = text
+    if "\x1b" in text:
+        shown = _compiled(_SEQUENCE).sub("", text)
+    shown = _compiled(_HIDDEN).sub(_without, shown)
+    return shown, len(text) - len(shown)
+
+
+def _without(match: re.Match[str]) -> str:
+    return "" if _counts(match) else match[0]
+
+
+def _counts(match: re.Match[str]) -> bool:
+    """Whether a character that may be hidden is, where it stands."""
+    char = match[0]
+    start = match.start()
+    before = match.string[start - 1 : start] if start else ""
+    after = match.string[match.end() : match.end() + 1]
+    if char == _AS_PICTURE:
+        return not before or _compiled(_HIDDEN).match(before) is not None
+    if char not in _JOINERS or not before or not after:
+        return True
+    if _is_joined(before) and _is_joined(after):
+        return False
+    is_emoji = unicodedata.category(after) == "So" and (
+        before == _AS_PICTURE or unicodedata.category(before) in ("So", "Sk")
+    )
+    return not (is_emoji and char == _JOIN)
+
+
+_JOIN = "\u200d"
+_JOINERS = ("\u200c", _JOIN)
+
+
+def _is_joined(char: str) -> bool:
+    """Whether a letter is of a script that is written with joiners: from Arabic to Malayalam and Sinhala."""
+    return "\u0600" <= char <= "\u0dff" and unicodedata.category(char)[0] in "LM"
+
+
+_DATA = ("enum", "const", "default", "examples")
+
+
+def clean_schema(schema: Any) -> Any:
+    """Return a JSON Schema whose titles and descriptions hold no hidden characters; what is data stays as it is."""
+    if isinstance(schema, Mapping):
+        return {name: _clean_under(name, part) for name, part in schema.items()}
+    if isinstance(schema, list):
+        return [clean_schema(part) for part in schema]
+    return schema
+
+
+def _clean_under(name: str, part: Any) -> Any:
+    if name in ("title", "description") and isinstance(part, str):
+        return clean(part)
+    return part if name in _DATA else clean_schema(part)
+
+
+def clean(text: str) -> str:
+    """Return a text without hidden characters."""
+    return remove_hidden(text)[0]
+
+
+def clean_json(value: Any) -> Any:
+    """Return a JSON value without hidden characters in its texts and names."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(str(name)): clean_json(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_json(part) for part in value]
+    return value

@@ -138,6 +138,8 @@ class Options(Struct, frozen=True):
         output: Hold the answer's text to this form, by the provider's own means.
         provider_tools: Tools that the provider runs itself (web search, code), as it describes them; passed through.
         extra: Further fields of the provider's request body, passed through unchanged.
+        boundaries: Put marks around each result of a tool that no result can forge, and explain them to the model; see
+            `dialects.boundaries`. Of `Runtime.run` only.
     """
 
     model: str = ""
@@ -150,6 +152,7 @@ class Options(Struct, frozen=True):
     output: Output | None = None
     provider_tools: Sequence[Mapping[str, Json]] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
+    boundaries: bool = False
 
 
 class TextDelta(Struct, frozen=True):

@@ -72,12 +72,14 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "handrail.selectors.strategies:SELECTORS",
     ),
     "sandboxes": dict.fromkeys(
-        ("bubblewrap", "process"), "handrail.sandboxes.builtin:KNOWN"
+        ("container", "bubblewrap", "process", "wasm", "monty"),
+        "handrail.sandboxes.builtin:KNOWN",
     ),
     "notifiers": {
         "mail": "handrail.toolbox.notifying:mail_from",
         "webhook": "handrail.toolbox.notifying:Webhook",
     },
+    "observers": {"otel": "handrail.observers.otel:Tracing"},
     "approvers": {"terminal": "handrail.approvers.terminal:TerminalApprover"},
 }
 

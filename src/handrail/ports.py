@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
+from handrail.calls import ToolCall
 from handrail.effects import (
     Approval,
     AskHuman,
@@ -304,6 +307,25 @@ class KeyedAuditStore(AuditStore, Protocol):
         ...
 
 
+@runtime_checkable
+class RotatableAuditStore(KeyedAuditStore, Protocol):
+    """A store whose audit log can go on with another key; see `chain`."""
+
+    audit_key_file: str
+    """Where the key is read again once the log has another one; empty for nowhere."""
+
+    def replace_audit_key(self, key: bytes, *, by: str) -> StoreAnswer[None]:
+        """Add the record that ends the chain under the present key, and that which begins it under another one.
+
+        Both or none are added. Other writers are refused from then on until they have the new key.
+
+        Raises:
+            ConfigError: The log does not go on with the present key. Nothing was added.
+            StoreUnavailable: Nothing was added.
+        """
+        ...
+
+
 class Described(Struct, frozen=True):
     """A tool as it is described to a model, without anything that could be run."""
 
@@ -391,6 +413,27 @@ class Selector(Protocol):
         ...
 
 
+class WarmStart(Struct, frozen=True):
+    """How a sandbox may run a job by forking a warm process instead of starting a program.
+
+    The process has imported code, and nothing else; it has seen no call. A sandbox that starts programs only takes the
+    job's `argv`, which does the same.
+
+    Attributes:
+        path: `sys.path` of the process.
+        prepare: What imports the code, once, as `module:name`.
+        prepared: The arguments for that.
+        function: What each call runs, as `module:name`; it takes the arguments and ends the process.
+        arguments: Of this call.
+    """
+
+    path: Sequence[str]
+    prepare: str
+    prepared: Sequence[str]
+    function: str
+    arguments: Sequence[str]
+
+
 class SandboxJob(Struct, frozen=True):
     """A program to run in a sandbox.
 
@@ -403,6 +446,7 @@ class SandboxJob(Struct, frozen=True):
         output_bytes: How much of its output to each of stdout and stderr is returned; the rest is dropped.
         returned_bytes: The total size of the files returned, among those that it made or changed.
         returned_files: How many of these files are returned.
+        warm: How it may be started faster; None for a job that is only a program.
     """
 
     argv: Sequence[str]
@@ -413,6 +457,7 @@ class SandboxJob(Struct, frozen=True):
     output_bytes: int = 64 * 1024
     returned_bytes: int = 8 * 1024 * 1024
     returned_files: int = 20
+    warm: WarmStart | None = None
 
 
 class JobEnded(Struct, frozen=True):
@@ -490,6 +535,69 @@ class Withdrawing(Protocol):
 
 Observer: TypeAlias = Callable[[Event], None]
 """Sees every event and changes nothing. It is called in the driver's thread and must not block."""
+
+
+class TracedRun(Struct, frozen=True):
+    """A run as whoever traces it sees it.
+
+    Attributes:
+        messages: Returns its conversation so far.
+        tools: Returns the tools of its runtime.
+        find_tool: Returns the tool that a name means, None for a name of none.
+        redact_text, redact: Return a text, or JSON, without secrets.
+    """
+
+    run_id: str
+    scope: str
+    principal: str
+    options: Options
+    messages: Callable[[], Sequence[Message]]
+    tools: Callable[[], Sequence[Any]]
+    find_tool: Callable[[str], Any]
+    redact_text: Callable[[str], str]
+    redact: Callable[[Json], Json]
+
+
+class RunTrace(Protocol):
+    """Observes one run, and gives its calls a trace that their tools continue."""
+
+    def __call__(self, event: Event) -> None:
+        """See an event of the run, as every `Observer` does."""
+        ...
+
+    def note_provider(self, name: str) -> None:
+        """Note who provides the run's model, as its name has it; empty where nobody knows."""
+        ...
+
+    def around(
+        self, call: ToolCall, start: Callable[[], Any], *, is_async: bool
+    ) -> partial[Any]:
+        """Wrap the start of a tool so that the tool runs within the trace of its call."""
+        ...
+
+    def environment(self, call: ToolCall) -> Mapping[str, str]:
+        """Return the environment variables by which another process continues the trace of a call."""
+        ...
+
+    def within(self, call: ToolCall) -> AbstractContextManager[None]:
+        """Return what makes the trace of a call the present one: for what the log says of the call."""
+        ...
+
+
+class Tracer(Protocol):
+    """An observer that observes each run by an object of its own."""
+
+    def __call__(self, event: Event) -> None:
+        """See an event, as every `Observer` does; the object of the run has seen it, too."""
+        ...
+
+    def trace_run(self, run: TracedRun) -> RunTrace:
+        """Return what observes this run."""
+        ...
+
+    def record_served(self, attributes: Mapping[str, str], seconds: float) -> None:
+        """Count a request of an MCP client that was answered."""
+        ...
 
 
 Notifier: TypeAlias = Callable[[ApprovalRequest], Any]

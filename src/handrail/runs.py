@@ -8,7 +8,7 @@ from typing import Any, Generic
 from msgspec import Struct
 from typing_extensions import TypeVar
 
-from handrail.calls import ToolResult
+from handrail.calls import TRUSTED, Label, ToolResult
 from handrail.core.budgets import Budget, Spent
 from handrail.core.conversation import Status
 from handrail.core.results import plain
@@ -37,6 +37,7 @@ class Run(Struct, Generic[T_co], frozen=True):
         seconds: From start to end, without what people took to answer, as the budget counts.
         round: Which question of its conversation it answers; 1 for a run that goes on from no other.
         earlier: How many of the messages stood before this question.
+        label: Of all that it has read: untrusted, with the first call that brought words from outside, or private.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Run(Struct, Generic[T_co], frozen=True):
     output: T_co = None  # type: ignore[assignment]  # None is what a run without an answer has
     round: int = 1
     earlier: int = 0
+    label: Label = TRUSTED
 
     @property
     def new_messages(self) -> Sequence[Message]:

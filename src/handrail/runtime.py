@@ -28,6 +28,7 @@ from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
 from handrail.core.preview import Preview
 from handrail.core.retries import Backoff
+from handrail.credentials.secret import Secret
 from handrail.effects import Approval
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.asyncio_scheduler import AsyncioScheduler
@@ -84,8 +85,8 @@ class Runtime:
         scope: The tenant. Runtimes of different scopes share nothing in a store, even under equal names: no run,
             question, approval, long result, key of a write or lock.
         principal: On whose behalf the calls are made, for the audit log.
-        secrets: Values that are hidden from models, ledger and logs, in addition to injected ones; the audit log also
-            hides what looks like a key.
+        secrets: Values, as text or `hr.Secret`, that are hidden from models, events, journal, ledger and logs, in
+            addition to injected ones; the audit log also hides what looks like a key. Give them again to resume a run.
         notify: Who is told of a question that is stored and that nobody here has answered: a function, or `mail:...` or
             `webhook:URL`, see `toolbox.notifying`. It is told once, by the process that stored the question; one that
             dies at that moment tells nobody. Where the caller hangs up meanwhile, the next such call tells again.
@@ -118,7 +119,7 @@ class Runtime:
         selector: str | Selector = tool_visibility.DEFAULT,
         scope: str = "",
         principal: str = "",
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str | Secret] = (),
         notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
@@ -227,6 +228,8 @@ class Runtime:
             inject: The values of injected parameters, by name.
             budget: What the run may spend, in place of the runtime's; so for `policy` and `approver`.
             observers: Called with every event, beside those of the runtime.
+            said: What people have said to the model: names and addresses in it may be destinations of its calls, see
+                `Policy.provenance`. A run remembers it.
             principal: On whose behalf, for the audit log and for approvals by several people.
             scope: The tenant. Different scopes share nothing: no run, key of a write, resource, rate, question or long
                 result.

@@ -24,6 +24,7 @@ from handrail.core.budgets import Budget
 from handrail.core.policy import Policy
 from handrail.core.preview import Preview
 from handrail.core.retries import Backoff
+from handrail.credentials.secret import Secret
 from handrail.effects import Approval
 from handrail.engine import tool_visibility, verbs
 from handrail.engine.active_run import new_run_id
@@ -88,7 +89,7 @@ class SyncRuntime:
         selector: str | Selector = tool_visibility.DEFAULT,
         scope: str = "",
         principal: str = "",
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str | Secret] = (),
         notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,

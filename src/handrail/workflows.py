@@ -177,7 +177,15 @@ class Steps:
                 try:
                     given = self._merge_options(options, output)
                     return self._leave_unless_ended(
-                        (yield from verbs.run(engine, question, run_id=run_id, **given))
+                        (
+                            yield from verbs.run(
+                                engine,
+                                question,
+                                run_id=run_id,
+                                parent=active.progress.trust,
+                                **given,
+                            )
+                        )
                     )
                 except ConfigError:
                     # another process that drives this workflow may have begun that run meanwhile
@@ -214,6 +222,7 @@ class Steps:
     def _leave_unless_ended(self, run: Run[Any]) -> Run[Any]:
         if run.status in _LEAVES:
             raise self._leave(Ending(run.status, f"its run {run.id}: {run.reason}"))
+        self._active.progress.trust.note_unseen(run.label)
         return run
 
     def _id_of_run(self, number: int) -> str:
@@ -432,6 +441,7 @@ def workflow(
         approver=whose.get("approver"),
     )
     record = make_record(active, fn, arguments)
+    active.progress.trust.trust_words([arguments_text(arguments)])
     stored: StoredRun | None = (
         (yield engine.runs.load_run(active.id)) if engine.keeps_runs else None
     )

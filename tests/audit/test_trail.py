@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import handrail as hr
-from handrail.audit.chain import FIRST, canonical_json, digest, verify
+from handrail.audit.chain import FIRST, canonical_json, digest, replacement, verify
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import MOST_TEXT_CHARS, AuditBuilder
 from handrail.core.redaction import HIDDEN, Redactor
@@ -96,8 +96,53 @@ def test_a_change_inside_the_log_is_found_and_named(change, place):
 
 
 def test_with_a_key_a_log_that_was_written_anew_is_found():
-    assert verify(chain(5, b"right"), key=b"right") == (5, None)
-    assert verify(chain(5, b"guessed"), key=b"right")[1].seq == 1
+    assert verify(chain(5, b"right"), keys=[b"right"]) == (5, None)
+    assert verify(chain(5, b"guessed"), keys=[b"right"])[1].seq == 1
+
+
+def test_a_log_whose_key_was_replaced_cannot_be_rewritten_by_who_has_the_old_key():
+    old, new, evil = b"old key", b"new key", b"key of a thief"
+    log = replaced(chain(3, old), old, new)
+    log = added(log, new, "RunEnded")
+    assert verify(log, keys=[old, new]) == (6, None)
+    # the thief writes on under the old key, edits what is below, names a key of their own, or cuts
+    assert verify(added(log, old, "RunEnded"), keys=[old, new])[1].seq == 7
+    edited = list(chain(3, old))
+    edited[1] = rehashed(replace(edited[1], event="Edited"), old)
+    edited[2] = rehashed(replace(edited[2], prev=edited[1].hash), old)
+    forged = replaced(edited, old, new)[:4] + log[4:]
+    assert verify(forged, keys=[old, new])[1] is not None
+    assert verify(replaced(chain(3, old), old, evil), keys=[old, new])[1].seq == 5
+    for kept in (1, 3, 4):
+        assert verify(log[:kept], keys=[old, new])[1] is not None
+    assert verify(chain(6), keys=[old, new])[1] is not None
+
+
+def added(records, key, event, body=None):
+    """The log with one record more."""
+    last = records[-1]
+    made = AuditRecord(last.seq + 1, last.at, "", event, body or {}, last.hash, "")
+    return [*records, rehashed(made, key)]
+
+
+def rehashed(record, key):
+    body = canonical_json(record.body)
+    hash = digest(
+        record.seq,
+        record.at,
+        record.run_id,
+        event=record.event,
+        body=body,
+        prev=record.prev,
+        key=key,
+    )
+    return replace(record, hash=hash)
+
+
+def replaced(records, old, new):
+    ending, beginning = replacement(old, new, "anna")
+    records = added(records, old, ending.event, ending.body)
+    return added(records, new, beginning.event, beginning.body)
 
 
 def test_a_checkpoint_finds_a_cut_tail_and_a_log_that_was_written_anew():
@@ -170,6 +215,7 @@ def test_a_read_leaves_one_record_that_says_what_was_asked_for_why_it_was_allowe
         "risk": "low", "why": "within the policy", "pin": "ab12", "isolation": "none",
         "ok": True, "code": "", "attempts": 1, "replayed": False, "seconds": 0.25,
         "result_bytes": 7, "result": hashlib.sha256(b"shipped").hexdigest(),
+        "labels": {"integrity": "trusted", "confidentiality": "public"},
     }  # fmt: skip
 
 

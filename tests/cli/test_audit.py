@@ -4,6 +4,7 @@ import json
 import sqlite3
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -276,7 +277,7 @@ def test_one_key_file_serves_programs_that_name_their_store_the_command_line_and
         runtime.call("add", {"amount": 1})
     assert made("audit", "verify").exit_code == 0
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
-        assert verify(store.log().result(10), key=KEY)[1] is None
+        assert verify(store.log().result(10), keys=[KEY])[1] is None
 
 
 def test_the_settings_of_a_project_name_the_key_too(
@@ -342,3 +343,75 @@ def test_a_store_without_a_log_says_so(cli, verb):
     result = cli("audit", verb, "--store", "memory:")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "the store 'memory:' keeps no audit log" in result.stderr
+
+
+def test_a_key_is_replaced_while_a_program_writes_and_nothing_is_lost(
+    cli, tmp_path, key_file, monkeypatch
+):
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", key_file)
+    place = f"sqlite:///{tmp_path}/handrail.db"
+    old = str(tmp_path / "audit.key.1")
+
+    def audit(*words):
+        return cli("audit", *words, "--store", place)
+
+    with hr.SyncRuntime([add], store=place) as runtime:
+        runtime.call("add", {"amount": 1})
+        Path(key_file).rename(old)
+        Path(key_file).write_text("a" * 32)
+        runtime.call("add", {"amount": 2})  # under the old key
+        said = audit("rotate-key", "--old-key-file", old, "--by", "anna")
+        assert said.exit_code == 0, said.stderr
+        runtime.call("add", {"amount": 3})
+    with hr.SyncRuntime([add], store=place) as runtime:
+        runtime.call("add", {"amount": 4})
+    both = audit("verify", "--key-file", old, "--key-file", key_file)
+    assert both.exit_code == 0, both.stderr
+    one = audit("verify")
+    assert one.exit_code == 1
+    assert "record 1 was changed, or hashed with another key" in one.stderr + one.stdout
+    exported = audit("export").stdout
+    assert "aaaa" not in exported
+    records = [json.loads(line) for line in exported.splitlines()]
+    names = [each["event"] for each in records]
+    ending = names.index("AuditKeyReplaced")
+    assert names[ending + 1] == "AuditKeyBegun"
+    assert records[ending]["body"]["by"] == "anna"
+    arguments = [
+        each["body"]["arguments"] for each in records if each["event"] == "CallAdmitted"
+    ]
+    assert [each["amount"] for each in arguments] == [1, 2, 3, 4]
+    again = audit("rotate-key", "--old-key-file", old)
+    assert (again.exit_code, "another key" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("short", "has 5 bytes"), (KEY.decode() * 4, "has already"), (None, "there is no file"), ("", "holds no key"),
+])  # fmt: skip
+def test_a_key_that_is_none_replaces_nothing(cli, tmp_path, monkeypatch, text, says):
+    old = tmp_path / "audit.key.1"
+    old.write_bytes(KEY * 4)
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(old))
+    place = f"sqlite:///{tmp_path}/handrail.db"
+    with hr.SyncRuntime([add], store=place) as runtime:
+        runtime.call("add", {"amount": 1})
+    new = tmp_path / "audit.key"
+    if text is not None:
+        new.write_text(text)
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(new))
+    said = cli("audit", "rotate-key", "--old-key-file", str(old), "--store", place)
+    assert (said.exit_code, says in said.stderr) == (2, True), said.stderr
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", str(old))
+    assert cli("audit", "verify", "--store", place).exit_code == 0
+
+
+def test_a_log_without_a_key_gets_its_first(cli, tmp_path, key_file, monkeypatch):
+    place = f"sqlite:///{tmp_path}/handrail.db"
+    with hr.SyncRuntime([add], store=place) as runtime:
+        runtime.call("add", {"amount": 1})
+    said = cli("audit", "rotate-key", "--store", place)
+    assert (said.exit_code, "HANDRAIL_AUDIT_KEY_FILE" in said.stderr) == (2, True)
+    Path(key_file).write_text("a" * 32)
+    monkeypatch.setenv("HANDRAIL_AUDIT_KEY_FILE", key_file)
+    assert cli("audit", "rotate-key", "--store", place).exit_code == 0
+    assert cli("audit", "verify", "--store", place).exit_code == 0

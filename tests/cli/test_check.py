@@ -34,7 +34,7 @@ def orders(tmp_path, paid):
 def test_what_lacks_nothing_passes(cli, tmp_path, kept):
     result = cli("check", orders(tmp_path, "49"), "--store", kept, "--run")
     assert (result.exit_code, "MISSING" in result.stdout) == (0, False)
-    assert result.stdout.endswith("12 of 12 lines pass\n")
+    assert result.stdout.endswith("13 of 13 lines pass\n")
 
 
 def test_what_is_missing_is_told_with_the_parameter_that_ends_it(cli, shop, kept):

@@ -32,7 +32,7 @@ CALL = ToolCall("c1", "get_order", "{}")
     (CallAdmitted(CALL, {"city": "北京"}, ("comment",), "", "low", "within the policy", "ab12", "none"), {
         "event": "call_admitted", "call": {"id": "c1", "name": "get_order", "arguments": "{}"},
         "arguments": {"city": "北京"}, "repairs": ["comment"], "key": "", "risk": "low", "why": "within the policy",
-        "pin": "ab12", "isolation": "none",
+        "pin": "ab12", "isolation": "none", "tainted_by": None,
     }),
 ])  # fmt: skip
 def test_a_record_has_the_fields_of_its_event(event, fields):

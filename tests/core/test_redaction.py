@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from handrail.core import redaction
-from handrail.core.redaction import HIDDEN, Redactor
+from handrail.core.redaction import HIDDEN, KnownSecrets, Redactor
 from handrail.invisible import is_unseen
 from tests.dialects.contract import check_growth
 from tests.support.corpus import rows
@@ -148,6 +148,30 @@ def test_redaction_takes_linear_time_whatever_is_repeated(piece):
         return partial(Redactor().text, piece * (chars // len(piece)))
 
     check_growth(work, 100_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece", [SECRET[:-1], SECRET[0], SECRET, SECRET.encode().hex()[:-1]]
+)
+def test_known_secrets_are_found_in_linear_time_whole_and_in_pieces(piece):
+    known = KnownSecrets([SECRET])
+
+    def in_pieces(chars):
+        text = piece * (chars // len(piece))
+
+        def stream():
+            held = ""
+            for place in range(0, len(text), 5):
+                held += text[place : place + 5]
+                held = held[known.certain_length(held) :]
+
+        return stream
+
+    check_growth(in_pieces, 20_000)
+    check_growth(
+        lambda chars: partial(known.text, piece * (chars // len(piece))), 100_000
+    )
 
 
 def test_no_text_of_ordinary_arguments_is_taken_for_a_key():

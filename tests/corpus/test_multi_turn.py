@@ -12,7 +12,7 @@ from tests.support.corpus import rows
 
 ROWS = rows("bfcl/multi_turn.jsonl.gz")
 DOCS = rows("bfcl/multi_turn_api_docs.json")
-ANYTHING = hr.Policy(ask_from=None)
+ANYTHING = hr.Policy(ask_from=None, provenance="off")
 """Nobody is asked, also about what a schema describes and nobody has declared."""
 CATEGORIES = sorted({row["category"] for row in ROWS})
 

@@ -72,6 +72,7 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
         "store": options._STORE_SETTINGS,
         "lint": Settings.__struct_fields__,
         "mcp": ("pins",),
+        "otel": cli_settings._OTEL,
     }
     assert set(keys) == set(cli_settings.TABLES)
     rows = [

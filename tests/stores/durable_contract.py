@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from handrail import process_identity
-from handrail.audit.chain import verify
+from handrail.audit.chain import KEY_BEGUN, KEY_REPLACED, verify
 from handrail.effects import AGAIN, ClaimState, Renew, Settle
 from handrail.errors import ConfigError, Fenced, StoreUnavailable
 from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
@@ -305,8 +305,47 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
     def test_a_keyed_log_is_verified_with_the_key_only(self, store):
         store.audit_key = b"secret"
         now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
-        assert verify(now(store.log()), key=b"secret") == (1, None)
+        assert verify(now(store.log()), keys=[b"secret"]) == (1, None)
         assert verify(now(store.log()))[1].seq == 1
+
+    @pytest.mark.parametrize("old", [b"the old key of the log", b""])
+    def test_the_key_of_a_log_is_replaced_by_two_records_and_verified_with_both(
+        self, store, old, tmp_path
+    ):
+        new = b"the new key of the log"
+        store.audit_key = old
+        now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
+        stale = self.again()
+        stale.audit_key = old
+        now(stale.append_audit([AuditEntry("r_2", "RunEnded", {})]))
+        now(store.replace_audit_key(new, by="anna"))
+        now(store.append_audit([AuditEntry("r_3", "RunEnded", {})]))
+        # who wrote under the old key before must look again
+        with pytest.raises(StoreUnavailable, match="audit log"):
+            now(stale.append_audit([AuditEntry("r_4", "RunEnded", {})]))
+        with pytest.raises(ConfigError):
+            now(stale.replace_audit_key(b"another key of the log", by="eve"))
+        # and reads its file, once the new key is there
+        file = tmp_path / "audit.key"
+        file.write_bytes(new)
+        stale.audit_key_file = str(file)
+        now(stale.append_audit([AuditEntry("r_5", "RunEnded", {})]))
+        records = now(store.log())
+        assert [each.event for each in records[2:4]] == [KEY_REPLACED, KEY_BEGUN]
+        assert [each.run_id for each in records if each.run_id] == [
+            "r_1",
+            "r_2",
+            "r_3",
+            "r_5",
+        ]
+        assert verify(records, keys=[new, old]) == (6, None)
+        assert "was not given" in verify(records, keys=[old])[1].why
+        assert (
+            verify(records, keys=[new])[1] is None
+            if not old
+            else verify(records, keys=[new])[1].seq == 1
+        )
+        closed(stale)
 
     @pytest.mark.parametrize(
         ("before", "after"), [(b"one", b"two"), (b"one", b""), (b"", b"two")]
@@ -329,7 +368,7 @@ class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
         other.audit_key = before
         assert now(other.log_refuses()) == ""
         now(other.append_audit([AuditEntry("r_2", "RunEnded", {})]))
-        assert verify(now(store.log()), key=before) == (2, None)
+        assert verify(now(store.log()), keys=[before]) == (2, None)
         closed(other)
 
     @pytest.mark.parametrize("value", [

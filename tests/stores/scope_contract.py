@@ -254,4 +254,4 @@ class ScopeContract:
         }
         passed_by -= set(dir(ScopedStore(shared, "a")))
         # what administrators need of the whole store
-        assert passed_by <= {"use_connection"}
+        assert passed_by <= {"use_connection", "replace_audit_key"}

@@ -84,7 +84,10 @@ def test_the_example_needs_no_key(monkeypatch):
     assert len(runpy.run_path(str(EXAMPLE))["web"]) == 2
 
 
-@pytest.mark.parametrize("module", ["calculator", "units", "egress", "webpage"])
+@pytest.mark.parametrize(
+    "module",
+    ["toolbox.calculator", "toolbox.units", "network.egress", "toolbox.webpage"],
+)
 def test_the_examples_of_their_docstrings_hold(module):
-    found = doctest.testmod(importlib.import_module(f"handrail.toolbox.{module}"))
+    found = doctest.testmod(importlib.import_module(f"handrail.{module}"))
     assert found.attempted > 0 and found.failed == 0

@@ -22,8 +22,9 @@ import handrail as hr
 from handrail.ports import Sandbox, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes import host as outside
-from handrail.sandboxes.bubblewrap import Bubblewrap, _interpreter
+from handrail.sandboxes.bubblewrap import Bubblewrap
 from handrail.sandboxes.host import _parse_report, is_below
+from handrail.sandboxes.interpreters import mounts_of_interpreter
 from handrail.sandboxes.process import ProcessSandbox, _namespace_command
 from handrail.sandboxes.supervisor import record
 from handrail.testing.checklist import check
@@ -460,7 +461,7 @@ def test_of_an_interpreter_in_a_home_only_what_runs_it_is_mounted(tmp_path):
         (tmp_path / each).mkdir(parents=True)
     (tmp_path / "lib/libpython3.so").touch()
     python = tmp_path / "bin/python3"
-    mounted = {*_interpreter(str(python))} - {"--ro-bind"}
+    mounted = {*mounts_of_interpreter(str(python))}
     assert mounted == {
         str(python),
         str(tmp_path / "lib" / version),
@@ -472,7 +473,7 @@ def test_of_an_interpreter_in_a_home_only_what_runs_it_is_mounted(tmp_path):
     "python", ["/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3"]
 )
 def test_an_interpreter_of_the_system_mounts_nothing_more(python):
-    assert [*_interpreter(python)] == []
+    assert mounts_of_interpreter(python) == []
 
 
 @pytest.mark.parametrize("sandbox", EACH)

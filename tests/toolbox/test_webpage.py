@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
+from handrail.network.egress import Egress
 from handrail.testing.checklist import check
 from handrail.testing.loopback import Answer, Loopback
-from handrail.toolbox.egress import Egress
 from handrail.toolbox.webpage import ReadPage, text_of_html
 
 

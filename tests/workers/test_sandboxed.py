@@ -30,9 +30,10 @@ from handrail import logs
 from handrail.calls import Media
 from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
 from handrail.ports import JobEnded
-from handrail.sandboxes import bubblewrap, confinement
+from handrail.sandboxes import bubblewrap, confinement, container, landlock
 from handrail.sandboxes import levels as isolation
 from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.warm import WARM
 from handrail.workers.processes import ProcessEnded
 from handrail.workers.sandboxed import (
     MOST_ANSWER_BYTES,
@@ -371,7 +372,7 @@ def test_memory_is_above_nothing():
 def test_mounts_are_a_list_for_isolated_tools(how):
     with pytest.raises(
         ToolDefinitionError,
-        match=r"`mounts` is (a list of files and folders|for an isolated)",
+        match=r"`mounts` is (a list of files and folders|for a tool that is kept apart)",
     ):
         hr.FunctionTool(list_folder.fn, **how)
 
@@ -383,7 +384,7 @@ def test_mounts_are_a_list_for_isolated_tools(how):
 def escape(probe: str, world: dict) -> str:
     """Try to get out."""
     found: dict[str, object] = {**world, "os": os}
-    exec(PROBES[probe], found)
+    exec({**PROBES, **PROBES_OF_NOTHING}[probe], found)
     return str(found["got"])
 
 
@@ -498,9 +499,27 @@ got = 'a gigabyte'
 """,
 }
 HARMLESS = [*PROBES][:-4]
+PROBES_OF_NOTHING = {"count": "got = 1"}
+
+
+def calls_forked():
+    return sum(each.carried for each in WARM._kinds.values() if each is not None)
+
+
+def warm_up(runtime, tool, arguments):
+    """Call a tool until a warm process carries its calls; fail where none does."""
+    for _ in range(100):
+        before = calls_forked()
+        assert runtime.call(tool, arguments).ok
+        if calls_forked() > before:
+            return
+    raise AssertionError("every call took a new box")
+
+
 OPEN_TO_A_PROCESS = {
     "read the users", "read a secret in the environment", "read a secret of other processes", "write outside",
-    "reach a port of this machine", "reach an abstract socket", "kill the runtime", "list keys",
+    "reach a port of this machine", "reach an abstract socket", "list keys",
+    *(["kill the runtime"] if landlock.abi() < landlock.ABI_OF_SCOPES else []),
 }  # fmt: skip
 
 
@@ -549,10 +568,20 @@ def _greet(listener):
             caller.sendall(b"hello")
 
 
+@pytest.fixture(params=["a new box", "forked from a warm process"])
+def start(request, monkeypatch):
+    """How a call gets its box; a warm process is there from the second call on."""
+    if request.param == "a new box":
+        monkeypatch.setattr(WARM, "find", lambda *_: None)
+    return request.param
+
+
 @isolated
 @pytest.mark.parametrize("probe", PROBES)
-def test_an_isolated_tool_cannot(probe, world):
+def test_an_isolated_tool_cannot(probe, world, start):
     with hr.SyncRuntime([escape]) as runtime:
+        if start != "a new box":
+            warm_up(runtime, "escape", {"probe": "count", "world": {}})
         result = runtime.call("escape", {"probe": probe, "world": world})
     assert result.failure is not None, result.value
     assert result.failure.code == "INTERNAL_ERROR"
@@ -600,6 +629,62 @@ def test_an_endless_loop_ends_at_its_time_and_is_said_to_be_stopped(call):
         "TIMEOUT",
         "`loop_for_ever` did not finish within 1 s and was stopped.",
     )
+
+
+@hr.tool(effect="read", isolation="isolated", max_attempts=1, timeout_s=4)
+def loop_if_asked(line: str) -> str:
+    """Go on for ever with a child that left the session, or return at once."""
+    if not line:
+        return "returned"
+    if os.fork() == 0:
+        os.setsid()
+    os.open(line, os.O_WRONLY)
+    while True:
+        pass
+
+
+@isolated
+def test_a_forked_call_is_stopped_at_its_time_with_all_that_it_started(open_folder):
+    line = open_folder / "line"
+    os.mkfifo(line)
+    line.chmod(0o666)
+    reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
+    tool = loop_if_asked.replace(mounts=[open_folder])
+    with hr.SyncRuntime([tool]) as runtime:
+        warm_up(runtime, "loop_if_asked", {"line": ""})
+        failure = runtime.call("loop_if_asked", {"line": str(line)}).failure
+        assert (failure.code, "was stopped" in failure.message) == ("TIMEOUT", True)
+        assert os.read(reader, 1) == b""  # nobody holds the line any more
+        assert runtime.call("loop_if_asked", {"line": ""}).ok
+    os.close(reader)
+
+
+@isolated
+def test_where_no_warm_process_starts_each_call_takes_a_new_box(call, monkeypatch):
+    """As in a container whose kernel refuses its walls; a process that is killed is replaced."""
+    monkeypatch.setattr(bubblewrap, "_OF_WARM", ())
+    tool = hr.FunctionTool(
+        list_folder.fn, **HOW, name="never_warm", mounts=["/usr/bin"]
+    )
+    for _ in range(3):
+        assert call(tool, {"folder": "/box"}).value == ["order"]
+    assert calls_forked() == 0 or all(
+        "/usr/bin" not in kind[0] for kind, each in WARM._kinds.items() if each
+    )
+
+
+@isolated
+def test_a_warm_process_that_was_killed_is_replaced():
+    with hr.SyncRuntime([add]) as runtime:
+        warm_up(runtime, "add", {"x": 1, "y": 1})
+        (process,) = [each for each in WARM._kinds.values() if each and each.is_ready][
+            -1:
+        ]
+        process._process.kill()
+        process._process.wait()
+        for number in range(3):
+            assert runtime.call("add", {"x": number, "y": 1}).value == number + 1
+        warm_up(runtime, "add", {"x": 1, "y": 1})
 
 
 @hr.tool(effect="write", isolation="isolated", timeout_s=30)
@@ -707,8 +792,10 @@ SEGMENT = 0x68_72_01
 
 
 @isolated
-def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one():
+def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one(start):
     with hr.SyncRuntime([leave_or_find]) as runtime:
+        if start != "a new box":
+            warm_up(runtime, "leave_or_find", {"what": "find"})
         left = runtime.call("leave_or_find", {"what": "leave"}).value
         assert {"/box/left", "/tmp/left", "/dev/shm/left", "a segment of memory"} <= {
             *left
@@ -717,7 +804,11 @@ def test_nothing_that_a_call_leaves_anywhere_is_found_by_the_next_one():
 
 
 @isolated
-def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(open_folder):
+@pytest.mark.parametrize("calls_before", [0, 2])
+def test_when_the_host_is_killed_in_the_middle_of_a_call_its_box_ends(
+    open_folder, calls_before
+):
+    """After two calls a warm process forks the third."""
     line = open_folder / "line"
     os.mkfifo(line)
     line.chmod(0o666)
@@ -726,14 +817,18 @@ import os
 import handrail as hr
 
 @hr.tool(effect="read", isolation="isolated", mounts=[{str(open_folder)!r}], timeout_s=60)
-def hold() -> None:
+def hold(at_once: bool = False) -> None:
     "Hold a line for ever."
+    if at_once:
+        return
     os.write(os.open({str(line)!r}, os.O_WRONLY), b".")
     while True:
         pass
 
 if __name__ == "__main__":
     with hr.SyncRuntime([hold]) as runtime:
+        for _ in range({calls_before}):
+            runtime.call("hold", {{"at_once": True}})
         print(runtime.call("hold").text)
 """)
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
@@ -752,6 +847,7 @@ import asyncio, os
 from pathlib import Path
 import handrail as hr
 from handrail.sandboxes.supervisor import descendants
+from handrail.sandboxes.warm import WARM
 from tests.workers.test_sandboxed import add
 
 async def crowd():
@@ -760,6 +856,7 @@ async def crowd():
         return [result.value for result in await asyncio.gather(*calls)]
 
 def held():
+    WARM.close()  # they stay for the next call
     return len([*Path("/proc/self/fd").iterdir()]), [*descendants(os.getpid(), stop=False)]
 
 asyncio.run(crowd())
@@ -789,7 +886,7 @@ def plugged_in(tmp_path, monkeypatch):
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield told
-    isolation.offered.cache_clear()
+    isolation.known_sandboxes.cache_clear()
     isolation.SEARCH.reset()
 
 
@@ -802,34 +899,47 @@ class Container:
     python: str = Bubblewrap().python
 
     def run(self, job, cancelled):
+        RUN_IN_CONTAINER.append(job)
         return Bubblewrap().run(job, cancelled)
 
 
 CONTAINER = Container()
+RUN_IN_CONTAINER = []
 
 
 @isolated
-def test_a_plug_in_brings_another_level(plugged_in, call):
+def test_a_plug_in_brings_another_level_which_goes_before_our_own(plugged_in, call):
     tool = hr.FunctionTool(list_folder.fn, effect="read", isolation="container")
-    assert call(tool, {"folder": "/box"}).failure.code == "NOT_ISOLATED"
     (plugged_in / "entry_points.txt").write_text(
         "[handrail.sandboxes]\ncontainers = tests.workers.test_sandboxed:CONTAINER\n"
     )
-    isolation.offered.cache_clear()
+    isolation.known_sandboxes.cache_clear()
     isolation.SEARCH.reset()
-    assert [each.level for each in isolation.offered()] == [
-        "container",
-        "isolated",
-        "process",
-    ]
+    RUN_IN_CONTAINER.clear()
+    assert CONTAINER in isolation.offered()
     assert call(tool, {"folder": "/box"}).value == ["order"]
+    assert len(RUN_IN_CONTAINER) == 1
+
+
+@isolated
+def test_a_tool_takes_no_stronger_level_than_it_demands_where_that_is_here(
+    plugged_in, call
+):
+    (plugged_in / "entry_points.txt").write_text(
+        "[handrail.sandboxes]\ncontainers = tests.workers.test_sandboxed:CONTAINER\n"
+    )
+    isolation.known_sandboxes.cache_clear()
+    RUN_IN_CONTAINER.clear()
+    tool = hr.FunctionTool(list_folder.fn, effect="read", isolation="isolated")
+    assert call(tool, {"folder": "/box"}).value == ["order"]
+    assert RUN_IN_CONTAINER == []
 
 
 def test_what_a_plug_in_calls_a_sandbox_and_is_none_is_told_by_its_name(plugged_in):
     (plugged_in / "entry_points.txt").write_text(
         "[handrail.sandboxes]\nfoam = tests.workers.test_sandboxed:HOW\n"
     )
-    isolation.offered.cache_clear()
+    isolation.known_sandboxes.cache_clear()
     isolation.SEARCH.reset()
     with pytest.raises(
         ConfigError, match="the sandbox 'foam' of a plug-in is none: dict"
@@ -842,6 +952,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
 ):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     bubblewrap._probe.cache_clear()
+    container._probe.cache_clear()
     isolation.SEARCH.reset()
     asked = []
     tool = hr.FunctionTool(list_folder.fn, effect="destructive", isolation="isolated")
@@ -852,6 +963,7 @@ def test_without_a_sandbox_nobody_is_asked_nothing_runs_and_a_person_is_told_wha
             result = runtime.call("list_folder", {"folder": "/"})
     finally:
         bubblewrap._probe.cache_clear()
+        container._probe.cache_clear()
         isolation.SEARCH.reset()
     assert (result.failure.code, result.attempts, asked) == ("NOT_ISOLATED", 0, [])
     assert (

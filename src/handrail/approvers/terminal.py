@@ -33,7 +33,7 @@ from threading import Lock
 from typing import Literal, TextIO, TypeAlias
 
 from handrail.approvers.arguments import exact, in_short, warnings
-from handrail.effects import Approval, AskHuman
+from handrail.effects import Approval, AskHuman, Provenance
 from handrail.errors import Failure, Json
 from handrail.invisible import printable as printable
 from handrail.records import ApprovalRequest, not_counted
@@ -181,6 +181,9 @@ class _TerminalQuestion:
                 self._say(f"{_INDENT}{row}\n")
         if asked.reason:
             self._say(f"{_INDENT}Why you are asked: {printable(asked.reason)}\n")
+        if asked.provenance is not None:
+            for line in _describe_provenance(asked.provenance):
+                self._say(f"{_INDENT}{printable(line)}\n")
         if asked.required_approvals > 1:
             self._say(
                 f"{_INDENT}{asked.required_approvals} people must agree{self._others(asked)}.\n"
@@ -324,6 +327,15 @@ class _TerminalQuestion:
             self._asked
         ):
             raise _NobodyThere
+
+
+def _describe_provenance(provenance: Provenance) -> Iterator[str]:
+    """Yield what nobody trusted has said of a call, a line for each value: all of it, however much."""
+    for name, values in provenance.unnamed.items():
+        for value in values:
+            yield f"Nobody trusted has named: {name} {value!r}"
+    for name, source in provenance.private.items():
+        yield f"Private: {name} holds values that {source} returned"
 
 
 def _read(text: str, parameters: Mapping[str, Json]) -> Mapping[str, Json]:

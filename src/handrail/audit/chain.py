@@ -4,7 +4,13 @@ The hash is SHA-256 over canonical JSON, so an edit, an insertion, a deletion or
 found, and named by record. With a key it is an HMAC, and nobody without the key can rewrite the log; a tail that was
 cut off is found against a checkpoint (a record's number and hash, stored elsewhere).
 
+A key is replaced by two records: `AuditKeyReplaced`, the last under the old key, names the new one by its fingerprint,
+and `AuditKeyBegun`, the first under the new key, holds the hash of the record before it as every record does. So a log
+is verified with all its keys, and whoever has an old key can change nothing: the records under the new key hang on its
+last one.
+
 Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
+Rule 2: the key changes behind an `AuditKeyReplaced` record only, to the key that it names, and never to none.
 """
 
 from __future__ import annotations
@@ -12,14 +18,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from handrail.records import AuditRecord
+from handrail.errors import Json
+from handrail.records import AuditEntry, AuditRecord
 
 FIRST = "0" * 64
 """The previous hash of the first record."""
+
+
+KEY_REPLACED = "AuditKeyReplaced"
+KEY_BEGUN = "AuditKeyBegun"
+_NEXT_KEY = "next_key"
+_FINGERPRINT_DIGITS = 16
 
 
 class Broken(Struct, frozen=True):
@@ -57,17 +70,74 @@ def digest(
     return hashlib.sha256(data).hexdigest()
 
 
+def fingerprint(key: bytes) -> str:
+    """Return what a record calls a key by: the same for the same key, and nothing that leads back to it."""
+    made = hmac.new(key, b"handrail audit key", "sha256")
+    return made.hexdigest()[:_FINGERPRINT_DIGITS]
+
+
+def replacement(old: bytes, new: bytes, by: str) -> tuple[AuditEntry, AuditEntry]:
+    """Return the entries that end the chain under one key (empty: none), and begin that under the next."""
+    ending: dict[str, Json] = {"by": by, _NEXT_KEY: fingerprint(new)}
+    beginning: dict[str, Json] = {"by": by, "key": fingerprint(new)}
+    if old:
+        ending["key"] = beginning["previous_key"] = fingerprint(old)
+    return AuditEntry("", KEY_REPLACED, ending), AuditEntry("", KEY_BEGUN, beginning)
+
+
+class _Keys:
+    """The keys that a log is verified with, and which of them its next record must have been hashed with."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._by_fingerprint = {fingerprint(key): key for key in keys if key}
+        self._current: bytes | None = None
+        self._used: set[bytes] = set()
+
+    def fit(self, record: AuditRecord) -> bool:
+        """Whether a record was hashed with the key that is in force; the first record says which that is."""
+        if self._current is None:
+            # A log may have begun without a key. One that was written anew without a key uses none of those given.
+            candidates = (*self._by_fingerprint.values(), b"")
+            fitting = (key for key in candidates if _is_whole(record, key))
+            self._current = next(fitting, None)
+            is_whole = self._current is not None
+        else:
+            is_whole = _is_whole(record, self._current)
+        if is_whole and self._current:
+            self._used.add(self._current)
+        return is_whole
+
+    def follow(self, record: AuditRecord) -> str:
+        """Go on to the key that a record names, if it names one; return why not, else empty."""
+        if record.event != KEY_REPLACED:
+            return ""
+        named = str(record.body.get(_NEXT_KEY, ""))
+        if named not in self._by_fingerprint:
+            return f"record {record.seq} replaces the key, and the next one ({named}) was not given"
+        self._current = self._by_fingerprint[named]
+        return ""
+
+    def unused(self) -> list[str]:
+        """Return the fingerprints of keys that no record was hashed with."""
+        return [
+            name for name, key in self._by_fingerprint.items() if key not in self._used
+        ]
+
+
 def verify(
     records: Iterable[AuditRecord],
     *,
-    key: bytes = b"",
+    keys: Sequence[bytes] = (),
     checkpoint: tuple[int, str] | None = None,
 ) -> tuple[int, Broken | None]:
     """Return how many records are in good order, and where the chain breaks, if it does.
 
     Args:
+        keys: All keys that the log has had, in any order; none for a log without one. Each must have been used: a log
+            that was cut off before its newest key is broken.
         checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was rewritten.
     """
+    known = _Keys(keys)
     prev = FIRST
     seq = 0
     for record in records:
@@ -81,7 +151,7 @@ def verify(
                 record.seq,
                 f"record {record.seq} does not follow record {seq}: something was taken out",
             )
-        if not _is_whole(record, key):
+        if not known.fit(record):
             return seq, Broken(
                 record.seq,
                 f"record {record.seq} was changed, or hashed with another key",
@@ -91,6 +161,8 @@ def verify(
                 record.seq,
                 f"record {record.seq} is not the one of the checkpoint: the log was rewritten",
             )
+        if why := known.follow(record):
+            return seq + 1, Broken(record.seq + 1, why)
         prev = record.hash
         seq = record.seq
     if checkpoint and seq < checkpoint[0]:
@@ -98,12 +170,20 @@ def verify(
             seq + 1,
             f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}",
         )
+    if seq and (unused := known.unused()):
+        return seq, Broken(
+            seq + 1,
+            f"no record was hashed with the key {unused[0]}, so the log was cut off before it, or that is no key of it",
+        )
     return seq, None
 
 
 def refusal(last: AuditRecord, key: bytes) -> str:
     """Return why nothing may be added under a key (empty: none) to a log with this end; empty if it may."""
-    if _is_whole(last, key):
+    if last.event == KEY_REPLACED:
+        if key and last.body.get(_NEXT_KEY) == fingerprint(key):
+            return ""
+    elif _is_whole(last, key):
         return ""
     if key and _is_whole(last, b""):
         return (

@@ -14,10 +14,30 @@ from typing import Any
 
 from handrail.errors import ConfigError
 from handrail.futures import result_now
-from handrail.ports import AuditStore, KeyedAuditStore
+from handrail.ports import AuditStore, KeyedAuditStore, RotatableAuditStore
 
 VARIABLE = "HANDRAIL_AUDIT_KEY_FILE"
 """Names the file of the key, for every store that is opened by its name."""
+
+
+LEAST_KEY_BYTES = 16
+"""A new key has at least so many; a shorter one can be guessed."""
+
+
+def new_key_in(file: str, old: bytes) -> bytes:
+    """Return the key in a file that is to replace another one.
+
+    Raises:
+        ConfigError: As `key_in`, or it is short, or the old one.
+    """
+    key = key_in(file)
+    if len(key) < LEAST_KEY_BYTES:
+        raise ConfigError(
+            f"the key in {file} has {len(key)} bytes; make one of at least {LEAST_KEY_BYTES}: openssl rand -hex 32"
+        )
+    if key == old:
+        raise ConfigError(f"{file} holds the key that the audit log has already")
+    return key
 
 
 def key_in(file: str) -> bytes:
@@ -54,6 +74,8 @@ def give(store: Any, file: str) -> None:
             f"{VARIABLE} names a key, and the audit log of {store!r} takes none"
         )
     store.audit_key = key_in(file)
+    if isinstance(store, RotatableAuditStore):
+        store.audit_key_file = file
 
 
 def check(store: object) -> None:

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from handrail.calls import ToolCall
+from handrail.calls import Label, ToolCall
 from handrail.core.redaction import Redactor
 from handrail.core.results import as_text, plain
 from handrail.errors import Json
@@ -149,7 +149,7 @@ def _describe_answer(event: ModelAnswered, redactor: Redactor) -> dict[str, Json
 
 def _describe_admission(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
     arguments = _arguments(event.arguments, redactor)
-    return _describe_call(
+    body = _describe_call(
         event,
         redactor,
         **arguments,
@@ -160,20 +160,23 @@ def _describe_admission(event: CallAdmitted, redactor: Redactor) -> dict[str, Js
         pin=event.pin,
         isolation=event.isolation,
     )
+    if event.tainted_by is not None:
+        body["labels"] = _describe_label(event.tainted_by, redactor)
+    return body
 
 
 def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
     """Return the key of a write, without the values that were redacted in the arguments: a key may contain them."""
     if len(event.key) > _LONGEST_KEY:
         return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
-    key = redactor.text(event.key)
+    key = redactor.key(event.key)
     if not key:
         return key
     arguments = plain(dict(event.arguments))
     if arguments == shown:
         return key
     hidden = _find_hidden_texts(arguments, shown)
-    return Redactor(each for each in hidden if len(each) <= len(event.key)).text(key)
+    return Redactor(each for each in hidden if len(each) <= len(event.key)).key(key)
 
 
 def _find_hidden_texts(value: Json, shown: Json) -> Iterator[str]:
@@ -231,7 +234,21 @@ def _describe_end(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
         seconds=round(event.seconds, 6),
         result_bytes=len(result.text.encode("utf-8", "surrogatepass")),
         result=_digest(result.text, redactor),
+        labels=_describe_label(result.label, redactor),
     )
+
+
+def _describe_label(label: Label, redactor: Redactor) -> dict[str, Json]:
+    """Return a label, all of it: who finds none in a record knows nothing of that result."""
+    labels: dict[str, Json] = {
+        "integrity": label.integrity,
+        "confidentiality": label.confidentiality,
+    }
+    if label.source:
+        labels["source"] = redactor.name(label.source)
+    if label.call:
+        labels["call"] = _line(label.call, redactor)
+    return labels
 
 
 def _describe_late_end(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:

@@ -53,6 +53,7 @@ COMMANDS = {
     "bench": "Play the same scenarios on the agent frameworks that are installed, plain and with handrail.",
     "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
     "new": "Create a project: tools, a test that kills them, and settings, in a new folder.",
+    "config": "Show the settings in force, and where each comes from; secrets are masked.",
     "doctor": "Show what this machine has, and what is missing.",
     "completion": "Print the completion script for a shell.",
 }

@@ -284,6 +284,7 @@ class Setup(Struct, frozen=True):
         self, *observers: Observer, store: str | Store = NO_STORE, scope: str = ""
     ) -> Runtime:
         """Return a runtime; the caller closes it."""
+        settings.apply_otel()
         return Runtime(
             self.tools,
             store=store,

@@ -20,7 +20,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import TRUSTED, Label, ToolCall, ToolResult
 from handrail.cli.timeline import Kind, Line, shorten
 from handrail.core.budgets import Spent
 from handrail.core.conversation import last_text
@@ -93,6 +93,29 @@ class RunHistory(Struct, frozen=True):
     def question(self) -> str:
         """The last question of a person before the run started."""
         return last_question(self.asked)
+
+    @property
+    def labels(self) -> Iterator[tuple[int, str, Label]]:
+        """The labels of its results that are not of trusted, public words: turn, call and label."""
+        for turn in self.turns:
+            for result in turn.results:
+                if result is not None and result.label != TRUSTED:
+                    yield turn.number, result.call_id, result.label
+
+    @property
+    def origins(self) -> list[tuple[str, str]]:
+        """Which calls brought in a stranger's words, and private values, first, as rows for people."""
+        rows: dict[str, str] = {}
+        inherited: Any = (self.asked.trust or {}).get("taint")
+        if inherited:
+            rows["tainted"] = f"by {inherited[0]}, before it was started"
+        for number, call, label in self.labels:
+            where = f"by {label.source}, in turn {number} (call {label.call or call})"
+            if label.integrity == "untrusted":
+                rows.setdefault("tainted", where)
+            if label.confidentiality == "private":
+                rows.setdefault("private", where)
+        return list(rows.items())
 
     @property
     def ending(self) -> tuple[str, str, str]:

@@ -124,6 +124,7 @@ class RunPage:
         if record.forked_from:
             origin = f"of {record.forked_from} at turn {record.forked_at}"
             rows.append(("fork", origin))
+        rows += self._history.origins
         print_columns(console(), rows)
         self._printer.question(self._history.question)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from os import environ
 from pathlib import Path
 from typing import Any
 
 from handrail.errors import ConfigError
 from handrail.parsing.names import advise
 
-TABLES = ("store", "lint", "mcp")
+TABLES = ("store", "lint", "mcp", "otel")
 """All tables that the settings may have."""
 
 FILES = ("handrail.toml", "pyproject.toml")
@@ -29,6 +30,24 @@ def table(command: str, file: Path | None = None) -> Mapping[str, Any]:
         if path.is_file() and (values := _read_table(command, path)):
             return values
     return {}
+
+
+def apply_otel() -> None:
+    """Set the variables of the environment that `[otel]` stands for, unless they are set: the environment decides.
+
+    Raises:
+        ConfigError: The table has another key than `enabled` and `content`, or one that is neither true nor false.
+    """
+    for name, value in table("otel").items():
+        variable = _OTEL.get(name)
+        if variable is None or not isinstance(value, bool):
+            raise ConfigError(
+                f"[otel] has {name} = {value!r}; it takes `enabled` and `content`, each true or false"
+            )
+        environ.setdefault(variable, "true" if value else "false")
+
+
+_OTEL = {"enabled": "HANDRAIL_OTEL", "content": "HANDRAIL_CAPTURE_CONTENT"}
 
 
 def _read_table(command: str, path: Path) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -11,11 +10,10 @@ from threading import Thread
 
 from msgspec import Struct
 
+from handrail.sandboxes import landlock
 from handrail.sandboxes.confinement import join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
-
-_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
-_LANDLOCK_CREATE_RULESET_VERSION = 1
+from handrail.workers.file_walls import LEAST_ABI
 
 
 class Wall(Struct, frozen=True):
@@ -42,11 +40,7 @@ def walls() -> Iterator[Wall]:
         yield Wall("user namespaces", "work", there=True)
     else:
         yield Wall("user namespaces", "refused: `isolated` needs them", there=False)
-    abi = _landlock_abi()
-    if abi > 0:
-        yield Wall("landlock", f"ABI {abi}, not used yet", there=True)
-    else:
-        yield Wall("landlock", "missing; not used yet", there=False)
+    yield _describe_landlock(landlock.abi())
 
 
 def _has_own_key_ring() -> bool:
@@ -86,8 +80,17 @@ def _has_user_namespaces() -> bool:
         return False
 
 
-def _landlock_abi() -> int:
-    """Return the version of Landlock that the kernel offers, -1 for none."""
-    number = ctypes.c_long(_LANDLOCK_CREATE_RULESET)
-    flags = ctypes.c_uint32(_LANDLOCK_CREATE_RULESET_VERSION)
-    return int(ctypes.CDLL(None).syscall(number, None, ctypes.c_size_t(0), flags))
+def _describe_landlock(abi: int) -> Wall:
+    """Say what `process` has of it."""
+    if not abi:
+        missing = "missing: a `process` tool that declares its files is refused"
+        return Wall("landlock", missing, there=False)
+    if abi < LEAST_ABI:
+        too_old = f"ABI {abi}, too old to hold a `process` tool to its files"
+        return Wall("landlock", too_old, there=False)
+    signals = " and to its own processes" if abi >= landlock.ABI_OF_SCOPES else ""
+    return Wall(
+        "landlock",
+        f"ABI {abi}: holds a `process` tool to its files{signals}",
+        there=True,
+    )

@@ -24,7 +24,15 @@ from handrail import logs
 from handrail.calls import ToolCall, ToolResult
 from handrail.core import results, retries
 from handrail.core.policy import Decision, Policy, Verdict
-from handrail.effects import Admit, Approval, AskHuman, Effect, Raised, Resource
+from handrail.effects import (
+    Admit,
+    Approval,
+    AskHuman,
+    Effect,
+    Provenance,
+    Raised,
+    Resource,
+)
 from handrail.errors import Code, Failure, Json, SetupError
 from handrail.events import AttemptFailed, Event
 from handrail.messages import Finish
@@ -81,6 +89,8 @@ class Admitted(Struct, frozen=True):
     """Its key and resources where injected values stand in them, which an equal call for another tenant has not."""
     guarded: bool = True
     """The same write again in one run is answered by the first one's result: a model repeats itself, code means it."""
+    provenance: Provenance | None = None
+    """What nobody trusted has said of it, where a person is asked for that."""
 
 
 # ---------------------------------------------------------------------- parsing
@@ -353,6 +363,7 @@ def make_question(
         required_approvals=_count_approvals(call),
         writes=tool.writes,
         refused=refused,
+        provenance=call.provenance,
     )
 
 

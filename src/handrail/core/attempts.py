@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic_core import from_json
 
-from handrail.core import materialize, results, retries
+from handrail.core import results, retries
 from handrail.core.admission import Admitted
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
@@ -27,6 +27,7 @@ from handrail.effects import (
 )
 from handrail.errors import Code, Failure, StoreUnavailable
 from handrail.events import AttemptFailed
+from handrail.tools import materialize
 from handrail.tools.tool import BaseTool
 
 _SHORTEST_ATTEMPT_S = 0.01

@@ -18,15 +18,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail._lazy import cached_property
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import TRUSTED, Label, ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
 from handrail.core.admission import Admitted, ParsedCall, admit, parse_call, refuse_call
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
-from handrail.core.policy import Decision
+from handrail.core.policy import Decision, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
+from handrail.core.trust import (
+    Trust,
+    describe_objection,
+    find_objection,
+    join_labels,
+    label_recorded,
+)
 from handrail.core.writes import claim_for
 from handrail.effects import Admit, Effect, Returned
 from handrail.errors import PENDING, Code, Failure, Json
@@ -92,6 +99,7 @@ class Batch:
         turn: Number of the turn in its run, for the keys of writes that declare none.
         recorded: Recorded results, by the place of the call: those calls are not carried out again.
         names: What the calls are known by in every process, one for each; empty for one that is known by its place.
+        follows: The batch whose calls these follow by rule, where they are made of the arguments of those alone.
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
         positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
             another call, and the same write again is done again.
@@ -116,6 +124,7 @@ class Batch:
         positions: Sequence[CallPosition] = (),
         names: Sequence[str] = (),
         closing: Sequence[tuple[str, Any]] = (),
+        follows: Batch | None = None,
     ) -> None:
         began = settings.now()
         self.states = [
@@ -147,6 +156,13 @@ class Batch:
         self._ended: deque[int] = deque()
         self.refused_circles: set[int] = set()
         self._closing = closing
+        self._trust = settings.trust
+        # What these calls were written after: a result of this turn tells only those that refer to it.
+        self._taint: Label | None = None
+        if follows is not None:
+            self._taint = follows._taint
+        elif settings.trust is not None:
+            self._taint = settings.trust.taint
         self._open(finish, tools)
 
     # ------------------------------------------------------------------ opening
@@ -371,12 +387,53 @@ class Batch:
             else:
                 state.admitted = admitted
             self._end(state, recorded, recalled=True)
-        elif type(admitted) is Failure:
+            return
+        if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
-        elif is_plain(admitted):
+            return
+        if admitted.tool.sends and self._trust is not None:
+            admitted = self._check_provenance(state, admitted, self._trust)
+        if is_plain(admitted):
             self._start_plain(state, admitted)
         else:
             self._start(state, admitted)
+
+    def _check_provenance(
+        self, state: CallState, admitted: Admitted, trust: Trust
+    ) -> Admitted:
+        """Return a call that sends something; with a question where nobody trusted has named what it reaches."""
+        settings = self._settings
+        if settings.policy.provenance == "off":
+            return admitted
+        taint = self._taint
+        for index in self._uses[state.index] if self._uses else ():
+            used = self.results[index]
+            if used is not None and used.label.integrity == "untrusted":
+                by = used.label.call or used.call_id
+                taint = taint or replace(used.label, call=by)
+        if taint is None and not trust.private and not trust.lost_private:
+            return admitted
+        provenance = find_objection(
+            admitted.tool,
+            admitted.arguments,
+            trust,
+            taint,
+            configured=settings.injected.values(),
+            is_asked=admitted.verdict.decision is Decision.ASK,
+        )
+        if provenance is None:
+            return admitted
+        verdict = admitted.verdict
+        reason = describe_objection(provenance)
+        if verdict.decision is Decision.ASK:
+            reason = f"{verdict.reason}; {reason}"
+        asked = Verdict(
+            Decision.ASK,
+            verdict.risk,
+            reason,
+            max(verdict.required_approvals, admitted.tool.required_approvals),
+        )
+        return replace(admitted, verdict=asked, provenance=provenance)
 
     def _spend_call(self, state: CallState, admitted: Admitted) -> Admitted | Failure:
         """Count a call that may run; return why it may not, if it would close a circle or the budget is used up."""
@@ -399,7 +456,7 @@ class Batch:
         """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
         state.admitted = admitted
         if self._settings.tell is not None:
-            self._settings.tell(_admission_event(admitted))
+            self._settings.tell(_admission_event(admitted, self._taint))
         self.todo.append(
             (state, take_first_step(admitted, state.since, self._settings))
         )
@@ -413,7 +470,7 @@ class Batch:
             admitted = replace(admitted, place=place)
         state.admitted = admitted
         if self._settings.tell is not None:
-            self._settings.tell(_admission_event(admitted))
+            self._settings.tell(_admission_event(admitted, self._taint))
         state.execution = self._execute(admitted)
         try:
             self.todo.append((state, next(state.execution)))
@@ -507,6 +564,11 @@ class Batch:
         self, state: CallState, result: ToolResult, *, recalled: bool = False
     ) -> None:
         """Record a result and start the calls that waited for it."""
+        trust = self._trust
+        if trust is not None and (
+            result.label is not TRUSTED or trust.joined or recalled
+        ):
+            result = self._note_label(state, result, trust, recalled=recalled)
         self.results[state.index] = result
         self.left -= 1
         settings = self._settings
@@ -519,6 +581,23 @@ class Batch:
             # else the loop that brought us here goes on with it
             if len(self._ended) == 1:
                 self._start_followers()
+
+    def _note_label(
+        self, state: CallState, result: ToolResult, trust: Trust, *, recalled: bool
+    ) -> ToolResult:
+        """Let the run know where the words of a result come from; return it with its whole label."""
+        label = result.label
+        if trust.joined:
+            label = join_labels(label, trust.take_joined(self.locate(state)))
+        if recalled:
+            admitted = state.admitted
+            label = label_recorded(
+                result, state.refused if admitted is None else admitted.tool
+            )
+        if label is not result.label:
+            result = replace(result, label=label)
+        trust.note(result)
+        return result
 
     def _start_followers(self) -> None:
         """Start the calls that waited for one that has ended. A loop: one end may cause the next at once."""
@@ -565,7 +644,7 @@ def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Ste
     return planning.make_step(state.call.id, tool, state.pending.arguments)
 
 
-def _admission_event(admitted: Admitted) -> CallAdmitted:
+def _admission_event(admitted: Admitted, taint: Label | None) -> CallAdmitted:
     return CallAdmitted(
         admitted.call,
         _copy_arguments(admitted.arguments),
@@ -575,6 +654,7 @@ def _admission_event(admitted: Admitted) -> CallAdmitted:
         why=admitted.verdict.reason,
         pin=admitted.tool.pin,
         isolation=admitted.tool.isolation,
+        tainted_by=taint,
     )
 
 

@@ -29,6 +29,7 @@ from handrail.core.loop_detection import LoopDetector, detect_loops
 from handrail.core.results import as_text
 from handrail.core.run_settings import RunSettings
 from handrail.core.structured_output import Answer, OutputTracker, to_the_model
+from handrail.core.trust import Trust
 from handrail.errors import PENDING, Code, Failure
 from handrail.events import AnswerRefused, AnswerTaken
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn, UserMessage
@@ -76,6 +77,8 @@ class Progress(Struct):
     """What the last turn belonged to, as the caller calls it; see `Runtime.calls`."""
     last_names: Sequence[str] = ()
     """What the calls of the last turns are known by in every process, as far as a turn may be handed over again."""
+    trust: Trust = field(default_factory=Trust)
+    """What the run has read, and from whom. Of all its rounds: a new question does not make it forget."""
 
     def begin_round(self, name: str) -> None:
         """Begin a new round: a budget and the search for loops count within one round of a conversation."""

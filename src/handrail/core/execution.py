@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from handrail.calls import ToolResult
+from handrail.calls import TRUSTED, ToolResult
 from handrail.core import results, retries
 from handrail.core.admission import (
     Admitted,
@@ -39,6 +39,7 @@ from handrail.core.attempts import (
     wait_before,
 )
 from handrail.core.policy import Decision
+from handrail.core.results import join_notes
 from handrail.core.run_settings import RunSettings
 from handrail.core.writes import look_up, perform_write
 from handrail.effects import (
@@ -263,17 +264,19 @@ def _shape_result(
         return _shape_failure(outcome, outcome.failure, settings)
     value = settings.redact(outcome.value)
     shaped = results.shape(value, call.tool.result_bytes or settings.result_bytes)
-    note = _join_notes(call.note, outcome.note)
+    note = join_notes(call.note, outcome.note)
     repairs = [name for name in call.repairs if name != NULLS_LEFT_OUT]
     if repairs:
-        note = _join_notes(
+        note = join_notes(
             note,
             f"your arguments were repaired ({', '.join(repairs)}); write them as plain JSON",
         )
+    if shaped.hidden:
+        note = join_notes(note, results.describe_hidden(shaped.hidden))
     handle = ""
     if shaped.cut:
         handle, rest = yield from _store_rest(shaped.whole, settings)
-        note = _join_notes(note, f"{shaped.cut}; {rest}")
+        note = join_notes(note, f"{shaped.cut}; {rest}")
     text = shaped.text
     if note:
         text = results.with_note(text, note, value)
@@ -289,6 +292,7 @@ def _shape_result(
         handle=handle,
         media=results.media_in(value),
         done_under=outcome.done_under,
+        label=call.tool.label,
     )
 
 
@@ -311,16 +315,15 @@ def _shape_failure(
     call = outcome.call
     if settings.secrets is not None:
         failure = settings.secrets.failure(failure)
+    text = results.failure_text(failure)
     return ToolResult(
         call.call.id,
         call.tool.name,
-        failure=failure,
-        text=results.failure_text(failure),
+        failure=results.clean_failure(failure),
+        text=text,
         attempts=outcome.attempts,
         replayed=outcome.replayed,
         repairs=call.repairs,
+        # a failure has words of the far side too
+        label=call.tool.label if outcome.attempts else TRUSTED,
     )
-
-
-def _join_notes(first: str, second: str) -> str:
-    return "; ".join(filter(None, (first, second)))

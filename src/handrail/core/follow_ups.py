@@ -39,6 +39,25 @@ class FollowUp(Struct, frozen=True):
     position: CallPosition
     refusal: ToolResult | None = None
 
+    @property
+    def then(self) -> Then | None:
+        """Its declaration; None where the call that it follows was refused."""
+        return None if self.state.admitted is None else self.state.admitted.tool.then
+
+    @property
+    def is_made_of_result(self) -> bool:
+        """Whether its arguments are made of the result of the call that it follows."""
+        then = self.then
+        return then is None or callable(then.arguments) or "result" in then.names
+
+    @property
+    def configured(self) -> list[str]:
+        """What the declaration of the step says itself, such as a destination."""
+        then = self.then
+        if then is None or callable(then.arguments):
+            return []
+        return [text for text in then.arguments.values() if isinstance(text, str)]
+
 
 def make_follow_ups(batch: Batch, stem: str, tell: Tell | None) -> list[FollowUp]:
     """Return the steps that follow the calls of a batch that is done.

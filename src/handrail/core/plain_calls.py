@@ -14,12 +14,14 @@ from __future__ import annotations
 from pydantic_core import from_json
 
 from handrail.calls import ToolResult
-from handrail.core import materialize, results
+from handrail.core import results
 from handrail.core.admission import Admitted
 from handrail.core.attempts import start_attempt
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.effects import Invoke, Returned
+from handrail.invisible import is_clean
+from handrail.tools import materialize
 
 
 def is_plain(call: Admitted) -> bool:
@@ -50,10 +52,14 @@ def take_last_step(
     tool = call.tool
     value = outcome.value
     text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
-    if type(text) is str and (
-        settings.secrets is None or settings.secrets.text(text) == text
+    if (
+        type(text) is str
+        and is_clean(text)
+        and (settings.secrets is None or settings.secrets.text(text) == text)
     ):
-        return ToolResult(call.call.id, tool.name, value, text=text, attempts=1)
+        return ToolResult(
+            call.call.id, tool.name, value, text=text, attempts=1, label=tool.label
+        )
     # iterators are at their end by now: the text has what they gave
     if text is not None and materialize.has_iterators(value):
         outcome.value = from_json(text)

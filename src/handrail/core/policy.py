@@ -133,6 +133,8 @@ class Policy(Struct, frozen=True):
         ask_from: The lowest risk at which a person must agree; None asks for no risk (rules and tools still may).
         rules: The first that matches decides, before risk is looked at. None can grant a permission.
         approval_s: How long a stored question to a person stays open.
+        provenance: `ask` asks a person before a run that has read words from outside sends something to where nobody
+            trusted has named, or lets out private values; `off` does not look.
     """
 
     max_permission: Permission = "write"
@@ -141,6 +143,7 @@ class Policy(Struct, frozen=True):
     approval_s: float = 7 * 24 * 3600.0
     done_before: frozenset[str] = frozenset()
     """Writes that the run which this one was forked from has done: a person is asked before they are done again."""
+    provenance: Literal["ask", "off"] = "ask"
 
     def __post_init__(self) -> None:
         if self.max_permission not in get_args(Permission):
@@ -152,6 +155,10 @@ class Policy(Struct, frozen=True):
             risks = ", ".join(_RISKS)
             raise ConfigError(
                 f"ask_from is {self.ask_from!r}; it is one of {risks}, or None ('never' in a file)"
+            )
+        if self.provenance not in ("ask", "off"):
+            raise ConfigError(
+                f"provenance is {self.provenance!r}; it is 'ask' or 'off'"
             )
         approval_s: object = self.approval_s
         if (
@@ -210,8 +217,8 @@ class Policy(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Policy:
         """Read a policy from a TOML file.
 
-        Its keys are `max_permission`, `ask_from`, and `[[rules]]` with `tool`, `then`, `when`, `arguments`,
-        `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
+        Its keys are `max_permission`, `ask_from`, `provenance`, and `[[rules]]` with `tool`, `then`, `when`,
+        `arguments`, `reason`, `required_approvals`. TOML has no null: `ask_from = "never"` asks for no risk.
 
         Raises:
             ConfigError: The file cannot be read, or holds a key that no policy has.

@@ -12,13 +12,14 @@ Rule 3: the time is linear in the length of the text. A pattern with something a
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from msgspec.structs import replace
 
@@ -113,7 +114,7 @@ class KnownSecrets:
         secrets: Those shorter than 6 characters are ignored.
     """
 
-    __slots__ = ("forms",)
+    __slots__ = ("_beginnings", "forms")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {
@@ -124,6 +125,7 @@ class KnownSecrets:
         }
         # the longest first: one secret may begin with another
         self.forms = sorted(forms, key=len, reverse=True)
+        self._beginnings = frozenset(form[0] for form in forms)
 
     def text(self, text: str) -> str:
         """Return the text without them."""
@@ -131,6 +133,46 @@ class KnownSecrets:
             if form in text:
                 text = text.replace(form, HIDDEN)
         return text
+
+    def replace(self, text: str, stand_in: Callable[[str], str]) -> str:
+        """Return the text with a stand-in for each of them."""
+        for form in self.forms:
+            if form in text:
+                text = text.replace(form, stand_in(form))
+        return text
+
+    def key(self, key: str) -> str:
+        """Return the key of a write without them: a template escapes signs of its values by percent."""
+        if "%" in key:
+            unescaped = unquote(key)
+            shown = self.text(unescaped)
+            if shown != unescaped:
+                return shown
+        return self.text(key)
+
+    def certain_length(self, text: str) -> int:
+        """Return how much of the beginning of a stream can be redacted whatever comes next.
+
+        Behind it stands what may be the beginning of a secret, or a secret that may belong to a longer one.
+        """
+        certain = self._beginning_of_last(text)
+        for begin, end in sorted(self.spans(text)):
+            if begin < certain < end:
+                certain = begin
+        return certain
+
+    def _beginning_of_last(self, text: str) -> int:
+        """Return where a secret may begin that the text does not hold to its end."""
+        longest = len(self.forms[0]) if self.forms else 0
+        for place in range(max(0, len(text) - longest + 1), len(text)):
+            if text[place] in self._beginnings:
+                rest = text[place:]
+                if any(
+                    len(form) > len(rest) and form.startswith(rest)
+                    for form in self.forms
+                ):
+                    return place
+        return len(text)
 
     def value(self, value: Any) -> Any:
         """Return a tool's value without them: the same object if it contains none, else JSON with its media."""
@@ -229,6 +271,12 @@ class Redactor:
         return _without(
             text, [(places[begin], places[end - 1] + 1) for begin, end in spans]
         )
+
+    def key(self, key: str) -> str:
+        """Return the key of a write without secrets."""
+        if self._secrets is not None:
+            key = self._secrets.key(key)
+        return self.text(key)
 
     def value(self, value: Json, text: Callable[[str], str] | None = None) -> Json:
         """Return a JSON value without secrets, in its texts, its names and under names that speak of one.
@@ -404,16 +452,33 @@ def _forms(secret: str) -> set[str]:
     In base64 a text has three spellings, by where it begins; what depends on its neighbours is left off.
     """
     raw = secret.encode("utf-8", "surrogatepass")
+    quoted = quote(raw, safe="")
+    escaped = _json_forms(secret)
     forms = {
         secret,
-        quote(raw, safe=""),
+        quoted,
+        quote(raw),
         quote_plus(raw),
+        _in_small(quoted),
         raw.hex(),
-        json.dumps(secret)[1:-1],
+        raw.hex().upper(),
+        html.escape(secret),
+        # a call's arguments are text with JSON in it, and stand in JSON on the wire
+        *escaped,
+        *(form for each in escaped for form in _json_forms(each)),
     }
-    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[shift] : -1]
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}
     return {form for form in forms if len(form) >= _LEAST_CHARS}
+
+
+def _json_forms(text: str) -> set[str]:
+    """Return how a text stands in JSON that is ASCII, and in JSON that is not."""
+    return {json.dumps(text, ensure_ascii=each)[1:-1] for each in (True, False)}
+
+
+def _in_small(quoted: str) -> str:
+    """Return URL-encoded text with its escapes in small letters, as some encoders write them."""
+    return re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), quoted)

@@ -20,6 +20,7 @@ from pydantic_core import from_json, to_json, to_jsonable_python
 
 from handrail.calls import Media, Page
 from handrail.errors import Failure, Json
+from handrail.invisible import clean, clean_json, is_clean, remove_hidden
 
 # 16 KiB is about 4,000 tokens of English: a long read, yet a small share of a 128k context. inspect_ai chose the same.
 DEFAULT_RESULT_BYTES = 16 * 1024
@@ -42,11 +43,15 @@ _MOST_COUNTED = 10_000
 
 
 class Shaped(Struct):
-    """What the model reads; if it was cut, a sentence that says what was left out, and the whole text."""
+    """What the model reads; if it was cut, a sentence that says what was left out, and the whole text.
+
+    `hidden` is how many characters were removed from it that nobody sees.
+    """
 
     text: str
     cut: str = ""
     whole: str = ""
+    hidden: int = 0
 
 
 def as_text(value: Any) -> str:
@@ -170,19 +175,47 @@ def failure_text(failure: Failure, note: str = "") -> str:
     document = failure.as_json()
     if note:
         document["note"] = note
-    text = as_text(document)
+    text, hidden = remove_hidden(as_text(document))
+    if hidden:
+        note = join_notes(note, describe_hidden(hidden))
+        document = {**clean_json(document), "note": note}
+        text = as_text(document)
     if len(text) <= MOST_FAILURE_CHARACTERS:
         return text
     short = Failure(
         failure.code[:100],
-        _both_ends(failure.message, MOST_FAILURE_CHARACTERS // 2),
-        _both_ends(failure.suggestion, MOST_FAILURE_CHARACTERS // 4),
+        _both_ends(clean(failure.message), MOST_FAILURE_CHARACTERS // 2),
+        _both_ends(clean(failure.suggestion), MOST_FAILURE_CHARACTERS // 4),
         failure.retryable,
     )
     document = short.as_json()
     if note:
         document["note"] = note
     return as_text(document)
+
+
+def describe_hidden(count: int) -> str:
+    """Return the note on characters that were removed."""
+    if count == 1:
+        return "1 hidden character was removed"
+    return f"{count} hidden characters were removed"
+
+
+def join_notes(first: str, second: str) -> str:
+    """Return two notes as one; either may be empty."""
+    return "; ".join(filter(None, (first, second)))
+
+
+def clean_failure(failure: Failure) -> Failure:
+    """Return a failure without hidden characters: what a tool raised may quote a stranger."""
+    if is_clean(as_text(failure.as_json())):
+        return failure
+    return replace(
+        failure,
+        message=clean(failure.message),
+        suggestion=clean(failure.suggestion),
+        details=clean_json(failure.details),
+    )
 
 
 def _both_ends(text: str, most: int) -> str:
@@ -220,8 +253,23 @@ def _unusual(value: Any) -> Any:
 
 
 def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
-    """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`."""
-    text = as_text(value)
+    """Return what of `value` the model reads within `most_bytes`, but at least `LEAST_RESULT_BYTES`.
+
+    Hidden characters are removed before it is cut, so that they take no room from what can be seen.
+    """
+    raw = as_text(value)
+    text, hidden = remove_hidden(raw)
+    if not hidden:
+        return _shape(value, text, most_bytes)
+    shown = text if isinstance(value, str) else _parse(text)
+    shaped = _shape(shown, text, most_bytes)
+    shaped.hidden = hidden
+    if shaped.cut:
+        shaped.whole = raw
+    return shaped
+
+
+def _shape(value: Any, text: str, most_bytes: int) -> Shaped:
     room = max(most_bytes, LEAST_RESULT_BYTES)
     if len(text) <= room and (text.isascii() or _size(text) <= room):
         return Shaped(text)

@@ -11,6 +11,7 @@ from handrail.core import results, retries
 from handrail.core.admission import Tell
 from handrail.core.policy import Policy
 from handrail.core.redaction import KnownSecrets
+from handrail.core.trust import Trust
 from handrail.errors import Failure
 
 
@@ -47,6 +48,7 @@ class RunSettings(Struct, frozen=True):
         injected: What the caller injects into tools, and their rules may look at.
         passes_on: Whether what tools do with a runtime belongs to the tenant, and is under the policy, of their call.
         refusal: Why a model may not call a tool at this step of the run; None without rules.
+        trust: What the run has read, and from whom; None where nobody looks at it.
     """
 
     policy: Policy
@@ -68,6 +70,7 @@ class RunSettings(Struct, frozen=True):
     injected: Mapping[str, Any] = field(default_factory=dict)
     passes_on: bool = False
     refusal: Callable[[str], Failure | None] | None = None
+    trust: Trust | None = None
 
     def redact(self, value: Any) -> Any:
         """Return a value without the run's secrets."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from os import urandom
+from os import environ, urandom
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from handrail import logs
+from handrail import logs, plugins
 from handrail.audit.observer import AuditObserver
 from handrail.core.budgets import Budget
 from handrail.core.conversation import Ending, Progress, Status, last_text
@@ -20,6 +20,8 @@ from handrail.core.flow import FlowState
 from handrail.core.history import Window
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import OutputTracker
+from handrail.core.trust import Trust
+from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Approval
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.errors import ModelError
@@ -34,7 +36,7 @@ from handrail.messages import (
     Options,
     ToolMessage,
 )
-from handrail.ports import Approver, Observer, Selector
+from handrail.ports import Approver, Observer, RunTrace, Selector, Tracer
 from handrail.process_identity import owner
 from handrail.records import ApprovalRequest, RunRecord, StoredRun
 from handrail.tools.toolset import Toolset
@@ -100,12 +102,14 @@ class Earlier(Struct, frozen=True):
     Attributes:
         turns: How many answers were asked for in them.
         is_stored: Whether a store keeps them; their turns are then counted through all processes.
+        trust: What was read in them, and from whom.
     """
 
     messages: Sequence[Message] = ()
     rounds: int = 0
     turns: int = 0
     is_stored: bool = True
+    trust: Trust = field(default_factory=Trust)
 
 
 class ActiveRun(Struct, eq=False):
@@ -124,6 +128,10 @@ class ActiveRun(Struct, eq=False):
     options: Options = field(default_factory=Options)
     selector: Selector | None = None
     """What chooses the tools that this run shows; the runtime's otherwise."""
+    trace: RunTrace | None = None
+    """What its tools continue, where somebody traces it; one of its observers."""
+    boundaries: Boundaries | None = None
+    """What puts marks around results, where the run's options ask for it."""
     flow: FlowState | None = None
     """Which calls it must make or must not, where there are rules for it."""
     principal: str = ""
@@ -173,6 +181,7 @@ class ActiveRun(Struct, eq=False):
         self.round = earlier.rounds + 1
         self.earlier = len(earlier.messages)
         self.progress.turn = earlier.turns
+        self.take_trust(earlier.trust)
         self.progress.reads_on = any(
             isinstance(message, ToolMessage) and message.result.handle
             for message in earlier.messages
@@ -183,6 +192,11 @@ class ActiveRun(Struct, eq=False):
             self.settings = replace(self.settings, key_prefix=prefix)
         if self.window is not None:
             self._learn_scale(self.window, earlier.messages)
+
+    def take_trust(self, trust: Trust) -> None:
+        """Go on as a run that has read what this says."""
+        self.progress.trust = trust
+        self.settings = replace(self.settings, trust=trust)
 
     def _learn_scale(self, window: Window, messages: Sequence[Message]) -> None:
         """Learn from the last answer of an earlier round how many tokens this text has."""
@@ -253,6 +267,11 @@ class ActiveRun(Struct, eq=False):
         rounds.apply_folds(self.progress.messages, folds)
         self.progress.reads_on = True
         return True
+
+    def keep_boundaries(self, secret: str) -> None:
+        """Mark results as before, where they were marked and still are: a provider's cache, and a replay, then fit."""
+        if self.options.boundaries and secret:
+            self.boundaries = Boundaries(secret)
 
     @property
     def answers(self) -> Sequence[Message]:
@@ -360,6 +379,30 @@ def tell_all(observers: Sequence[Observer], run_id: str, event: Event) -> None:
                 f"an observer raised on {type(event).__name__}; the run goes on",
                 wrap_error(error).error,
             )
+
+
+def find_tracer(observers: Sequence[Observer]) -> Tracer | None:
+    """Return the first observer that observes each run by an object of its own."""
+    for observer in observers:
+        if hasattr(observer, "trace_run"):
+            return cast(Tracer, observer)
+    return None
+
+
+OTEL_VARIABLE = "HANDRAIL_OTEL"
+"""The environment variable that, set to `true`, gives every runtime of a process OpenTelemetry's traces."""
+
+
+def observers_by_environment(given: Sequence[Observer]) -> Sequence[Observer]:
+    """Return the observers that the environment asks for, beside those that the code gives.
+
+    Raises:
+        ConfigError: It asks for traces, and OpenTelemetry is not installed.
+    """
+    wanted = environ.get(OTEL_VARIABLE, "").strip().lower() in ("true", "1")
+    if not wanted or find_tracer(given) is not None:
+        return ()
+    return (plugins.load("observers", "otel")(),)
 
 
 def cancelled(active: ActiveRun) -> Ending:

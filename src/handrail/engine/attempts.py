@@ -10,6 +10,7 @@ Rule 1: a deadline reports the truth: not started, stopped, or running on. A lat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from threading import Event as Flag
 from typing import Any, Protocol, TypeGuard
@@ -48,6 +49,14 @@ class AttemptListener(Protocol):
 
     def take_late_report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take how an attempt ended that had been given up."""
+        ...
+
+    def environment(self, state: CallState) -> Mapping[str, str]:
+        """Return what a process of the tool's own finds in its environment."""
+        ...
+
+    def within_trace(self, state: CallState) -> AbstractContextManager[None]:
+        """Return what makes the trace of a call the present one, for the log."""
         ...
 
 
@@ -134,7 +143,7 @@ class Attempts(Struct, eq=False):
             self.scheduler.continue_in_task(attempt)
         elif tool.isolation != "none":
             attempt.apart = self.services.call_isolated(
-                tool, start.keywords, effect.timeout_s
+                tool, start.keywords, effect.timeout_s, watcher.environment(state)
             )
             self._in_thread(attempt, attempt.apart)
         elif tool.is_async:
@@ -230,7 +239,8 @@ class Attempts(Struct, eq=False):
         if tool.breaker:
             self._note_reach(tool, outcome)
         if type(outcome) is Raised and not isinstance(outcome.error, ToolError):
-            self._log_error(tool, outcome)
+            with watcher.within_trace(state):
+                self._log_error(tool, outcome)
         watcher.answer(state, outcome)
 
     def _log_error(self, tool: BaseTool, outcome: Raised) -> None:

@@ -24,10 +24,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail import plugins
-from handrail.audit import log_key
+from handrail.audit import log_key, redacted_events
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import person_entry
-from handrail.calls import ToolCall, ToolResult
+from handrail.calls import Label, ToolCall, ToolResult
 from handrail.context import Context, Injected, InjectedOpenly
 from handrail.core import results
 from handrail.core.admission import Admitted
@@ -51,13 +51,23 @@ from handrail.core.redaction import KnownSecrets, Redactor, texts_in
 from handrail.core.retries import Backoff
 from handrail.core.run_settings import Deadline, RunSettings
 from handrail.core.structured_output import find_way, track_output
+from handrail.core.trust import (
+    UNKNOWN,
+    Trust,
+    label_recorded,
+    list_trusted_texts,
+)
+from handrail.credentials.secret import Secret
+from handrail.dialects.boundaries import Boundaries
 from handrail.effects import Resource
 from handrail.engine import tool_visibility
 from handrail.engine.active_run import (
     ActiveRun,
     cancelled,
     ending_by,
+    find_tracer,
     new_run_id,
+    observers_by_environment,
     tell_all,
 )
 from handrail.engine.approvals import Approvals
@@ -85,6 +95,7 @@ from handrail.errors import (
 )
 from handrail.events import HistoryMended, RunEnded, RunStarted
 from handrail.futures import StoreAnswer, result_now
+from handrail.journal import sealed_store
 from handrail.journal.codec import (
     RunInput,
     budget_as_json,
@@ -92,7 +103,7 @@ from handrail.journal.codec import (
     toolset_digest,
 )
 from handrail.journal.cursor import JournalCursor
-from handrail.messages import Message, Options, Turn
+from handrail.messages import Message, Options, ToolMessage, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
@@ -102,11 +113,13 @@ from handrail.ports import (
     Notifier,
     Observer,
     RunStore,
+    RunTrace,
     Selector,
     Store,
+    TracedRun,
 )
 from handrail.process_identity import owner
-from handrail.records import RunRecord, StoredRun
+from handrail.records import AuditRecord, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
@@ -168,8 +181,17 @@ Verb: TypeAlias = Generator[Request, Any, T]
 class CallInProgress(Protocol):
     """A call of a tool, as far as a run that the tool starts without its context must know it."""
 
+    @property
+    def trust(self) -> Trust:
+        """What the run of the call has read."""
+        ...
+
     def named_by_question(self, messages: Sequence[Message]) -> str:
         """Return the name of a run with this question."""
+        ...
+
+    def note_run(self, run: Run[Any]) -> Run[Any]:
+        """Note what a run has read that the tool started; return the run."""
         ...
 
 
@@ -196,6 +218,8 @@ class Deployment:
         """These two are by the names of runs as a store keeps them."""
         self.guard = Lock()
         self.is_closed = False
+        self.has_forgotten = False
+        """Whether a run was forgotten, so that one of an unknown name may be an old one."""
 
 
 class Engine:
@@ -216,7 +240,7 @@ class Engine:
         selector: str | Selector = tool_visibility.DEFAULT,
         scope: str = "",
         principal: str = "",
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str | Secret] = (),
         notify: str | Notifier | None = None,
         now: Callable[[], float] = monotonic,
         jitter: Callable[[], float] = random.random,
@@ -241,8 +265,8 @@ class Engine:
         self._store_of_all = opened
         self._opened_store = isinstance(store, str)
         self.approver = approver
-        self.observers = tuple(observers)
-        self._secrets = tuple(secrets)
+        self.observers = (*observers, *observers_by_environment(observers))
+        self._secrets = _texts_of(secrets)
         self.principal = principal
         self._known = KnownSecrets(self._secrets)
         self._redactor = Redactor(self._known)
@@ -273,6 +297,8 @@ class Engine:
         self.scope = scope
         self.scope_prefix = f"{scope}/" if scope else ""
         store = self._store_of_all
+        if self._known.forms and isinstance(store, RunStore):
+            store = cast(Store, sealed_store.SealedStore(store, self._known))
         self.store: Store = cast(Store, ScopedStore(store, scope)) if scope else store
         # Asked once: a check against a protocol costs as much as a call.
         self._audits = self.store if isinstance(self.store, AuditStore) else None
@@ -387,6 +413,7 @@ class Engine:
         principal: str | None = None,
         approver: Approver | None = None,
         policy: Policy | None = None,
+        said: str | Sequence[str] = (),
         is_audited: bool = True,
         by_calls: bool = False,
     ) -> ActiveRun:
@@ -395,6 +422,7 @@ class Engine:
         Args:
             principal: On whose behalf; so for `approver`, in place of the runtime's.
             policy: In place of the runtime's.
+            said: What people have said to the model, where the run has no messages.
             is_audited: Whether the run is written into the audit log; not one that has been written there before.
             by_calls: Its turns are calls of `call` and `handle`. One with a name continues where the last call left it;
                 results of one without are not kept, since nobody can read on.
@@ -403,21 +431,23 @@ class Engine:
             SetupError: The runtime is closed, or a worker process imports the module that makes this call.
         """
         self._check_open()
-        if budget is None:
-            budget = self.budget
-        else:
-            _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+        budget = self.budget if budget is None else _check_budget(budget)
         run_id = run or new_run_id()
         check_run_name(run_id, self.scope_prefix)
-        progress = self._recall(run_id) if by_calls and run is not None else Progress()
+        progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
-        if principal is None:
-            principal = self.principal
+        principal = self.principal if principal is None else principal
         known = self._known_with(inject) if inject else self._known
         flow_state = self._make_flow(flow)
-        listening = (*self.observers, *observers)
-        if is_audited and self._audits is not None:
-            listening += (self._make_trail(run_id, known, principal),)
+        listening, trace = self._gather_observers(
+            (*self.observers, *observers),
+            run_id,
+            progress=progress,
+            known=known,
+            principal=principal,
+            options=options,
+            is_audited=is_audited,
+        )
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -430,6 +460,7 @@ class Engine:
             secrets=known if known.forms else None,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
+            trust=progress.trust,
         )
         active = ActiveRun(
             run_id,
@@ -441,25 +472,85 @@ class Engine:
             started=started,
             observers=listening,
             options=options or Options(),
+            trace=trace,
+            selector=None if selector is None else resolve_selector(selector),
             flow=flow_state,
             principal=principal,
             approver=approver or self.approver,
         )
         if budget.context_tokens is not None:
             active.window = Window(budget.context_tokens)
-        if selector is not None:
-            active.selector = resolve_selector(selector)
         return active
+
+    def _gather_observers(
+        self,
+        observers: tuple[Observer, ...],
+        run_id: str,
+        *,
+        progress: Progress,
+        known: KnownSecrets,
+        principal: str,
+        options: Options | None,
+        is_audited: bool,
+    ) -> tuple[tuple[Observer, ...], RunTrace | None]:
+        """Return who hears what happens in a run, ours last, and what traces it."""
+        listening = observers
+        trace = None
+        if listening and is_audited:
+            trace = self._trace_run(
+                listening, run_id, progress, options=options, known=known, by=principal
+            )
+        if known.forms and listening:
+            listening = _hide_secrets(listening, run_id, known)
+        if trace is not None:
+            listening += (trace,)  # this and the next redact for themselves
+        if is_audited and self._audits is not None:
+            listening += (self._make_trail(run_id, known, principal),)
+        return listening, trace
 
     def _make_trail(
         self, run_id: str, known: KnownSecrets, principal: str
     ) -> AuditObserver:
         """Return what writes a run's events into the audit log."""
         assert self._audits is not None
-        redactor = self._redactor
-        if known is not self._known:
-            redactor = Redactor(known)
+        redactor = self._redactor_of(known)
         return AuditObserver(self._audits, run_id, redactor, principal)
+
+    def _redactor_of(self, known: KnownSecrets) -> Redactor:
+        return self._redactor if known is self._known else Redactor(known)
+
+    def _trace_run(
+        self,
+        observers: Sequence[Observer],
+        run_id: str,
+        progress: Progress,
+        *,
+        options: Options | None,
+        known: KnownSecrets,
+        by: str,
+    ) -> RunTrace | None:
+        """Return what traces a run, if one of its observers does."""
+        tracer = find_tracer(observers)
+        if tracer is None:
+            return None
+        redactor = self._redactor_of(known)
+        return tracer.trace_run(
+            TracedRun(
+                run_id,
+                self.scope,
+                by,
+                options or Options(),
+                messages=lambda: progress.messages,
+                tools=lambda: list(self.callable_tools()),
+                find_tool=self._find_tool,
+                redact_text=redactor.text,
+                redact=redactor.value,
+            )
+        )
+
+    def _find_tool(self, name: str) -> BaseTool | None:
+        tool = self.callable_tools().resolve(name)
+        return tool if isinstance(tool, BaseTool) else None
 
     def _check_open(self) -> None:
         if file := reimport.current_file():
@@ -480,10 +571,17 @@ class Engine:
         texts = [
             text
             for name, value in inject.items()
-            if name not in openly
+            if name not in openly or isinstance(value, Secret)
             for text in texts_in(value)
         ]
         return KnownSecrets((*self._secrets, *texts)) if texts else self._known
+
+    def _open_progress(self, run_id: str | None, said: str | Sequence[str]) -> Progress:
+        """Return how far a run of that name has come, which has heard what people said; of None a new one."""
+        progress = Progress() if run_id is None else self._recall(run_id)
+        if said:
+            progress.trust.trust_words(_list_said(said))
+        return progress
 
     def _recall(self, run_id: str) -> Progress:
         name = qualify_name(self.scope, run_id)
@@ -494,10 +592,31 @@ class Engine:
                 progress = self._deployment.remembered[name] = Progress(
                     nonce=token_hex(4)
                 )
+                progress.trust.must_recall = (
+                    self._audits is not None or self._deployment.has_forgotten
+                )
             self._deployment.remembered.move_to_end(name)
             while len(self._deployment.remembered) > MOST_RUNS_REMEMBERED:
                 self._deployment.remembered.popitem(last=False)
+                self._deployment.has_forgotten = True
         return progress
+
+    def recall_trust(self, active: ActiveRun) -> Verb[None]:
+        """Learn from the audit log what another process has read in a run of this name, unless this process knows."""
+        trust = active.progress.trust
+        trust.must_recall = False
+        if self._audits is None:
+            trust.note_unseen(UNKNOWN)
+            return
+        last = 0
+        while True:
+            records = yield self._audits.log(after=last, run_id=active.id)
+            for record in records:
+                if record.event == "CallFinished" and record.body.get("attempts"):
+                    trust.note_unseen(_read_label(record))
+            if not records:
+                return
+            last = records[-1].seq
 
     def register_run(self, active: ActiveRun, model: str) -> None:
         """Add a run to those that can be cancelled by name, and announce its start.
@@ -531,6 +650,7 @@ class Engine:
             output=ending.output,
             round=active.round,
             earlier=active.earlier,
+            label=progress.trust.label,
         )
 
     def release_run(self, active: ActiveRun) -> None:
@@ -657,7 +777,7 @@ class Engine:
         run: str | None,
         names: Sequence[str],
         options: Mapping[str, Any],
-    ) -> tuple[ActiveRun, Batch]:
+    ) -> Verb[tuple[ActiveRun, Batch]]:
         """Return one call that is checked and not carried out, as the next one of the run that it names."""
         active = self.open_run(run=run, by_calls=True, is_audited=False, **options)
         active.observers = ()
@@ -666,6 +786,8 @@ class Engine:
         tool = tools.resolve(call.name)
         if isinstance(tool, BaseTool):
             check_injected([tool], active.injected)
+        if progress.trust.must_recall:
+            yield from self.recall_trust(active)
         spent = replace(progress.spent, per_tool=dict(progress.spent.per_tool))
         batch = PreviewBatch(
             [call],
@@ -737,13 +859,30 @@ class Engine:
             RunUnderWay: A run of that id is under way already.
         """
         sound = sanitize(messages, reads=self.reads)
+        self._note_origins(active.progress.trust, messages[active.earlier :])
         active.open_conversation(
             sound.messages,
             None if output is None else track_output(output, find_way(model)),
         )
+        if active.options.boundaries and active.boundaries is None:
+            active.boundaries = Boundaries()
+        if active.trace is not None:
+            active.trace.note_provider(getattr(model, "provider", ""))
         self.register_run(active, model.name)
         if sound.notes:
             active.tell(HistoryMended(sound.notes))
+
+    def _note_origins(self, trust: Trust, messages: Sequence[Message]) -> None:
+        """Take into account what a run begins with: what people say in it, and results that were handed over."""
+        trust.trust_words(list_trusted_texts(messages, trust))
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                trust.note(self.label_result(message.result))
+
+    def label_result(self, result: ToolResult) -> ToolResult:
+        """Return a result that was recorded or handed over, with its whole label."""
+        tool = self.callable_tools().get(result.name)
+        return replace(result, label=label_recorded(result, tool))
 
     def sanitize(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages fit to send: the same object where they are."""
@@ -842,7 +981,10 @@ class Engine:
         )
         steps = [step for step in follow_ups if step.refusal is None]
         if steps:
+            for step in steps:
+                active.progress.trust.trust_words(step.configured)
             positions = [step.position for step in steps]
+            by_result = any(step.is_made_of_result for step in steps)
             after = Batch(
                 [step.call for step in steps],
                 "calls",
@@ -855,6 +997,7 @@ class Engine:
                 if recording is not None
                 else None,
                 positions=positions,
+                follows=None if by_result else batch,
             )
             yield from self.perform_turn(active, after, number)
             for index, (step, result) in enumerate(
@@ -1014,6 +1157,26 @@ class Engine:
         )
 
 
+def _list_said(said: str | Sequence[str]) -> list[str]:
+    texts = [said] if isinstance(said, str) else list(said)
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"said is {said!r}; it takes a text, or a list of texts")
+    return texts
+
+
+def _read_label(record: AuditRecord) -> Label:
+    """Return the label of a recorded result; that of unknown words where it was recorded by an earlier version."""
+    labels: Any = record.body.get("labels")
+    if not isinstance(labels, Mapping):
+        return replace(UNKNOWN, source=str(record.body.get("tool", "")))
+    return Label(
+        str(labels.get("source", "")),
+        labels["integrity"],
+        labels["confidentiality"],
+        call=str(labels.get("call") or record.body.get("call", "")),
+    )
+
+
 def _find_closing_calls(
     progress: Progress, names: Sequence[str]
 ) -> Sequence[tuple[str, Any]]:
@@ -1048,6 +1211,37 @@ def _is_exhausted(result: ToolResult) -> bool:
     return result.failure is not None and result.failure.code == Code.BUDGET_EXHAUSTED
 
 
+def _texts_of(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
+    """Return the texts of a runtime's secrets.
+
+    Raises:
+        ConfigError: One of them is neither a text nor a secret, or they are no list.
+    """
+    if not isinstance(secrets, (str, bytes, Mapping)) and isinstance(secrets, Iterable):
+        listed = tuple(secrets)
+        if all(isinstance(each, str) or _is_secret(each) for each in listed):
+            return tuple(texts_in(listed))
+    raise ConfigError("`secrets` takes a list of texts and `hr.Secret`s")
+
+
+def _is_secret(value: object) -> bool:
+    # pydantic's are welcome too
+    return hasattr(type(value), "get_secret_value")
+
+
+def _check_budget(budget: Any) -> Budget:
+    _check("budget", budget, isinstance(budget, Budget), "a `Budget`")
+    return cast(Budget, budget)
+
+
+def _hide_secrets(
+    observers: Sequence[Observer], run_id: str, known: KnownSecrets
+) -> tuple[Observer, ...]:
+    """Return one observer that tells others what it hears, without secrets."""
+    tell = partial(tell_all, observers, run_id)
+    return (redacted_events.RedactedEvents(known, tell),)
+
+
 def make_run_input(
     active: ActiveRun, messages: Sequence[Message], model: str | Model
 ) -> RunInput:
@@ -1059,6 +1253,8 @@ def make_run_input(
         budget=budget_as_json(active.budget),
         output=active.wanted.plan.schema if active.wanted is not None else None,
         flow=rules_as_json(active.flow.rules) if active.flow is not None else (),
+        boundary_secret=active.boundaries.secret if active.boundaries else "",
+        trust=active.progress.trust.inherited,
     )
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future as ThreadFuture
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
@@ -670,8 +670,6 @@ class BatchExecutor:
     def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
         tool = effect.call.tool
-        if self.active.observers:
-            self.active.tell(AttemptStarted(state.call, effect.attempt))
         flag = None
         context = None
         if tool.injected_parameters:
@@ -694,7 +692,30 @@ class BatchExecutor:
             start = hold_while(
                 start, current_engine, self.engine, is_async=tool.is_async
             )
+        if self.active.observers:
+            start = self.announce(state, effect, start)
         self.attempts.make(self, state, effect, start, flag)
+
+    def announce(
+        self, state: CallState, effect: Invoke[Admitted], start: partial[Any]
+    ) -> partial[Any]:
+        """Tell observers that a tool is started; return its start, within the trace of its call if there is one."""
+        self.active.tell(AttemptStarted(state.call, effect.attempt))
+        tool = effect.call.tool
+        trace = self.active.trace
+        if trace is None or tool.isolation != "none":
+            return start
+        return trace.around(state.call, start, is_async=tool.is_async)
+
+    def environment(self, state: CallState) -> Mapping[str, str]:
+        """See `AttemptListener.environment`."""
+        trace = self.active.trace
+        return {} if trace is None else trace.environment(state.call)
+
+    def within_trace(self, state: CallState) -> AbstractContextManager[None]:
+        """See `AttemptListener.within_trace`."""
+        trace = self.active.trace
+        return nullcontext() if trace is None else trace.within(state.call)
 
     def let_pass(self, tool: BaseTool, outcome: Outcome) -> Outcome:
         """See `AttemptListener.let_pass`. The exception is raised once every call of the turn has its result."""

@@ -141,6 +141,8 @@ class ModelCaller:
                 number=asked.number,
                 choice=options.tool_choice,
             )
+        if active.boundaries is not None:
+            messages = active.boundaries.mark(messages)
         request = Request(messages, tools, options, left_s)
         listener = None
         if active.observers:

@@ -29,6 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from handrail.context import Context
+from handrail.core.trust import Trust
 from handrail.engine import verbs
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.engine import Engine, Verb, current_call
@@ -137,7 +138,7 @@ class Nested(Struct, eq=False):
             self.active.remove_stop(stop)
         if run.status == "waiting":
             raise RunWaits(run.id, run.reason)
-        return run
+        return self.note_run(run)
 
     def _start(
         self,
@@ -168,12 +169,24 @@ class Nested(Struct, eq=False):
             time_s=left_s if budget.time_s is None else min(budget.time_s, left_s),
         )
         if stored is None:
-            return verbs.run(engine, question, run_id=run_id, **options)
+            return verbs.run(
+                engine, question, run_id=run_id, parent=self.trust, **options
+            )
         return verbs.resume(
             engine,
             run_id,
             **{name: options[name] for name in options if name not in ONLY_AT_FIRST},
         )
+
+    @property
+    def trust(self) -> Trust:
+        """What the run of the call has read."""
+        return self.active.progress.trust
+
+    def note_run(self, run: Run[Any]) -> Run[Any]:
+        """Note what a run has read that the tool started: the result of the call is made of it. Return the run."""
+        self.trust.join_run(self.stem, run.label)
+        return run
 
     def named_by_question(self, messages: Sequence[Message]) -> str:
         """Return the name of a run that the tool starts without `Context.run`."""
@@ -320,7 +333,15 @@ def agent_tool(
     declared: dict[str, Any] = (
         {"replay": "key", "key_ttl_s": KEY_TTL_S} if effect == "write" else {}
     )
-    return FunctionTool(fn, name=name, effect=effect, timeout_s=timeout_s, **declared)
+    return FunctionTool(
+        fn,
+        name=name,
+        effect=effect,
+        # the label of the agent's run is that of its answer
+        trust="trusted",
+        timeout_s=timeout_s,
+        **declared,
+    )
 
 
 _DOCSTRING = """{description}

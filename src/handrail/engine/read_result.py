@@ -43,5 +43,10 @@ def read_result(
 
 
 READ_RESULT = FunctionTool(
-    read_result, effect="read", repeatable=True, result_bytes=48 * 1024
+    read_result,
+    effect="read",
+    # what it reads on has come into the run before, with its own label
+    trust="trusted",
+    repeatable=True,
+    result_bytes=48 * 1024,
 )

@@ -8,6 +8,7 @@ rounds before the last one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from time import time
 from typing import Any
 
@@ -20,11 +21,17 @@ from handrail.core.flow import Rules, rules_from_json
 from handrail.core.history import lost_read, lost_write
 from handrail.core.policy import Policy
 from handrail.core.results import failure_text
+from handrail.core.trust import Trust, list_trusted_texts
 from handrail.core.writes import name_scope
 from handrail.engine.active_run import ActiveRun, Earlier, is_driven_here
 from handrail.engine.engine import Engine, Verb
 from handrail.errors import ConfigError, RunUnderWay
-from handrail.journal.codec import RunInput, budget_from_json, input_from_json
+from handrail.journal.codec import (
+    RunInput,
+    budget_from_json,
+    input_from_json,
+    result_from_json,
+)
 from handrail.journal.cursor import check_version
 from handrail.journal.rounds import (
     Round,
@@ -33,7 +40,7 @@ from handrail.journal.rounds import (
     read_rounds,
     with_results,
 )
-from handrail.messages import AssistantMessage, UserMessage
+from handrail.messages import AssistantMessage, ToolMessage, UserMessage
 from handrail.ports import Approver, LedgerStore, Model, Observer, Selector
 from handrail.process_identity import has_left, owner
 from handrail.records import JournalEntry, RunRecord, StoredRun
@@ -188,7 +195,30 @@ _EVERY = 1_000_000_000
 def read_earlier(engine: Engine, rounds: Sequence[Round], turns: int) -> Earlier:
     """Return rounds that have ended as the next one goes on from them; `turns` answers were asked for in them."""
     messages = read_messages(rounds, engine.sanitize)
-    return Earlier(messages, rounds=len(rounds), turns=turns)
+    return Earlier(
+        messages,
+        rounds=len(rounds),
+        turns=turns,
+        trust=_read_trust(engine, rounds),
+    )
+
+
+def _read_trust(engine: Engine, rounds: Sequence[Round]) -> Trust:
+    """Return what was read in rounds that have ended, and from whom. Their steps have what folded messages lack."""
+    trust = Trust()
+    for each in rounds:
+        if each.asked.trust is not None:
+            trust.inherit(each.asked.trust)
+        trust.trust_words(list_trusted_texts(each.asked.messages, trust))
+        handed_over = [
+            m.result for m in each.asked.messages if isinstance(m, ToolMessage)
+        ]
+        recorded = [
+            result_from_json(step.body) for step in each.steps if step.kind == "call"
+        ]
+        for result in (*handed_over, *recorded):
+            trust.note(engine.label_result(result))
+    return trust
 
 
 def follow_run(engine: Engine, run: Run[Any]) -> Earlier:
@@ -197,7 +227,15 @@ def follow_run(engine: Engine, run: Run[Any]) -> Earlier:
     if not any(isinstance(each, AssistantMessage) for each in run.new_messages):
         while messages and isinstance(messages[-1], UserMessage):
             messages.pop()
-    return Earlier(messages, rounds=run.round, is_stored=False)
+    trust = Trust()
+    first = takewhile(lambda each: not isinstance(each, AssistantMessage), run.messages)
+    asked = run.messages[run.earlier : run.earlier + 1]
+    trust.trust_words(list_trusted_texts([*first, *asked], trust))
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            trust.note(engine.label_result(message.result))
+    trust.note_unseen(run.label)
+    return Earlier(messages, rounds=run.round, is_stored=False, trust=trust)
 
 
 def policy_of(engine: Engine, stored: StoredRun) -> Policy | None:
@@ -255,12 +293,15 @@ def open_stored_run(
         policy=policy_of(engine, stored),
         is_audited=is_audited,
     )
+    active.keep_boundaries(asked.boundary_secret)
     resolved = engine.resolve_model(model if model is not None else asked.model)
     messages = asked.messages
     if ended:
         earlier = read_earlier(engine, ended, last.first_turn - 1)
         active.follow(earlier)
         messages = [*earlier.messages, *messages]
+    if asked.trust is not None:
+        active.progress.trust.inherit(asked.trust)
     return (
         active,
         replace(

@@ -12,16 +12,15 @@ Rule 1: `ScopedStore` has only the methods that are translated here; any other w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from handrail.effects import Claim, SettledState
 from handrail.errors import ConfigError, Json
-from handrail.futures import StoreAnswer
+from handrail.futures import StoreAnswer, then
 from handrail.records import (
     ApprovalRequest,
     AuditEntry,
@@ -33,9 +32,6 @@ from handrail.records import (
     WriteRecord,
 )
 from handrail.tools.keys import digest
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 _MARK = "@"
 LONGEST_SCOPE = 100
@@ -183,14 +179,14 @@ class _View:
         mine = replace(
             record, run_id=self._qualify(record.run_id), forked_from=forked_from
         )
-        return _then(self._store.begin_run(mine, **how), _strip_stored)
+        return then(self._store.begin_run(mine, **how), _strip_stored)
 
     def append_entry(self, entry: JournalEntry) -> StoreAnswer[bool]:
         qualified = replace(entry, run_id=self._qualify(entry.run_id))
         return self._store.append_entry(qualified)  # type: ignore[no-any-return]  # any store
 
     def load_run(self, run_id: str) -> StoreAnswer[StoredRun | None]:
-        return _then(
+        return then(
             self._store.load_run(self._qualify(run_id)),
             lambda stored: stored and _strip_stored(stored),
         )
@@ -199,7 +195,7 @@ class _View:
         self, *, most: int = 100, **wanted: Any
     ) -> StoreAnswer[Sequence[RunRecord]]:
         found = self._store.list_runs(most=_MOST_LOOKED_AT, **wanted)
-        return _then(
+        return then(
             found,
             lambda found: [_strip_record(each) for each in self._mine(found)][:most],
         )
@@ -218,12 +214,12 @@ class _View:
             else f"{question.id}{self._tag}"
         )
         mine = replace(question, id=id, run_id=self._qualify(question.run_id))
-        return _then(self._store.ask(mine, within_s=within_s), _strip)
+        return then(self._store.ask(mine, within_s=within_s), _strip)
 
     def decide(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
-        return _then(
+        return then(
             self._store.decide(id, **word),
             lambda question: question and _strip(question),
         )
@@ -234,7 +230,7 @@ class _View:
     def withdraw(self, id: str, **word: Any) -> StoreAnswer[ApprovalRequest | None]:
         if not id.endswith(self._tag):
             return None
-        return _then(
+        return then(
             self._store.withdraw(id, **word),
             lambda question: question and _strip(question),
         )
@@ -245,7 +241,7 @@ class _View:
         found = self._store.list_approvals(
             run_id=self._qualify(run_id) if run_id else "", **wanted
         )
-        return _then(found, lambda found: [_strip(each) for each in self._mine(found)])
+        return then(found, lambda found: [_strip(each) for each in self._mine(found)])
 
     # ------------------------------------------------------------------ standing approvals
 
@@ -256,12 +252,12 @@ class _View:
             id=make_approval_id(run_id, grant.tool, grant.pin, grant.reason),
             run_id=run_id,
         )
-        return _then(self._store.grant(mine), _strip)
+        return then(self._store.grant(mine), _strip)
 
     def list_standing_approvals(
         self, **wanted: Any
     ) -> StoreAnswer[Sequence[StandingApproval]]:
-        return _then(
+        return then(
             self._store.list_standing_approvals(**wanted),
             lambda found: [_strip(each) for each in self._mine(found)],
         )
@@ -279,7 +275,7 @@ class _View:
             most=_MOST_LOOKED_AT,
             **wanted,
         )
-        return _then(
+        return then(
             found,
             lambda found: [_strip(each) for each in found if self._owns(each.scope)][
                 :most
@@ -289,7 +285,7 @@ class _View:
     def load_write(self, scope: str, key: str) -> StoreAnswer[WriteRecord | None]:
         if not self._owns(scope):
             return None
-        return _then(
+        return then(
             self._store.load_write(scope, key), lambda write: write and _strip(write)
         )
 
@@ -298,7 +294,7 @@ class _View:
     ) -> StoreAnswer[WriteRecord | None]:
         if not self._owns(scope):
             return None
-        return _then(
+        return then(
             self._store.resolve(scope, key, state=state, by=by, value=value),
             lambda write: write and _strip(write),
         )
@@ -321,7 +317,7 @@ class _View:
         found = self._store.log(
             run_id=self._qualify(run_id) if run_id else "", most=looked_at, **wanted
         )
-        return _then(
+        return then(
             found, lambda found: [_strip(each) for each in self._mine(found)][:most]
         )
 
@@ -358,20 +354,3 @@ def _strip_record(record: RunRecord) -> RunRecord:
 
 def _strip_stored(stored: StoredRun) -> StoredRun:
     return replace(stored, record=_strip_record(stored.record))
-
-
-def _then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
-    """Return an answer with `change` applied, now or when it arrives."""
-    if not isinstance(answer, Future):
-        return change(answer)
-    changed: Future[U] = Future()
-    changed.set_running_or_notify_cancel()
-
-    def complete(done: Future[T]) -> None:
-        try:
-            changed.set_result(change(done.result()))
-        except Exception as error:
-            changed.set_exception(error)
-
-    answer.add_done_callback(complete)
-    return changed

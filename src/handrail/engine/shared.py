@@ -35,6 +35,7 @@ from handrail.records import ApprovalRequest
 from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
 from handrail.tools.tool import BaseTool
+from handrail.workers.file_walls import declared_files, wall_for
 from handrail.workers.processes import ProcessPool, WorkerCall
 from handrail.workers.sandboxed import SandboxedCall
 from handrail.workers.threads import ThreadPool, run_tool
@@ -84,6 +85,7 @@ class SharedResources:
         """Who is told of questions that wait."""
         self.threads = ThreadPool()
         self.processes = ProcessPool()
+        self._walled: dict[Hashable, ProcessPool] = {}
         self.limits = Limits()
         self.deciding_threads = ThreadPool()
         """For functions that decide whether a call may run. Tools that hang must not keep others from being decided
@@ -106,12 +108,27 @@ class SharedResources:
         self._openers: set[asyncio.Task[None]] = set()
 
     def call_isolated(
-        self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float
+        self,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        environment: Mapping[str, str],
     ) -> WorkerCall | SandboxedCall:
         """Return a call that runs outside of this process, isolated as strongly as its tool demands."""
         if tool.isolation == "process":
-            return WorkerCall(self.processes, tool, arguments)
-        return SandboxedCall(tool, arguments, timeout_s)
+            return WorkerCall(self._pool_for(tool), tool, arguments, environment)
+        return SandboxedCall(tool, arguments, timeout_s, environment)
+
+    def _pool_for(self, tool: BaseTool) -> ProcessPool:
+        """Return the workers that reach the files which a tool declares: all files, unless it declares some."""
+        if not (tool.mounts or tool.writable):
+            return self.processes
+        declared = declared_files(tool)
+        with self._guard:
+            pool = self._walled.get(declared)
+            if pool is None:
+                pool = self._walled[declared] = ProcessPool(wall=wall_for(tool))
+            return pool
 
     def reserve(
         self, owner: Hashable, resources: Sequence[Resource], turn: Callable[[], Any]
@@ -216,7 +233,8 @@ class SharedResources:
                 )
         self.threads.close()
         self.deciding_threads.close()
-        self.processes.close()
+        for pool in (self.processes, *self._walled.values()):
+            pool.close()
         self._approver_threads.close()
         self._notifier_threads.close()
 

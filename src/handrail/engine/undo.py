@@ -23,6 +23,7 @@ from handrail.core.admission import Admitted, ParsedCall, admit, parse_call
 from handrail.core.follow_ups import with_steps
 from handrail.core.policy import Policy
 from handrail.core.writes import name_scope
+from handrail.credentials.secret import reveal_all
 from handrail.effects import AGAIN
 from handrail.engine.approvals import load_edits
 from handrail.errors import ConfigError, Failure, Json
@@ -227,7 +228,7 @@ def make_undo_tool(
     for name in tool.injected_into(compensate):
         if name not in injected:
             raise missing_injection(tool, name)
-        arguments[name] = injected[name]
+        arguments |= reveal_all({name: injected[name]})
 
     def take_back() -> Any:
         return compensate(**arguments, result=undo.value)

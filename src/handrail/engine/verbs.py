@@ -24,6 +24,7 @@ from handrail.core.conversation import Ending
 from handrail.core.flow import Rules
 from handrail.core.policy import Policy
 from handrail.core.preview import Preview, make_preview
+from handrail.core.trust import Trust
 from handrail.dialects import message_fields, wire_dialect
 from handrail.effects import Approval, Returned
 from handrail.engine.active_run import ActiveRun, new_run_id
@@ -57,6 +58,8 @@ from handrail.ports import Approver, Model, Observer, Selector
 from handrail.process_identity import owner
 from handrail.records import JournalStep, RunRecord, StoredRun
 from handrail.runs import Run
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from handrail.engine import undo as undoing
@@ -84,6 +87,7 @@ class CallOptions(Whose, total=False):
     inject: Mapping[str, Any] | None
     budget: Budget | None
     observers: Sequence[Observer]
+    said: str | Sequence[str]
 
 
 class RoundOptions(Whose, total=False):
@@ -202,7 +206,9 @@ def preview(
     engine = serve(engine, options)
     call = ToolCall(call_id or "call_1", name, arguments_text(arguments))
     names = _name_calls(run, [call]) if run and call_id else ()
-    active, batch = engine.open_preview(call, run=run, names=names, options=options)
+    active, batch = yield from engine.open_preview(
+        call, run=run, names=names, options=options
+    )
     yield PerformBatch(engine, active, batch)
     return make_preview(batch.collect_results()[0])
 
@@ -274,6 +280,8 @@ def _perform_calls(
     active, number, tools = engine.open_turn(
         turn, run=run, round_name=round_name, options=options
     )
+    if active.progress.trust.must_recall and _may_send(turn, tools):
+        yield from engine.recall_trust(active)
     if words is not None:
         active.take_words(words)
     if passes:
@@ -283,6 +291,12 @@ def _perform_calls(
     if active.passed is not None:
         raise active.passed
     return engine.finish_turn(active, batch, run, names)
+
+
+def _may_send(turn: Turn, tools: Toolset) -> bool:
+    """Whether a call of a turn may send something, so that it matters what its run has read."""
+    called = [tools.resolve(call.name) for call in turn.calls]
+    return any(isinstance(tool, BaseTool) and tool.sends for tool in called)
 
 
 # ---------------------------------------------------------------------- runs of a model
@@ -304,67 +318,69 @@ def run(
     observers: Sequence[Observer] = (),
     selector: str | Selector | None = None,
     flow: Rules = (),
+    parent: Trust | None = None,
     **whose: Unpack[Whose],
 ) -> Verb[Run[Any]]:
-    """See `Runtime.run`."""
+    """See `Runtime.run`.
+
+    Args:
+        parent: What the run has read that starts this one.
+    """
     engine = serve(engine, whose)
+    caller = current_call.get()
+    if parent is None and caller is not None:
+        parent = caller.trust
     resolved = engine.resolve_model(model)
     messages = conversation_of(question, system=system)
+    given: dict[str, Any] = {
+        "deps": deps,
+        "inject": inject,
+        "budget": budget,
+        "observers": observers,
+        "options": options,
+        "selector": selector,
+        "flow": flow,
+        "principal": whose.get("principal"),
+        "approver": whose.get("approver"),
+    }
     if after is not None:
         _check_follows(after, system=system, run_id=run_id)
         return (
             yield from ask_next(
-                engine,
-                after,
-                messages,
-                model=model,
-                output=output,
-                deps=deps,
-                inject=inject,
-                budget=budget,
-                observers=observers,
-                options=options,
-                selector=selector,
-                flow=flow,
-                principal=whose.get("principal"),
-                approver=whose.get("approver"),
+                engine, after, messages, model=model, output=output, **given
             )
         )
+    is_named_by_call = False
     if engine.keeps_runs and run_id is not None:
         check_name_free((yield engine.load_run(run_id)))
-    elif engine.keeps_runs and (caller := current_call.get()) is not None:
+    elif engine.keeps_runs and caller is not None:
         run_id = caller.named_by_question(messages)
+        is_named_by_call = True
         if (yield engine.load_run(run_id)) is not None:
-            return (
-                yield from resume(
-                    engine,
-                    run_id,
-                    model=model,
-                    budget=budget,
-                    deps=deps,
-                    inject=inject,
-                    output=output,
-                    observers=observers,
-                    selector=selector,
-                    flow=flow or None,
-                    **whose,
+            return caller.note_run(
+                (
+                    yield from resume(
+                        engine,
+                        run_id,
+                        model=model,
+                        budget=budget,
+                        deps=deps,
+                        inject=inject,
+                        output=output,
+                        observers=observers,
+                        selector=selector,
+                        flow=flow or None,
+                        **whose,
+                    )
                 )
             )
-    active = engine.open_run(
-        run=run_id,
-        deps=deps,
-        inject=inject,
-        budget=budget,
-        observers=observers,
-        options=options,
-        selector=selector,
-        flow=flow,
-        principal=whose.get("principal"),
-        approver=whose.get("approver"),
-    )
+    active = engine.open_run(run=run_id, **given)
+    if parent is not None and (inherited := parent.as_json()) is not None:
+        active.progress.trust.inherit(inherited)
     engine.open_conversation(active, messages, output, resolved)
     record = engine.make_record(active, messages, model)
-    return (yield from _drive_to_end(engine, active, resolved, record, new=True))
+    ended = yield from _drive_to_end(engine, active, resolved, record, new=True)
+    return caller.note_run(ended) if is_named_by_call and caller else ended
 
 
 def _check_follows(after: object, *, system: str, run_id: str | None) -> None:
@@ -404,6 +420,7 @@ def ask_next(
     run_id = after if isinstance(after, str) else after.id
     resolved = engine.resolve_model(model)
     record: RunRecord | None = None
+    boundary_secret = ""
     if engine.keeps_runs:
         if stored is None:
             engine.unrecorded.offer(run_id)
@@ -412,6 +429,7 @@ def ask_next(
         rounds = yield from load_ended_rounds(engine, stored)
         earlier = read_earlier(engine, rounds, next_turn(stored.steps) - 1)
         record = replace(stored.record, owner=owner(), result=rounds[-1].result)
+        boundary_secret = rounds[-1].asked.boundary_secret
     elif isinstance(after, Run):
         earlier = follow_run(engine, after)
     else:
@@ -421,6 +439,7 @@ def ask_next(
         )
     policy = None if stored is None else policy_of(engine, stored)
     active = engine.open_run(run=run_id, policy=policy, **options)
+    active.keep_boundaries(boundary_secret)
     active.follow(earlier)
     engine.open_conversation(active, [*earlier.messages, *question], output, resolved)
     asked = None

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import asdict, astuple, fields, replace
 
-from handrail.calls import Media, ToolCall, ToolResult
+from handrail.calls import TRUSTED, Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
 from handrail.core.results import plain
 from handrail.effects import Approval
@@ -61,6 +61,10 @@ class RunInput(Struct, frozen=True):
     """The rules of its flow, see `flow.rules_as_json`."""
     workflow: Sequence[Json] = ()
     """Name and arguments of the function that makes the run's steps; empty if a model does."""
+    boundary_secret: str = ""
+    """Of which the marks around results are made; empty without them."""
+    trust: Mapping[str, Json] | None = None
+    """What it took over from the run that started it, see `trust.Trust.as_json`; None where that is nothing."""
 
 
 def model_key(turn: int) -> str:
@@ -171,6 +175,7 @@ def result_as_json(result: ToolResult) -> dict[str, Json]:
             "handle": result.handle,
             "media": [_media_as_json(each) for each in result.media],
             "done_under": result.done_under,
+            "labels": label_as_json(result.label),
         }
     )
 
@@ -194,7 +199,24 @@ def result_from_json(body: Json) -> ToolResult:
             handle=members.get("handle", ""),
             media=tuple(map(_media_from_json, members.get("media", ()))),
             done_under=members.get("done_under", ""),
+            label=label_from_json(members.get("labels")),
         )
+
+
+def label_as_json(label: Label) -> dict[str, Json] | None:
+    """Return a label as journals and the audit log have it: what is not as of trusted, public words."""
+    if label is TRUSTED:
+        return None
+    return {
+        name: value
+        for name in Label.__struct_fields__
+        if (value := getattr(label, name)) != getattr(TRUSTED, name)
+    }
+
+
+def label_from_json(body: Json) -> Label:
+    """Return a label from a journal; that of trusted, public words where there is none."""
+    return Label(**body) if body else TRUSTED
 
 
 def calls_in(
@@ -283,6 +305,7 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
                 "temperature": options.temperature,
                 "provider_tools": plain(list(options.provider_tools)),
                 "extra": plain(dict(options.extra)),
+                "boundaries": options.boundaries,
                 "output": options.output
                 and [plain(options.output.schema), options.output.name],
             }
@@ -295,6 +318,10 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
         members["flow"] = list(run_input.flow)
     if run_input.workflow:
         members["workflow"] = list(run_input.workflow)
+    if run_input.boundary_secret:
+        members["boundary_secret"] = run_input.boundary_secret
+    if run_input.trust:
+        members["trust"] = dict(run_input.trust)
     return members
 
 
@@ -315,6 +342,8 @@ def input_from_json(body: Json) -> RunInput:
             done_before=tuple(members.get("done_before", ())),
             flow=tuple(members.get("flow", ())),
             workflow=tuple(members.get("workflow", ())),
+            boundary_secret=members.get("boundary_secret", ""),
+            trust=members.get("trust"),
         )
 
 

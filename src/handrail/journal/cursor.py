@@ -18,7 +18,7 @@ from handrail.core.batch import Batch
 from handrail.core.conversation import Ending
 from handrail.core.results import plain
 from handrail.errors import PENDING, Code, JournalMismatch, Json
-from handrail.journal import codec, rounds
+from handrail.journal import codec, rounds, sealed_store
 from handrail.messages import AssistantMessage, Message, ToolMessage, Turn
 from handrail.records import (
     JOURNAL_V,
@@ -82,9 +82,18 @@ class JournalCursor:
         """Return the model's answer of a turn; None if it is not recorded.
 
         Raises:
-            JournalMismatch: It is not recorded, and the run is only replayed; or it cannot be read.
+            JournalMismatch: It is not recorded, and the run is only replayed; it cannot be read; or a call of it is
+                still to be made, with a secret that this runtime does not know.
         """
-        return self._load(codec.model_key(turn), codec.turn_from_json)
+        answer = self._load(codec.model_key(turn), codec.turn_from_json)
+        if answer is not None and self._stored_steps and not self.replaying:
+            calls = [
+                call
+                for place, call in enumerate(answer.calls)
+                if not self._has(codec.call_key(turn, place))
+            ]
+            sealed_store.check_open(self.run_id, calls)
+        return answer
 
     def results(self, turn: int, places: Iterable[int]) -> dict[int, ToolResult]:
         """Return the recorded results of a turn's calls, by the position of the call."""

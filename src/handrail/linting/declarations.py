@@ -126,6 +126,26 @@ def _find_missing_key(subject: Subject, _: Settings) -> Iterator[Noticed]:
         )
 
 
+_SENDS = table(
+    "send post mail email notify publish share forward invite transfer message tweet "
+    "发送 发布 分享 转发 转账 通知 邀请"
+)
+
+
+def _find_missing_destination(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    declared = subject.declared
+    if declared is None or declared.destinations is None or declared.destinations:
+        return
+    if declared.egress is False or not (declared.egress or declared.effect == "write"):
+        return
+    if declared.egress or _list_acts(subject) & _SENDS:
+        yield Noticed(
+            "sends something, and none of its arguments says where by its name: a run that has read a stranger's words "
+            "may send it anywhere unasked",
+            'destination="…", the argument that says where; `destination=()` if it always goes to the same place.',
+        )
+
+
 def _find_unasked(subject: Subject, _: Settings) -> Iterator[Noticed]:
     declared = subject.declared
     if declared and declared.effect == "destructive" and not declared.asks:
@@ -237,6 +257,17 @@ RULES = (
         good=[
             _tool("refund", _REFUND, effect="write", key="refund:{tenant}:{order_id}", injected=["tenant"]),
             _tool("refund", _REFUND, effect="write", key="refund:{order_id}", injected=["user_agent", "session"]),
+        ],
+    ),
+    Rule(
+        "destination-unknown", "warning", "it sends something, and nobody knows by which argument",
+        look=_find_missing_destination,
+        bad=[_tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}")],
+        good=[
+            _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
+                  destination=[]),
+            _tool("send_receipt", "Send the receipt of an order.", effect="write", key="receipt:{order_id}",
+                  egress=False),
         ],
     ),
     Rule(

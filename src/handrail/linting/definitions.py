@@ -15,7 +15,7 @@ from handrail.linting.findings import Place
 from handrail.linting.subjects import Declared, Subject
 from handrail.schemas import importing, openapi
 from handrail.schemas.walk import Schema
-from handrail.tools import keys
+from handrail.tools import destinations, keys
 
 SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema", "parametersJsonSchema")
 """Where a definition keeps its schema: OpenAI, MCP, Anthropic, Gemini."""
@@ -145,12 +145,22 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
                 for setting in ("key", "resource")
                 if isinstance(entry.get(setting), str)
             },
+            egress=entry.get("egress"),
+            destinations=_find_destinations(entry),
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))
     if "inputSchema" in entry or "annotations" in entry:
         return _read_hints(entry.get("annotations"))
     return None
+
+
+def _find_destinations(entry: Mapping[str, Json]) -> Sequence[str] | None:
+    """Return which arguments say where it sends things; None where that is declared, or nobody can tell."""
+    schema = entry.get("parameters")
+    if entry.get("destination") is not None or not isinstance(schema, Mapping):
+        return None
+    return destinations.find_destinations(schema)
 
 
 def _read_text(value: Json) -> str:

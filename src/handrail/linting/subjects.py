@@ -108,6 +108,8 @@ class Declared(Struct, frozen=True):
         resource: The first of its templates.
         looks_at: Which of the injected parameters `key` and `resource` look at; without those that are not declared.
         finds_repeats: An equal call in another run counts as a repeat.
+        egress: Whether its arguments leave to somebody, as declared; None where that follows from the effect.
+        destinations: Its arguments that say where; None where nobody knows.
     """
 
     form: str
@@ -120,6 +122,8 @@ class Declared(Struct, frozen=True):
     resource: str = ""
     looks_at: Mapping[str, Collection[str]] = field(default_factory=dict)
     finds_repeats: bool = False
+    egress: bool | None = None
+    destinations: Sequence[str] | None = None
 
 
 class Subject(Struct, frozen=True, dict=True):
@@ -235,6 +239,9 @@ def _add_injected(declared: Declared, tool: BaseTool) -> Declared:
             if getattr(tool, setting)
         },
         finds_repeats=tool.writes and tool.repeat_window_s > 0,
+        egress=tool.egress,
+        # declared as none, it is meant so
+        destinations=None if tool.destination is not None else tool.destinations,
     )
 
 

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 from handrail.calls import Media, ToolResult
 from handrail.core import results
 from handrail.errors import Failure, Json
+from handrail.invisible import clean, clean_json
 from handrail.mcp.contents import write_content
 
 
@@ -37,7 +38,7 @@ def write_failure(failure: Failure, text: str = "") -> types.CallToolResult:
     text = text or results.failure_text(failure)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],
-        structured_content=failure.as_json(),
+        structured_content=clean_json(failure.as_json()),
         is_error=True,
     )
 
@@ -46,7 +47,7 @@ def _write_question(failure: Failure, question: str) -> types.CallToolResult:
     """Return a failure that waits for a person, with the name of the question."""
     note = f"the question is {question}; `handrail approvals` lists it"
     answer = write_failure(failure, results.failure_text(failure, note))
-    structured = {**failure.as_json(), "question": question}
+    structured = {**clean_json(failure.as_json()), "question": question}
     return answer.model_copy(update={"structured_content": structured})
 
 
@@ -55,7 +56,10 @@ def _write_contents(result: ToolResult) -> list[types.ContentBlock]:
     value = result.value
     parts: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
     if result.media and all(isinstance(each, Media | str) for each in parts):
-        contents = [write_content(each) for each in parts]
+        contents = [
+            write_content(clean(each) if isinstance(each, str) else each)
+            for each in parts
+        ]
         if result.note:
             contents.append(write_content(f"[note: {result.note}]"))
         return contents
@@ -67,7 +71,7 @@ def _structure(result: ToolResult) -> dict[str, Any] | None:
     if result.handle or isinstance(result.value, str):
         return None
     # without a note the text is the value's JSON
-    text = results.as_text(result.value) if result.note else result.text
+    text = clean(results.as_text(result.value)) if result.note else result.text
     was_cut = len(text) > len(result.text)  # and the rest could not be stored
     if was_cut or not text.startswith("{"):
         return None

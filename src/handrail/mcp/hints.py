@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from mcp import types
 
+from handrail.calls import Confidentiality, Integrity
 from handrail.tools.tool import ToolSettings
 
 Trust: TypeAlias = Literal["none", "hints"]
@@ -51,13 +52,27 @@ def _read(*, open_world: bool) -> ToolSettings:
 
 
 def declare(
-    hints: types.ToolAnnotations | None, trust: Trust, override: Mapping[str, Any]
+    hints: types.ToolAnnotations | None,
+    trust: Trust,
+    override: Mapping[str, Any],
+    *,
+    results: Integrity = "untrusted",
+    confidentiality: Confidentiality = "public",
 ) -> ToolSettings:
     """Return a tool's declaration: what follows from its hints, changed as somebody here says.
 
     An override of the effect takes the place of all that follows from the hints about it.
+
+    Args:
+        results: The label of what the tools of the server return, unless an override says otherwise; so is
+            `confidentiality`.
     """
-    declared: dict[str, Any] = dict(read_hints(hints, trust))
+    declared: dict[str, Any] = {
+        **read_hints(hints, trust),
+        "confidentiality": confidentiality,
+    }
+    if not override.get("directory"):
+        declared["trust"] = results
     if "effect" in override:
         for setting in _FOLLOWS_FROM_EFFECT:
             declared.pop(setting, None)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import jsonschema_rs
@@ -20,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from handrail import logs
 from handrail._lazy import cached_property
 from handrail.calls import Media
-from handrail.context import Context
+from handrail.context import Context, current_trace
 from handrail.core.retries import retry_after_s
 from handrail.errors import (
     Code,
@@ -32,6 +34,7 @@ from handrail.errors import (
     ToolDefinitionError,
     ToolError,
 )
+from handrail.invisible import clean, clean_schema
 from handrail.mcp.callers import KEY_META
 from handrail.mcp.connection import CallAnswer, McpConnection
 from handrail.mcp.contents import read_content, read_contents
@@ -41,6 +44,8 @@ from handrail.mcp.delivery import (
     ServerNotReached,
     ServerTimeout,
 )
+from handrail.mcp.targets import ServerProgram
+from handrail.observers import conventions as names
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
 from handrail.schemas.walk import check_size, compile_schema
@@ -91,6 +96,8 @@ class McpTool(BaseTool):
             happened.
     """
 
+    trace_type = "extension"
+
     def __init__(
         self,
         connection: McpConnection,
@@ -102,13 +109,15 @@ class McpTool(BaseTool):
         self.believes_failures = False
         self.definition = definition
         self.name = name
-        self.description = (
+        self.description = clean(
             definition.description or definition.title or f"The tool {definition.name}."
         )
         if definition.output_schema is not None:
-            self.returns = definition.output_schema
+            self.returns = clean_schema(definition.output_schema)
         self._declare(settings, self.run)
-        self.parameters = import_schema(definition.input_schema, name=name)
+        self.parameters = import_schema(
+            clean_schema(definition.input_schema), name=name
+        )
         self.bind = copy
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()
@@ -179,16 +188,17 @@ class McpTool(BaseTool):
         meta = {}
         if context.idempotency_key:
             meta[KEY_META] = context.idempotency_key
-        return await connection.call(
-            self.definition.name,
-            arguments,
-            timeout_s=context.remaining_s() * _SHARE_OF_TIME,
-            progress=context.progress,
-            meta=meta,
-            input_responses=input_responses,
-            request_state=request_state,
-            delivery=delivery,
-        )
+        with _traced(connection, self.definition.name):
+            return await connection.call(
+                self.definition.name,
+                arguments,
+                timeout_s=context.remaining_s() * _SHARE_OF_TIME,
+                progress=context.progress,
+                meta=meta,
+                input_responses=input_responses,
+                request_state=request_state,
+                delivery=delivery,
+            )
 
     async def _answer_requests(
         self, connection: McpConnection, asked: types.InputRequiredResult
@@ -351,6 +361,35 @@ class McpTool(BaseTool):
         except ToolDefinitionError as error:
             logs.log.warning("results of %s are not validated: %s", self.name, error)
             return None
+
+
+@contextmanager
+def _traced(connection: McpConnection, tool: str) -> Iterator[None]:
+    """Note a request in the trace of the call that makes it. The SDK sends the trace itself with the request."""
+    trace = current_trace.get()
+    if trace is None:
+        yield
+        return
+    is_child = isinstance(connection.target, ServerProgram)
+    attributes = {
+        names.MCP_METHOD: "tools/call",
+        names.TOOL_NAME: tool,
+        names.NETWORK_TRANSPORT: "pipe" if is_child else "tcp",
+    }
+    began = perf_counter()
+    try:
+        yield
+    except MCPError as error:
+        attributes[names.ERROR_TYPE] = str(error.code)
+        attributes[names.RPC_STATUS] = str(error.code)
+        raise
+    except ServerError as error:
+        attributes[names.ERROR_TYPE] = type(error).__name__
+        raise
+    finally:
+        if version := connection.protocol_version:
+            attributes[names.MCP_PROTOCOL_VERSION] = version
+        trace.note_request(attributes, perf_counter() - began)
 
 
 async def _answer_request(connection: McpConnection, request: Any) -> Any:

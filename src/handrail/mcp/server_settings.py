@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from handrail import _lazy
+from handrail.calls import Confidentiality, Integrity
 from handrail.core.redaction import is_secret_name
 from handrail.errors import ConfigError
 from handrail.parsing.names import advise
@@ -51,6 +52,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         sandbox: Walls around a server that is started: `read`, `write` (lists of paths) and `network`; see
             `sandboxes.enclosing`. Without it the server may do what you may.
         trust: `hints` believes what it says of its tools' effects; `none` takes each for a write of high risk.
+        results: `trusted` where no stranger can have written what its tools return; `untrusted` otherwise.
+        confidentiality: `private` where numbers in what its tools return must not leave unasked.
         tools: Declarations by the names of its tools, which count before its hints.
         prefix: In front of its tools' names, in place of `NAME_`.
         timeout_s: Seconds that a call may take.
@@ -67,6 +70,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     sandbox: Mapping[str, Any] | None = None
     trust: Trust = "none"
+    results: Integrity = "untrusted"
+    confidentiality: Confidentiality = "public"
     tools: Mapping[str, Mapping[str, Any]] = {}
     prefix: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -124,10 +129,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 _KEYS = tuple(name for name in ServerSettings.__struct_fields__ if name != "name")
 _KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("command", "cwd", "url", "trust", "prefix"), str),
+    **dict.fromkeys(("command", "cwd", "url", "prefix"), str),
+    **dict.fromkeys(("trust", "results", "confidentiality"), str),
     **dict.fromkeys(("timeout_s", "connect_s", "idle_s"), (int, float)),
     **dict.fromkeys(("env", "headers", "sandbox", "tools"), dict),
     "args": list,
+}
+_WORDS = {
+    "trust": ("none", "hints"),
+    "results": ("untrusted", "trusted"),
+    "confidentiality": ("public", "private"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 
@@ -159,11 +170,12 @@ def read_server(name: str, table: Any) -> ServerSettings:
         raise ConfigError(f"the server {name!r} is {table!r}; write a table")
     for key, value in table.items():
         _check(name, key, value)
-    trust = table.get("trust", "none")
-    if trust not in ("none", "hints"):
-        raise ConfigError(
-            f"`trust` of the server {name!r} is {trust!r}; it is 'none' or 'hints'"
-        )
+    for key, (usual, other) in _WORDS.items():
+        word = table.get(key, usual)
+        if word not in (usual, other):
+            raise ConfigError(
+                f"`{key}` of the server {name!r} is {word!r}; it is {usual!r} or {other!r}"
+            )
     return ServerSettings(name=name, **table)
 
 

@@ -65,6 +65,8 @@ class ChosenServer(Struct, frozen=True):
             "target": replace(settings, env=env, headers=headers).target(),
             "name": settings.name,
             "trust": settings.trust,
+            "results": settings.results,
+            "confidentiality": settings.confidentiality,
             "overrides": settings.tools,
             "prefix": settings.prefix,
             "timeout_s": settings.timeout_s,

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGTERM
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from mcp import types
@@ -41,6 +42,7 @@ from handrail.core.policy import Policy
 from handrail.dialects.wires.mcp import NAMES
 from handrail.dialects.writing import name_map
 from handrail.effects import Approval, AskHuman
+from handrail.engine.active_run import find_tracer
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import Code, ConfigError, Failure
 from handrail.mcp import asking
@@ -50,6 +52,7 @@ from handrail.mcp.listening import open_socket, permit_hosts, serve_app
 from handrail.mcp.notices import Client, Leave, is_as_grave
 from handrail.mcp.standard_streams import open_streams
 from handrail.mcp.tokens import Tokens
+from handrail.observers import conventions as names
 from handrail.ports import Approver
 from handrail.records import ApprovalRequest
 from handrail.runtime import Runtime
@@ -322,6 +325,30 @@ class ToolServer(MCPServer[Any]):
         caller = identify_caller(context.request_context, self.name)
         request = McpRequest(context, caller, name, arguments)
         self._take_up(request)
+        tracer = find_tracer(self.runtime.observers)
+        if tracer is None:
+            return await self._answer(request)
+        began = perf_counter()
+        reply = await self._answer(request)
+        tracer.record_served(
+            self._trace_attributes(request, reply), perf_counter() - began
+        )
+        return reply
+
+    def _trace_attributes(self, request: McpRequest, reply: Reply) -> dict[str, str]:
+        """Return how a request is counted; a name that the client has made up is none to count by."""
+        attributes = {
+            names.MCP_METHOD: "tools/call",
+            names.MCP_PROTOCOL_VERSION: request.context.protocol_version or "",
+        }
+        if self._own_name_of(request) in self.runtime.offered():
+            attributes[names.TOOL_NAME] = request.tool
+        if getattr(reply, "is_error", False):
+            attributes[names.ERROR_TYPE] = "tool_error"
+        return attributes
+
+    async def _answer(self, request: McpRequest) -> Reply:
+        """Carry out a call, or leave it to what the client is asked."""
         try:
             return await self._carry_out(request)
         except Leave as left:
@@ -329,7 +356,7 @@ class ToolServer(MCPServer[Any]):
         except MCPError:
             raise
         except Exception as error:
-            return write_failure(_hide(error, name))
+            return write_failure(_hide(error, request.tool))
 
     def _take_up(self, request: McpRequest) -> None:
         """Take up a call where the state that the client brings back says it stands."""

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from handrail import logs
+from handrail.calls import Confidentiality, Integrity
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, SetupError
 from handrail.invisible import hides
@@ -68,12 +69,16 @@ class McpToolset(Toolset):
         connection: McpConnection,
         *,
         trust: Trust = "none",
+        results: Integrity = "untrusted",
+        confidentiality: Confidentiality = "public",
         pins: Pins | None = None,
         overrides: Overrides | None = None,
         prefix: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         super().__init__()
+        _check_label("results", results, get_args(Integrity))
+        _check_label("confidentiality", confidentiality, get_args(Confidentiality))
         if trust not in get_args(Trust):
             raise ConfigError(
                 f"trust is {trust!r}; it is one of {', '.join(get_args(Trust))}"
@@ -81,6 +86,8 @@ class McpToolset(Toolset):
         self.connection = connection
         self.server_name = connection.name
         self.trust = trust
+        self.results = results
+        self.confidentiality = confidentiality
         self.pins = pins
         self.overrides = dict(overrides or {})
         self.name_prefix = make_prefix(connection.name) if prefix is None else prefix
@@ -228,7 +235,13 @@ class McpToolset(Toolset):
             # as it was, so what was compiled for it stays
             return present
         override = self.overrides.get(definition.name, {})
-        settings = declare(definition.annotations, self.trust, override)
+        settings = declare(
+            definition.annotations,
+            self.trust,
+            override,
+            results=self.results,
+            confidentiality=self.confidentiality,
+        )
         settings.setdefault("timeout_s", self.timeout_s)
         return self._build_tool(definition, name, settings)
 
@@ -310,6 +323,13 @@ def _explain(server: str, error: Exception) -> str:
     return f"the MCP server {server!r} {describe(error)}"
 
 
+def _check_label(setting: str, value: object, permitted: Sequence[str]) -> None:
+    if value not in permitted:
+        raise ConfigError(
+            f"{setting} is {value!r}; it is one of {', '.join(permitted)}"
+        )
+
+
 # ---------------------------------------------------------------------- making one
 
 
@@ -318,6 +338,8 @@ async def connect(
     *,
     name: str = "",
     trust: Trust = "none",
+    results: Integrity = "untrusted",
+    confidentiality: Confidentiality = "public",
     pins: Pins | None = None,
     overrides: Overrides | None = None,
     prefix: str | None = None,
@@ -341,6 +363,8 @@ async def connect(
         name: What the server is called in messages, and the prefix of its tools; by default taken from the target.
         trust: `hints` believes what the server says of its tools' effects. By default nothing is believed: each tool is
             a write of high risk, so a person is asked before each call.
+        results: The label of what its tools return: `trusted` where no stranger can have written any of it. See
+            `Policy.provenance`; `confidentiality="private"` keeps numbers in it from leaving unasked.
         pins: What somebody has agreed to; a tool that is not as agreed cannot be called.
         overrides: Declarations by the tools' names at the server, which count before its hints.
         prefix: In front of the tools' names, in place of `NAME_`; may be empty.
@@ -373,6 +397,8 @@ async def connect(
     toolset = McpToolset(
         connection,
         trust=trust,
+        results=results,
+        confidentiality=confidentiality,
         pins=pins,
         overrides=overrides,
         prefix=prefix,

@@ -107,6 +107,7 @@ class HttpModel:
         max_attempts: How often a request is sent at most, when its failure may pass.
         stream: Ask for a stream when somebody listens.
         key_variable: The environment variable of the key, there or not, to be named when the provider refuses it.
+        provider: Who provides it, such as `openai`.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class HttpModel:
         stream: bool = True,
         backoff: Backoff | None = None,
         key_variable: str = "",
+        provider: str = "",
     ) -> None:
         self.name = name
+        self.provider = provider
         self.wire = wire
         self.address = address
         self._key_variable = key_variable

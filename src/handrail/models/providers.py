@@ -78,7 +78,12 @@ class Provider(ProviderRow, frozen=True):
     ) -> HttpModel:
         """Return the model at an address; `settings` go to it unchanged."""
         return HttpModel(
-            name, cast(WireDialect, dialect(dialect_name)), address, headers, **settings
+            name,
+            cast(WireDialect, dialect(dialect_name)),
+            address,
+            headers,
+            provider=self.name,
+            **settings,
         )
 
     def _headers(self, key: str) -> dict[str, str]:

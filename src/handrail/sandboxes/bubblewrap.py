@@ -22,16 +22,22 @@ from threading import Event
 from msgspec import Struct
 
 from handrail.ports import JobEnded, SandboxJob
-from handrail.sandboxes import process, seccomp
+from handrail.sandboxes import seccomp
 from handrail.sandboxes.host import Launch, run_job, supervisor_source
+from handrail.sandboxes.interpreters import find_interpreter, mounts_of_interpreter
+from handrail.sandboxes.limits import (
+    BOX_BYTES,
+    MAX_INODES,
+    MAX_PROCESSES,
+    NOBODY,
+    TMP_BYTES,
+    process_limits,
+)
+from handrail.sandboxes.warm import WARM
 
-_NOBODY = "65534"
 _BOX = "/box"
-BOX_BYTES = 64 * 1024 * 1024
-TMP_BYTES = 32 * 1024 * 1024
-MAX_INODES = 20_000
-"""Files, folders and links in each folder in memory, empty ones too: 20 MB of the kernel's memory."""
-MAX_PROCESSES = 40
+_OF_WARM = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETFCAP")
+"""What a warm process needs to wall in those that it forks; in the namespaces of its box alone."""
 _IN_MEMORY = (_BOX, "/tmp", "/dev/shm")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": _BOX, "LANG": "C.UTF-8"}
 
@@ -55,7 +61,37 @@ class Bubblewrap(Struct, frozen=True):
 
     def run(self, job: SandboxJob, cancelled: Event) -> JobEnded:
         """See `Sandbox.run`."""
+        if job.warm is not None:
+            ended = _run_warm(self.python, job, cancelled)
+            if ended is not None:
+                return ended
         return _run_in_box(self.python, job, cancelled)
+
+
+def _run_warm(python: str, job: SandboxJob, cancelled: Event) -> JobEnded | None:
+    """Run a job in a process forked from a warm one; None when it has to take a box of its own."""
+    process = WARM.find(job, lambda: [*_box_command(python, job.mounts, None), python])
+    if process is None:
+        return None
+    launch = Launch(
+        command=(),
+        folder="/",
+        environment=_ENVIRONMENT,
+        limits=_limits(job),
+        seccomp_filter=seccomp.filter_here(),
+        most_inodes=dict.fromkeys(_IN_MEMORY, MAX_INODES),
+    )
+    try:
+        ended = process.run(job, launch, cancelled)
+    finally:
+        WARM.give_back(process)
+    if ended is None:
+        WARM.give_up(job, process)
+    return ended
+
+
+def _limits(job: SandboxJob) -> dict[str, int]:
+    return {**process_limits(job), "RLIMIT_NPROC": MAX_PROCESSES}
 
 
 def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
@@ -75,21 +111,32 @@ def _run_in_box(python: str, job: SandboxJob, cancelled: Event) -> JobEnded:
             ],
             folder="/",
             environment=_ENVIRONMENT,
-            limits={**process.limits(job), "RLIMIT_NPROC": MAX_PROCESSES},
+            limits=_limits(job),
             pass_fds=[filter_fd],
             most_inodes=dict.fromkeys(_IN_MEMORY, MAX_INODES),
         )
         return run_job(job, launch, cancelled)
 
 
-def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence[str]:
-    """Return the command that makes the box; what runs in it follows."""
+def _box_command(
+    python: str, mounts: Sequence[str], filter_fd: int | None
+) -> Sequence[str]:
+    """Return the command that makes the box; what runs in it follows.
+
+    Args:
+        filter_fd: Where the filter is read. None for the box of a warm process, which runs nothing of a model or a
+            stranger: it is root of the box, and gives what it forks the walls that are left out here.
+    """
+    walls = ["--disable-userns", "--seccomp", str(filter_fd)]
+    if filter_fd is None:
+        walls = ["--uid", "0", "--gid", "0"]
+        walls += [word for each in _OF_WARM for word in ("--cap-add", each)]
     as_nobody = [
         "setpriv",
         "--reuid",
-        _NOBODY,
+        str(NOBODY),
         "--regid",
-        _NOBODY,
+        str(NOBODY),
         "--clear-groups",
         "--no-new-privs",
     ]
@@ -97,16 +144,16 @@ def _box_command(python: str, mounts: Sequence[str], filter_fd: int) -> Sequence
         *(as_nobody if os.geteuid() == 0 else ()),
         # bwrap itself has no environment of ours either: `run_job` starts it with PATH alone. It is pid 1 in there, and
         # /proc/1/environ shows what *it* was started with.
-        "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+        "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
         "--clearenv", *(word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        "--ro-bind", "/usr", "/usr", *_system_folders(), *_interpreter(python),
-        "--seccomp", str(filter_fd), "--proc", "/proc", *_hide_keys(),
+        "--ro-bind", "/usr", "/usr", *_system_folders(), *_bind(mounts_of_interpreter(python)),
+        "--proc", "/proc", *_hide_keys(),
         # `--dev` is a file system in memory without a size, which would be a disk without end.
         "--dev", "/dev", "--size", str(TMP_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
         "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(BOX_BYTES), "--tmpfs", _BOX,
         *(word for each in mounts if not Path(each).is_relative_to("/usr") for word in ("--ro-bind", each, each)),
         "--remount-ro", "/",
-        "--chdir", _BOX, "--cap-drop", "ALL", "--",
+        "--chdir", _BOX, "--cap-drop", "ALL", *walls, "--",
     ]  # fmt: skip  # an option and its value on one line
 
 
@@ -118,6 +165,11 @@ def _system_folders() -> Iterator[str]:
             yield from ("--ro-bind", f"/{name}", f"/{name}")
 
 
+def _bind(paths: Sequence[str]) -> Iterator[str]:
+    for each in paths:
+        yield from ("--ro-bind", each, each)
+
+
 def _hide_keys() -> Iterator[str]:
     """Hide the lists of keys: unless we are root, they name the keys of our user."""
     for name in ("/proc/keys", "/proc/key-users"):
@@ -125,30 +177,9 @@ def _hide_keys() -> Iterator[str]:
             yield from ("--ro-bind", "/dev/null", name)
 
 
-def _interpreter(python: str) -> Iterator[str]:
-    """Mount an interpreter that does not lie below /usr: the program, its library, and nothing else beside them.
-
-    Its prefix may be somebody's home (`~/bin/python3`), or `/`, whose folders are mounted already.
-    """
-    program = Path(python)
-    home = program.parents[1]
-    if program.is_relative_to("/usr") or home == Path("/"):
-        return
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    library = [*home.glob(f"lib*/{version}"), *home.glob("lib*/libpython*.so*")]
-    # its modules link to what else lies in there, and a person's files do not
-    if (home / "conda-meta").is_dir():
-        library = [home / "lib"]
-    for each in (program, *library):
-        yield from ("--ro-bind", str(each), str(each))
-
-
 @cache
 def _probe() -> tuple[str, str]:
-    """Return the interpreter that starts in a box, or none and why.
-
-    Our own first, then the system's: as nobody, an interpreter in root's home cannot be read.
-    """
+    """Return the interpreter that starts in a box, or none and why."""
     if not sys.platform.startswith("linux"):
         return "", "bubblewrap is for Linux"
     if not shutil.which("bwrap"):
@@ -158,29 +189,6 @@ def _probe() -> tuple[str, str]:
             "",
             "the kernel takes no seccomp filter, or handrail has none for this architecture",
         )
-    reason = "it holds no Python"
-    for python in dict.fromkeys(
-        [
-            str(Path(sys.executable).resolve()),
-            "/usr/local/bin/python3",
-            "/usr/bin/python3",
-        ]
-    ):
-        if not Path(python).exists():
-            continue
-        try:
-            trial = _run_in_box(
-                python,
-                SandboxJob([python, "-I", "-S", "-c", "print('in')"], timeout_s=10),
-                Event(),
-            )
-        except OSError:
-            reason = "bubblewrap does not start"
-            continue
-        if trial.stdout.strip() == b"in":
-            return python, ""
-        lines = trial.stderr.decode(errors="replace").strip().splitlines() or [
-            "no reason given"
-        ]
-        reason = f"bubblewrap does not work: {lines[-1][:200]}"
-    return "", reason
+    return find_interpreter(
+        lambda python, job: _run_in_box(python, job, Event()), "bubblewrap"
+    )

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from handrail.ports import Sandbox
 from handrail.sandboxes.bubblewrap import Bubblewrap
+from handrail.sandboxes.container import ContainerSandbox
+from handrail.sandboxes.monty import MontySandbox
 from handrail.sandboxes.process import ProcessSandbox
+from handrail.sandboxes.wasm import WasmSandbox
 
-KNOWN: Mapping[str, Sandbox] = {"bubblewrap": Bubblewrap(), "process": ProcessSandbox()}
+KNOWN: Mapping[str, Sandbox] = {
+    "container": ContainerSandbox(),
+    "bubblewrap": Bubblewrap(),
+    "process": ProcessSandbox(),
+    "wasm": WasmSandbox(),
+    "monty": MontySandbox(),
+}
 """By name."""

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -46,6 +46,8 @@ class Launch(Struct, frozen=True):
         seccomp_filter: The filter that `supervisor.main` gives to `confinement.drop_rights`; None if the command drops
             its rights itself.
         pass_fds: Descriptors that the command inherits.
+        report_fd: The number that the report has inside, where the command changes it: it finds the number outside in
+            its environment, as REPORT_FD.
         most_inodes: How many files, folders and links a folder in memory may hold, by its path.
     """
 
@@ -56,7 +58,25 @@ class Launch(Struct, frozen=True):
     adopts: bool = False
     seccomp_filter: bytes | None = None
     pass_fds: Sequence[int] = ()
+    report_fd: int | None = None
     most_inodes: Mapping[str, int] = {}  # a Struct copies it
+
+
+class SupervisorProcess(Protocol):
+    """The process of a supervisor: a child of ours, or a process that a warm one has forked."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def stderr(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
 
 
 @cache
@@ -98,18 +118,57 @@ def run_job(job: SandboxJob, launch: Launch, cancelled: Event) -> JobEnded:
         raise
     finally:
         os.close(report_end)
-    watch = _Watch(process, report, job, _order(job, launch, report_end))
+    inside = report_end if launch.report_fd is None else launch.report_fd
+    order = make_order(job, launch, inside)
+    return watch_job(process, report, job, order, cancelled, over)
+
+
+def watch_job(
+    process: SupervisorProcess,
+    report: int,
+    job: SandboxJob,
+    order: bytes,
+    cancelled: Event,
+    over: Event,
+) -> JobEnded:
+    """Send a running supervisor its order, and watch it to its end.
+
+    Args:
+        report: Where its report is read; closed afterwards.
+        over: Set when it has ended.
+    """
+    watch = _Watch(process, report, job, order)
+    has_ended = False
     try:
-        watch.run(monotonic() + job.timeout_s, cancelled)
+        has_ended = watch.run(monotonic() + job.timeout_s, cancelled)
     finally:
-        _kill(process)
+        if not has_ended:
+            _kill(process)
         over.set()
         watch.close()
     return watch.result()
 
 
 def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[bytes]:
-    """Start the command with an empty session key ring.
+    renumbered = {} if launch.report_fd is None else {"REPORT_FD": str(report_fd)}
+    return start_with_empty_key_ring(
+        over,
+        launch.command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=[report_fd, *launch.pass_fds],
+        cwd=launch.folder,
+        start_new_session=True,
+        env={"PATH": "/usr/bin:/bin"} | renumbered,
+    )
+
+
+def start_with_empty_key_ring(
+    over: Event, command: Sequence[str], **settings: Any
+) -> subprocess.Popen[bytes]:
+    """Start the command with an empty session key ring; the settings are those of `subprocess.Popen`.
 
     A process inherits the key ring of the thread that starts it, so a new thread first joins an empty one. The thread
     stays until the job is `over`, because the kernel takes it for the parent with which the process is to die.
@@ -119,17 +178,7 @@ def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[byte
     def start() -> None:
         try:
             confinement.join_empty_key_ring()
-            process = subprocess.Popen(
-                launch.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=[report_fd, *launch.pass_fds],
-                cwd=launch.folder,
-                start_new_session=True,
-                env={"PATH": "/usr/bin:/bin"},
-            )
+            process = subprocess.Popen(command, **settings)
         except BaseException as error:
             started.set_exception(error)
             return
@@ -140,7 +189,7 @@ def _start(launch: Launch, report_fd: int, over: Event) -> subprocess.Popen[byte
     return started.result()
 
 
-def _order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
+def make_order(job: SandboxJob, launch: Launch, report_fd: int) -> bytes:
     """Return the order to the supervisor; see its head for the records."""
     numbers = {
         "most_bytes": job.returned_bytes,
@@ -209,7 +258,7 @@ class _Watch:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: SupervisorProcess,
         report: int,
         job: SandboxJob,
         order: bytes,
@@ -233,25 +282,26 @@ class _Watch:
             self._poll.register(
                 pipe, select.POLLOUT if pipe is process.stdin else select.POLLIN
             )
-        self._exit = _open_exit(process.pid)
+        self._exit = _open_exit(process)
         if self._exit is not None:
             self._poll.register(self._exit, select.POLLIN)
 
-    def run(self, deadline: float, cancelled: Event) -> None:
-        """Read and write until the program has ended, or until its time and its grace are over."""
+    def run(self, deadline: float, cancelled: Event) -> bool:
+        """Read and write until the program has ended, or until its time and its grace are over; False if it has not."""
         if not self._run_to_end(deadline, cancelled):
-            return
+            return False
         if self._end == "exited":
             self._stop_polling(self._process.stdin)
         self._close_exit()  # it stays readable, so the loop below would never wait
         until = monotonic() + DRAIN_S
         while self._open and monotonic() < until:
             self._step(until - monotonic())
+        return True
 
     def _run_to_end(self, deadline: float, cancelled: Event) -> bool:
         """Read and write until the process has ended; False when it did not within its grace."""
         next_look = 0.0
-        while self._process.poll() is None:
+        while not self._has_ended():
             # returns early when the process ends, where `_exit` reports that
             self._step(LOOK_S)
             now = monotonic()
@@ -273,11 +323,22 @@ class _Watch:
 
     def _wait_for_end(self, deadline: float) -> bool:
         """Read and write until the process, which was asked to end, has ended; False when it has not in time."""
-        while self._process.poll() is None:
+        while not self._has_ended():
             self._step(LOOK_S)
             if monotonic() > deadline:
                 return False
         return True
+
+    def _has_ended(self) -> bool:
+        """Whether the supervisor has ended.
+
+        One that was forked by a warm process has nothing left to do once it has closed its report: what it started has
+        ended, and the kernel takes its namespaces apart. Nobody needs to wait for that.
+        """
+        if self._process.poll() is not None:
+            return True
+        is_forked = hasattr(self._process, "exit_fd")
+        return is_forked and self._report.fileno() not in self._open
 
     def _step(self, within_s: float) -> None:
         for number, _ in self._poll.poll(max(0.0, within_s) * 1000):
@@ -348,13 +409,16 @@ class _Watch:
         )
 
 
-def _open_exit(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a child process ends; None where the system has none.
+def _open_exit(process: SupervisorProcess) -> int | None:
+    """Return a descriptor that becomes readable when a process ends; None where the system has none.
 
     Without it the end is noticed at the next look: 25 ms later on average.
     """
+    forked = getattr(process, "exit_fd", None)
+    if forked is not None:
+        return os.dup(forked)
     try:
-        return os.pidfd_open(pid)
+        return os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # Linux 5.3 has it; a container may refuse it
         return None
 
@@ -406,7 +470,7 @@ def is_below(name: str) -> bool:
     )
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: SupervisorProcess) -> None:
     """Kill a process and everything below it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):

@@ -7,6 +7,9 @@
 | `isolated` | runs in a fresh sandbox: no network, environment, processes or files of ours but what it is shown |
 | `container` | the same in a container or a small virtual machine; a plug-in brings it |
 
+Two more levels are for Python programs that a model wrote, see `toolbox.run_python`; a tool cannot demand them, for its
+own code needs this machine's Python: `wasm`, a Python inside a WebAssembly machine, and `monty`, a subset of Python.
+
 Which levels this machine offers is found out by starting sandboxes, so it is searched once, in a thread, from when a
 toolset that holds such a tool is first used. Admission is given what was found: it starts no process itself.
 
@@ -37,6 +40,14 @@ SANDBOXED = LEVELS[2:]
 """Those that a sandbox gives, which may be missing on this machine."""
 
 
+_REMEDIES = {
+    "isolated": "Install bubblewrap, run inside WSL2 or a container",
+    "container": "Install runc or gVisor's runsc (Debian: apt install runc)",
+}
+PROGRAM_LEVELS = ("monty", "wasm")
+"""Those that run Python programs only."""
+
+
 class _Offer(Protocol):
     @property
     def level(self) -> str: ...
@@ -47,9 +58,19 @@ class _Offer(Protocol):
 T = TypeVar("T", bound=_Offer)
 
 
-@cache
 def offered() -> Sequence[Sandbox]:
-    """Return every sandbox that is known, ours and those of plug-ins (`handrail.sandboxes`), the strongest first.
+    """Return every sandbox that a tool can demand, ours and those of plug-ins, the strongest first.
+
+    Raises:
+        ConfigError: What a plug-in calls a sandbox is none.
+    """
+    sandboxes = [each for each in known_sandboxes() if each.level in LEVELS]
+    return sorted(sandboxes, key=lambda each: -LEVELS.index(each.level))
+
+
+@cache
+def known_sandboxes() -> Sequence[Sandbox]:
+    """Return every sandbox, ours and those of plug-ins (`handrail.sandboxes`).
 
     Raises:
         ConfigError: What a plug-in calls a sandbox is none.
@@ -57,17 +78,42 @@ def offered() -> Sequence[Sandbox]:
     sandboxes: list[Sandbox] = []
     for name in plugins.list_names("sandboxes"):
         sandbox = plugins.load("sandboxes", name)
-        if getattr(sandbox, "level", None) not in LEVELS or not isinstance(
-            sandbox, Sandbox
-        ):
+        level = getattr(sandbox, "level", None)
+        if level not in (*LEVELS, *PROGRAM_LEVELS) or not isinstance(sandbox, Sandbox):
             raise ConfigError(
                 f"the sandbox {name!r} of a plug-in is none: {type(sandbox).__name__}; see `ports.Sandbox`"
             )
         sandboxes.append(sandbox)
-    return sorted(sandboxes, key=lambda each: -LEVELS.index(each.level))
+    return sandboxes
 
 
-def strongest(
+def of_program_level(
+    tool: str, level: str, *, known: Sequence[Sandbox] | None = None
+) -> Sandbox:
+    """Return the sandbox of a level that runs Python programs only; never another one.
+
+    Args:
+        tool: Who asks, for the error.
+        level: One of `PROGRAM_LEVELS`.
+        known: Which to choose from; all that there are by default.
+
+    Raises:
+        ToolError: `NOT_ISOLATED`, with what a person can do about it.
+    """
+    sandboxes = known_sandboxes() if known is None else known
+    offers = [each for each in sandboxes if each.level == level]
+    for each in offers:
+        if not each.lacks:
+            return each
+    reasons = "; ".join(each.lacks for each in offers) or "no sandbox has that level"
+    raise ToolError(
+        Code.NOT_ISOLATED,
+        f"Tool {tool} needs sandbox level '{level}', which this machine cannot give: {reasons}.",
+        suggestion="Tell the user this, and go on without it.",
+    )
+
+
+def choose_sandbox(
     tool: str,
     least: str = "isolated",
     *,
@@ -75,7 +121,7 @@ def strongest(
     allow_weaker: bool = False,
     weaker: str = 'isolation="process"',
 ) -> Sandbox:
-    """Return the first of the sandboxes that this machine can give; starts one to find out.
+    """Return the sandbox of this level, or the next stronger one, that this machine can give; starts it to find out.
 
     Args:
         tool: Who asks, for the error.
@@ -94,21 +140,23 @@ def strongest(
 def _choose(
     offers: Sequence[T], tool: str, least: str, *, allow_weaker: bool, weaker: str
 ) -> T:
-    best = next((each for each in offers if not each.lacks), None)
-    if best is not None and (
-        allow_weaker or LEVELS.index(best.level) >= LEVELS.index(least)
-    ):
+    sufficient = [
+        each for each in offers if LEVELS.index(each.level) >= LEVELS.index(least)
+    ]
+    rest = [each for each in offers if each not in sufficient]
+    # of those that suffice, the one that costs least
+    for each in reversed(sufficient):
+        if not each.lacks:
+            return each
+    best = next((each for each in rest if not each.lacks), None)
+    if best is not None and allow_weaker:
         return best
     reasons = (
-        "; ".join(each.lacks for each in offers if each.lacks)
+        "; ".join(each.lacks for each in reversed(sufficient) if each.lacks)
         or f"no sandbox of level '{least}' is installed"
     )
     best_level = f"'{best.level}' only" if best else "none"
-    remedy = (
-        "Install bubblewrap, run inside WSL2 or a container"
-        if least == "isolated"
-        else "Install one"
-    )
+    remedy = _REMEDIES.get(least, "Install one")
     raise ToolError(
         Code.NOT_ISOLATED,
         f"Tool {tool} needs sandbox level '{least}'. This machine offers {best_level} ({reasons}). {remedy}, "

@@ -26,17 +26,7 @@ from msgspec import Struct
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes import seccomp
 from handrail.sandboxes.host import Launch, run_job, supervisor_source
-
-
-def limits(job: SandboxJob) -> dict[str, int]:
-    """Return what holds for each process of a job, by the names of the module `resource`."""
-    return {
-        "RLIMIT_CPU": int(job.timeout_s) + 2,
-        "RLIMIT_AS": job.memory_bytes,
-        "RLIMIT_FSIZE": 32 * 1024 * 1024,
-        "RLIMIT_NOFILE": 64,
-        "RLIMIT_CORE": 0,
-    }
+from handrail.sandboxes.limits import process_limits
 
 
 class ProcessSandbox(Struct, frozen=True):
@@ -76,7 +66,7 @@ class ProcessSandbox(Struct, frozen=True):
                 ],
                 folder=folder,
                 environment=environment,
-                limits=limits(job),
+                limits=process_limits(job),
                 adopts=not namespace,
                 seccomp_filter=seccomp.filter_here(),
             )

@@ -12,15 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from handrail.audit.chain import FIRST, canonical_json, digest, refusal
+from handrail.audit.chain import (
+    FIRST,
+    canonical_json,
+    digest,
+    refusal,
+    replacement,
+)
+from handrail.audit.log_key import key_in
 from handrail.effects import SettledState
 from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavailable
+from handrail.futures import then
 from handrail.process_identity import has_died_here
 from handrail.records import (
     RUN_CANCELLED,
@@ -56,10 +65,14 @@ class DurableRuns(DurableStore):
 
     Attributes:
         audit_key: Makes the audit log's hashes those of somebody who has the key; see `chain`.
+        audit_key_file: Where the key is read again once the log has another one; empty for nowhere.
     """
 
     claims_use_approvals = True
     audit_key = b""
+    audit_key_file = ""
+    _last_hash = ""
+    """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
     """The key with which the end of the log was found to be hashed."""
 
@@ -383,7 +396,7 @@ class DurableRuns(DurableStore):
     def _why_refused(self, database: Database, key: bytes) -> str:
         """Return why nothing is added with this key; empty when the log goes on with it.
 
-        One look is enough, at the end that the log has when this store comes to it: later writers have looked too.
+        Looked at where the end of the log is not this store's own record: somebody may have replaced the key.
         """
         rows = database.run(_SQL["end"])
         if not rows:
@@ -404,11 +417,13 @@ class DurableRuns(DurableStore):
         Raises:
             RetryGroup: Another process has the next number.
         """
-        key = self.audit_key
-        if key != self._checked_key and (why := self._why_refused(database, key)):
-            return [StoreUnavailable(why) for _ in groups]
         last = database.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
+        key = self.audit_key
+        if key != self._checked_key or prev != self._last_hash:
+            key, why = self._find_key(database)
+            if why:
+                return [StoreUnavailable(why) for _ in groups]
         rows = []
         for seq, (run_id, event, body) in enumerate(
             chain.from_iterable(groups), count + 1
@@ -416,9 +431,55 @@ class DurableRuns(DurableStore):
             hash = digest(seq, now, run_id, event=event, body=body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
+        self._last_hash = prev
         if len(database.run_with(_SQL["append"], rows)) < len(rows):
             raise RetryGroup
         return [None] * len(groups)
+
+    def _find_key(self, database: Database) -> tuple[bytes, str]:
+        """Return the key that the log goes on with, read anew if it was replaced; and why it takes none of ours."""
+        key = self.audit_key
+        why = self._why_refused(database, key)
+        if why and self.audit_key_file:
+            with suppress(ConfigError):
+                key = key_in(self.audit_key_file)
+            if key != self.audit_key and not self._why_refused(database, key):
+                self.audit_key = key
+                why = ""
+        return key, why
+
+    def replace_audit_key(self, key: bytes, *, by: str) -> Future[None]:
+        """See `ports.RotatableAuditStore.replace_audit_key`."""
+
+        def replace_key(database: Database, now: float) -> ConfigError | None:
+            old, why = self._find_key(database)
+            if why:
+                return ConfigError(why)
+            last = database.run(_SQL["last"])
+            count, prev = last[0] if last else (0, FIRST)
+            rows = []
+            entries = replacement(old, key, by)
+            for seq, entry, used in zip(
+                (count + 1, count + 2), entries, (old, key), strict=True
+            ):
+                body = encode_json(entry.body, canonical_json)
+                run_id = encode_name(entry.run_id)
+                hash = digest(
+                    seq, now, run_id, event=entry.event, body=body, prev=prev, key=used
+                )
+                rows.append((seq, now, run_id, entry.event, body, prev, hash))
+                prev = hash
+            if len(database.run_with(_SQL["append"], rows)) < len(rows):
+                raise RetryGroup
+            return None
+
+        def take_over(refused: ConfigError | None) -> None:
+            if refused is not None:
+                raise refused
+            self.audit_key = key
+
+        replaced: Future[ConfigError | None] = self._submit(replace_key)
+        return cast("Future[None]", then(replaced, take_over))
 
     def log(
         self, *, after: int = 0, run_id: str = "", most: int = 1000

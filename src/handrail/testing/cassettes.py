@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from pydantic_core import to_jsonable_python
 
 from handrail.calls import ToolCall, ToolResult
-from handrail.core.redaction import Redactor
+from handrail.core.redaction import Redactor, texts_in
+from handrail.credentials.secret import Secret
 from handrail.effects import Approval
 from handrail.engine.engine import Engine
 from handrail.errors import Code, ConfigError, Failure, HandrailError, Json, ToolError
@@ -185,14 +186,15 @@ class Cassette:
     Args:
         file: Where it lies.
         record: Run the tools, ask the model, and write the file when this is closed; else play it.
-        secrets: Values that are secret, beside what looks like one.
+        secrets: Values that are secret, as text or `hr.Secret`, beside what looks like one. Those of a runtime that
+            this makes are known to it.
 
     Raises:
         ConfigError: There is nothing to play.
     """
 
     def __init__(
-        self, file: Path, *, record: bool = False, secrets: Sequence[str] = ()
+        self, file: Path, *, record: bool = False, secrets: Sequence[str | Secret] = ()
     ) -> None:
         if not record and not file.exists():
             raise ConfigError(
@@ -200,7 +202,8 @@ class Cassette:
             )
         self.file = file
         self.records = record
-        self._redactor = Redactor(secrets)
+        self._secrets = list(texts_in(list(secrets)))
+        self._redactor = Redactor(self._secrets)
         self._tape = Tape() if record else Tape.read(file)
         self._tools: dict[str, BaseTool] = {}
         # by the identity of the call: two of one turn may be alike
@@ -219,6 +222,9 @@ class Cassette:
         return Runtime(self.tools(tools), **self._with_observer(how))
 
     def _with_observer(self, how: dict[str, Any]) -> dict[str, Any]:
+        if secrets := how.get("secrets"):
+            self._secrets += texts_in(list(secrets))
+            self._redactor = Redactor(self._secrets)
         if self.records:
             return {**how, "observers": (*how.get("observers", ()), self.observe)}
         return how
@@ -315,6 +321,7 @@ class Cassette:
             verify=None,
             isolation="none",
             mounts=(),
+            writable=(),
             breaker=0,
             blocking=False,
             max_attempts=1,

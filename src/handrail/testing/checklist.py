@@ -294,6 +294,7 @@ def _tool_lines(tool: BaseTool, findings: Sequence[Finding]) -> Iterator[Line]:
 def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
     """Judge what holds for all tools: who is asked, what a run may spend, what is recorded."""
     yield _judge_approvals(runtime)
+    yield _judge_provenance(runtime)
     yield _judge_budget(runtime.budget)
     if runtime.result_bytes > MOST_RESULT_BYTES:
         yield Line(
@@ -306,7 +307,10 @@ def _lines_of_runtime(runtime: Runtime | SyncRuntime) -> Iterator[Line]:
         yield Line(
             "result size", "", f"a result is cut at {runtime.result_bytes:,} bytes"
         )
-    if isinstance(runtime.store, plugins.load("stores", "memory")):
+    if isinstance(
+        getattr(runtime.store, "wrapped", runtime.store),
+        plugins.load("stores", "memory"),
+    ):
         text = "runs, keys of writes and the record of what was done are gone when the process ends"
         yield Line("audit", "", text, 'store="sqlite:///handrail.db"')
     else:
@@ -326,6 +330,18 @@ def _judge_approvals(runtime: Runtime | SyncRuntime) -> Line:
         return Line("approvals", "", "somebody is there to be asked")
     trouble = "a tool asks a person and there is nobody to ask: its runs wait"
     return Line("approvals", "", trouble, "approver=…")
+
+
+def _judge_provenance(runtime: Runtime | SyncRuntime) -> Line:
+    if runtime.policy.provenance == "ask":
+        says = "a run that has read a stranger's words asks before it sends elsewhere"
+        return Line("provenance", "", says)
+    return Line(
+        "provenance",
+        "",
+        "whoever wrote a page that a run reads may have it send data anywhere, and nobody is asked",
+        'provenance="ask" in the policy',
+    )
 
 
 def _judge_budget(budget: Budget) -> Line:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from handrail.tools.function_tool import tool
 
 
-@tool(effect="read", blocking=False, deferred=True, repeatable=True)
+@tool(effect="read", blocking=False, deferred=True, repeatable=True, directory=True)
 def ask_user(question: str, options: Sequence[str] = ()) -> str:
     """Ask the user a question, and get the answer as text.
 

@@ -56,6 +56,7 @@ class Result(TypedDict):
 @tool(
     effect="read",
     inline_references=True,
+    trust="trusted",
     timeout_s=5,
     blocking=False,
     aliases=("计算器", "计算", "算一下", "算术", "数学"),

@@ -16,9 +16,10 @@ import httpx2
 from msgspec import Struct
 
 from handrail._version import __version__
+from handrail.context import trace_headers
 from handrail.errors import Code, ToolError
 from handrail.logs import log
-from handrail.toolbox.connections import make_client, proxy_for
+from handrail.network.connections import make_client, proxy_for
 from handrail.tools.tool import BaseTool
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
@@ -95,7 +96,11 @@ class HttpTool(BaseTool):
             httpx2.HTTPError: It could not be reached, or not in time.
         """
         timeout = httpx2.Timeout(max(0.1, remaining_s()))
-        headers = {"accept-encoding": "gzip, deflate", **how.pop("headers", {})}
+        headers = {
+            "accept-encoding": "gzip, deflate",
+            **trace_headers(),
+            **how.pop("headers", {}),
+        }
         request = self.client.build_request(
             method,
             url,

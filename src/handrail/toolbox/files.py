@@ -195,6 +195,8 @@ class Files(Toolset):
                 FunctionTool(
                     self.write_file,
                     effect="write",
+                    # it stays in the folder
+                    egress=False,
                     timeout_s=15,
                     resource="file:{path}",
                     approve=approve,

@@ -65,6 +65,7 @@ class Unit(Struct, frozen=True):
 
 @tool(
     effect="read",
+    trust="trusted",
     timeout_s=5,
     blocking=False,
     aliases=("单位换算", "单位转换", "换算", "公里", "英里", "华氏", "摄氏"),

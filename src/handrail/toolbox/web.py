@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from handrail.context import Context
 from handrail.errors import ConfigError, Json, ToolError
-from handrail.toolbox.connections import make_client
+from handrail.network.connections import make_client
 from handrail.toolbox.fetching import USER_AGENT, HttpTool, RemainingS, check_status
 from handrail.tools.toolset import Toolset
 

@@ -2,7 +2,7 @@
 
     runtime = hr.Runtime([ReadPage(Egress(hosts=["*.python.org"]))])
 
-Rule 1: every request, each redirect too, goes through `egress.GuardedTransport`.
+Rule 1: every request, each redirect too, goes through `network.clients`.
 Rule 2: HTML is read in one pass, each character once or twice, whatever is wrong with it: the page's author may be
         hostile, and a parser that tries again is a way to stop us.
 
@@ -22,7 +22,8 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.errors import ToolError
-from handrail.toolbox.egress import Egress, guarded_client
+from handrail.network.clients import http_client
+from handrail.network.egress import Egress
 from handrail.toolbox.fetching import USER_AGENT, Answer, HttpTool, check_status
 
 MOST_PAGE_BYTES = 2 * 1024 * 1024
@@ -62,13 +63,13 @@ class ReadPage(HttpTool):
     aliases = ("读网页", "打开网址", "网页", "链接")
 
     def __init__(self, egress: Egress | None = None) -> None:
-        self.egress = egress or Egress()
+        self.guard = egress or Egress()
         super().__init__()
 
     def new_client(self) -> httpx2.Client:
         """See `HttpTool.new_client`."""
-        return guarded_client(
-            self.egress,
+        return http_client(
+            self.guard,
             follow_redirects=True,
             max_redirects=MOST_REDIRECTS,
             headers={"user-agent": USER_AGENT},

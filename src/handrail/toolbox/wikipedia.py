@@ -23,8 +23,8 @@ from pydantic_core import from_json
 
 from handrail.context import Context
 from handrail.errors import ConfigError, ToolError
+from handrail.network.connections import make_client
 from handrail.parsing.names import nearest
-from handrail.toolbox.connections import make_client
 from handrail.toolbox.fetching import (
     Answer,
     HttpTool,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias, cast
 
+from handrail.credentials.secret import reveal_all
 from handrail.effects import Resource
 from handrail.errors import Code, Failure, Json, ToolError
 from handrail.tools import conditions, keys
@@ -84,7 +85,7 @@ class CallRules:
         rules = copy(self)
         rules._injected = {
             setting: self._prepare(
-                setting, {name: values[name] for name in named}, secret
+                setting, reveal_all({name: values[name] for name in named}), secret
             )
             for setting, named in names.items()
         }

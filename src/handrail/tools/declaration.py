@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+from handrail import _lazy
+from handrail.calls import Confidentiality, Integrity
 from handrail.effects import EffectClass, Permission, Risk
 from handrail.errors import Json
 from handrail.parsing import names
-from handrail.sandboxes.levels import LEVELS
+from handrail.sandboxes.levels import LEVELS, SANDBOXED
 from handrail.tools import conditions, keys
+
+if TYPE_CHECKING:
+    from handrail.network import egress
+else:
+    egress = _lazy.module("handrail.network.egress")
 
 RULES = ("check", "approve", "key", "resource", "rate_key")
 """Settings that decide about a call by its arguments, and by the injected values that they name."""
@@ -72,8 +79,14 @@ def _is_left_out(setting: str, value: Any) -> bool:
 def _find_contradiction(declared: Mapping[str, Any]) -> str:
     if declared["effect"] == "read" and any(declared[each] for each in _OF_WRITES):
         return "it is a read, and `key`, `replay`, `verify`, `one_request` and `compensate` mean nothing to one"
-    if declared["mounts"] and declared["isolation"] in ("none", "process"):
-        return '`mounts` is for an isolated tool; declare isolation="isolated"'
+    if declared["mounts"] and declared["isolation"] == "none":
+        return '`mounts` is for a tool that is kept apart; declare isolation="isolated" or "process"'
+    if declared["writable"] and declared["isolation"] != "process":
+        return '`writable` is for a tool of isolation="process"; an isolated one writes nothing of yours'
+    if declared["network"] is not None and declared["isolation"] not in SANDBOXED:
+        return '`network` is for a tool of isolation="isolated" or "container"; any other one has yours'
+    if declared["directory"] and declared["trust"] == "untrusted":
+        return "its results are `untrusted` and a `directory`, which people trust"
     for setting in ("check", "approve", "key"):
         if inspect.iscoroutinefunction(declared[setting]):
             return f"`{setting}` must be a plain function; it does not wait"
@@ -165,7 +178,11 @@ def _list_names(declared: Mapping[str, Any]) -> dict[str, set[str]]:
     key = declared["key"]
     rate_key = declared["rate_key"]
     approve = declared["approve"]
+    destination = declared["destination"]
     listed: dict[str, set[str]] = {}
+    if destination:
+        is_one = isinstance(destination, str)
+        listed["destination"] = {destination} if is_one else set(destination)
     if resource:
         templates = [resource] if isinstance(resource, str) else resource
         listed["resource"] = set().union(*map(keys.names_in, templates))
@@ -248,7 +265,15 @@ _TEXT_OR_TEXTS: Kind = (
     "text or a list of texts",
     lambda value: isinstance(value, str) or _are_texts(value),
 )
+_PATHS: Kind = (
+    "a list of files and folders",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str | bytes),
+)
 _FUNCTION: Kind = ("a function", callable)
+_HOSTS: Kind = (
+    "a list of hosts or an `Egress`",
+    lambda value: _are_texts(value) or isinstance(value, egress.Egress),
+)
 
 _KINDS: Mapping[str, Kind] = {
     "name": _TEXT,
@@ -282,6 +307,9 @@ _KINDS: Mapping[str, Kind] = {
     "one_request": _FLAG,
     "poll": _FLAG,
     "ends_run": _FLAG,
+    "egress": _FLAG,
+    "directory": _FLAG,
+    "destination": _TEXT_OR_TEXTS,
     "coerce": _FLAG,
     "version": _TEXT,
     "rate": _TEXT,
@@ -290,12 +318,9 @@ _KINDS: Mapping[str, Kind] = {
     "aliases": _TEXTS,
     "after": _TEXT_OR_TEXTS,
     "resource": _TEXT_OR_TEXTS,
-    "mounts": (
-        "a list of files and folders",
-        lambda value: (
-            isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        ),
-    ),
+    "mounts": _PATHS,
+    "writable": _PATHS,
+    "network": _HOSTS,
     "key": (
         "a template or a function",
         lambda value: isinstance(value, str) or callable(value),
@@ -310,7 +335,8 @@ _KINDS: Mapping[str, Kind] = {
 }
 _MAY_BE_LEFT_OUT = {
     "attempt_timeout_s", "max_concurrency", "result_bytes", "rate", "rate_key", "resource", "key", "approve",
-    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts",
+    "verify", "compensate", "check", "effect", "permission", "risk", "replay", "on_repeat", "interrupts", "network",
+    "trust", "egress", "destination",
 }  # fmt: skip
 _WORDS: Mapping[str, Sequence[str]] = {
     "effect": get_args(EffectClass),
@@ -320,6 +346,8 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "replay": ("key",),
     "on_repeat": ("return_previous", "ask"),
     "on_doubt": ("tell", "ask"),
+    "trust": get_args(Integrity),
+    "confidentiality": get_args(Confidentiality),
     "interrupts": ("before",),
 }
 _OF_WRITES = ("key", "replay", "verify", "one_request", "compensate")

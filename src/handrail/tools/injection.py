@@ -19,6 +19,7 @@ import msgspec
 import pydantic
 
 from handrail.context import Context, Injected, InjectedOpenly
+from handrail.credentials.secret import Secret
 from handrail.errors import Json, SetupError
 from handrail.schemas import hints
 from handrail.tools import keys
@@ -61,6 +62,18 @@ def find_injected_parameters(
         if kind is not None and name not in arguments:
             found[name] = kind
     return found
+
+
+def find_secret_parameters(function: Any, injected: Collection[str]) -> frozenset[str]:
+    """Return the injected parameters that take a `Secret` itself, and not its text."""
+    if not getattr(function, "__annotations__", None):
+        return frozenset()
+    named = hints.find_hints(function)
+    return frozenset(name for name in injected if _names_secret(named.get(name)))
+
+
+def _names_secret(hint: Any) -> bool:
+    return hint is Secret or any(map(_names_secret, get_args(hint)))
 
 
 _DIGITS = 32

@@ -36,11 +36,13 @@ from typing import (
 import msgspec
 import pydantic
 from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic_core import to_jsonable_python
 
 from handrail._lazy import cached_property
-from handrail.calls import Page
+from handrail.calls import TRUSTED, Confidentiality, Integrity, Label, Page
 from handrail.context import Context, Injected
+from handrail.credentials.secret import Secret, reveal_all
 from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
 from handrail.parsing import names, strictjson
@@ -50,9 +52,18 @@ from handrail.schemas.docstrings import Docs
 from handrail.schemas.docstrings import read_docstring as read_docstring
 from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
-from handrail.tools import declaration, keys, paging, rate_limits
+from handrail.tools import declaration, destinations, keys, paging, rate_limits
 from handrail.tools.call_rules import CallRules
-from handrail.tools.injection import find_injected_kind, is_injected
+from handrail.tools.injection import (
+    find_injected_kind,
+    find_secret_parameters,
+    is_injected,
+)
+
+if TYPE_CHECKING:
+    from handrail.network.egress import Egress
+else:
+    Egress = Any  # few tools have a network of their own
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -92,6 +103,9 @@ class BaseTool:
     async. The attributes below are what any tool can declare, and the keyword arguments of `@tool` and `FunctionTool`.
     """
 
+    trace_type: ClassVar[Literal["function", "extension", "datastore"]] = "function"
+    """What traces call its kind: a function, one that calls an API of others, or one that asks a store of data."""
+
     name: str = ""
     """What the model calls it; the function's name by default."""
     description: str
@@ -112,9 +126,15 @@ class BaseTool:
     isolation: Isolation = "none"
     """How strongly the tool is isolated; a level that this machine cannot give refuses the call."""
     mounts: Sequence[str | Path] = ()
-    """Files and folders that an isolated tool can read, at their own paths, besides its own code."""
+    """Files and folders that a tool kept apart can read, at their own paths, besides its own code. A tool of level
+    `process` that declares some, or `writable`, reaches no others of yours (Linux 6.2)."""
+    writable: Sequence[str | Path] = ()
+    """Files and folders that a tool of level `process` can change, and read."""
     memory_bytes: int = 512 * 1024 * 1024
     """The address space of each process of an isolated tool, and the memory of all of them together."""
+    network: Sequence[str] | Egress | None = None
+    """The hosts that an isolated tool can reach by HTTP and HTTPS, such as `["api.example.org"]`, or an `Egress`; none
+    by default. Its environment names the proxy for it."""
     blocking: bool = True
     """A sync tool may block, so it runs in a thread, and so do the functions of `check`, `approve` and `key`. False
     promises that all of these are quick; they then run in the thread of the runtime."""
@@ -151,6 +171,19 @@ class BaseTool:
     """What to do with a repeat: return the first result, or ask a person, the default of a destructive tool."""
     on_doubt: Literal["tell", "ask"] = "tell"
     """What to do with a write in doubt: tell the model, or let the run wait for a person to look."""
+    trust: Integrity | None = None
+    """Whether its results are the words of somebody whom you trust. By default those of a read, and of a tool without
+    an effect, are `untrusted`: anybody may have written what it finds. See `Policy.provenance`."""
+    confidentiality: Confidentiality = "public"
+    """`private`: numbers in its results leave only to a destination that the result names, or when a person agrees."""
+    directory: bool = False
+    """Its results name people and places to which things may be sent, as the user's own words do: contacts, the members
+    of a channel. They are trusted then. It must not repeat what it was asked with."""
+    egress: bool | None = None
+    """Whether its arguments leave to somebody: by default those of a write do, and of a read do not."""
+    destination: str | Sequence[str] | None = None
+    """The arguments that say where a call sends things. By default those of a type such as `guards.EmailAddress`, and
+    those that are called `to`, `recipient`, `email`, `url`, `channel`, `iban` and the like."""
     deferred: bool = False
     """Its result comes later, from outside, by `Runtime.deliver`; its call waits as for an approval. The body starts
     what is to give the result (its own value is not used), and for a write it does so at most once."""
@@ -359,7 +392,7 @@ class BaseTool:
         Raises:
             ToolDefinitionError: One does not.
         """
-        if self.key or self.resource or self.approve or self.rate_key or self.then:
+        if any(getattr(self, setting) for setting in _NAMING):
             getattr(self, "_names_checked")  # noqa: B009  # computed once, here
 
     @cached_property
@@ -530,6 +563,7 @@ class BaseTool:
             self.effect,
             self.effective_risk,
             self.parameters,
+            self._flow_as_json(),
         )
         if self._declaration.identity != identity:
             described = {
@@ -539,9 +573,19 @@ class BaseTool:
                 "effect": self.effect,
                 "risk": self.effective_risk,
                 "schema": self.parameters,
+                **self._flow_as_json(),
             }
             self._note_declaration(identity=identity, pin=keys.digest(described))
         return self._declaration.pin
+
+    def _flow_as_json(self) -> dict[str, Json]:
+        """Return what is declared of where words come from and go to, without what is left out."""
+        declared: dict[str, Json] = {}
+        for setting, left_out in _FLOW.items():
+            value = getattr(self, setting)
+            if value != left_out:
+                declared[setting] = list(value) if type(value) is tuple else value
+        return declared
 
     @property
     def replay_class(self) -> ReplayClass:
@@ -563,6 +607,33 @@ class BaseTool:
         if self.deferred:
             return True
         return self.writes and (self.on_doubt == "ask" or self.asks_before_repeating)
+
+    @cached_property
+    def label(self) -> Label:
+        """The label of its results."""
+        trust = self.trust
+        if trust is None:
+            is_outside = self.effect in (None, "read") and not self.directory
+            trust = "untrusted" if is_outside else "trusted"
+        label = Label(
+            self.name, trust, self.confidentiality, is_directory=self.directory
+        )
+        return TRUSTED if replace(label, source="") == TRUSTED else label
+
+    @cached_property
+    def sends(self) -> bool:
+        """Whether a call of it is asked about when nobody trusted has named where its arguments go."""
+        if self.effective_risk == "high":
+            return True
+        return self.writes if self.egress is None else self.egress
+
+    @cached_property
+    def destinations(self) -> Sequence[str]:
+        """Names of the arguments that say where a call of it sends things."""
+        declared = self.destination
+        if declared is None:
+            return destinations.find_destinations(self.parameters)
+        return (declared,) if isinstance(declared, str) else tuple(declared)
 
     @cached_property
     def concurrency_slot(self) -> Resource | None:
@@ -698,6 +769,11 @@ class BaseTool:
             if issubclass(kind, Injected)
         ]
 
+    @cached_property
+    def secret_parameters(self) -> frozenset[str]:
+        """The injected parameters that take an `hr.Secret` itself; all others get its text."""
+        return find_secret_parameters(self.run, self.injected_parameters.keys())
+
     def injected_into(self, function: Callable[..., Any]) -> list[str]:
         """Return the injected parameters of the tool that a function of its author names too."""
         taken = declaration.parameter_names(function)
@@ -820,6 +896,8 @@ class BaseTool:
             name: context if kind is Context else injected[name]
             for name, kind in self.injected_parameters.items()
         }
+        if Secret in map(type, extra.values()):
+            extra = reveal_all(extra, kept=self.secret_parameters)
         return partial(self.run, **bound, **extra)
 
     def __repr__(self) -> str:
@@ -835,14 +913,27 @@ _DECIDING = (
     "then",
     "ends_run",
     "deferred",
+    "egress",
 )
 """Settings that decide about a call, or follow from it, beside its arguments and the policy."""
+
+_NAMING = ("key", "resource", "approve", "rate_key", "then", "destination")
+"""Settings that may look at parameters by their names."""
 
 _CHECKS = [BaseTool.check_arguments, BaseTool.check_rule]
 """What decides whether arguments fit. A class that has its own is asked each time."""
 
-_INTERNAL = {"_DECLARABLE", "_declaration"}
-"""What a tool records about itself, which declares nothing."""
+_FLOW: Mapping[str, Any] = {
+    "trust": None,
+    "confidentiality": "public",
+    "directory": False,
+    "egress": None,
+    "destination": None,
+}
+"""Settings about where words come from and go to, and what each is where it is left out."""
+
+_INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
+"""What a tool records about itself, which declares nothing, and what its class is."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
 
@@ -868,7 +959,9 @@ class ToolSettings(TypedDict, total=False):
     max_attempts: int
     isolation: Isolation
     mounts: Sequence[str | Path]
+    writable: Sequence[str | Path]
     memory_bytes: int
+    network: Sequence[str] | Egress | None
     blocking: bool
     key: str | Callable[..., str] | None
     replay: Literal["key"] | None
@@ -886,6 +979,11 @@ class ToolSettings(TypedDict, total=False):
     repeat_window_s: float
     on_repeat: Literal["return_previous", "ask"] | None
     on_doubt: Literal["tell", "ask"]
+    trust: Integrity | None
+    confidentiality: Confidentiality
+    directory: bool
+    egress: bool | None
+    destination: str | Sequence[str] | None
     deferred: bool
     interrupts: Literal["before"] | None
     poll: bool

@@ -4,7 +4,8 @@ A thread cannot be stopped, so what a blocking tool does may land after its dead
 alive from call to call, so that a call costs two messages; one that was killed is replaced at once.
 
 Level `process` protects against accidents, not against malice: the tool runs as our user with our environment, files
-and network, but without capabilities and the system calls that `seccomp` refuses.
+and network, but without capabilities and the system calls that `seccomp` refuses, and, on Linux 6.12, without signals
+to processes that it did not start. A tool that declares `mounts` or `writable` reaches those files only (`FileWall`).
 
 The level has two forms, because what runs there differs. A tool's function is the author's own code, called often with
 Python values: a warm worker, here. A program that a model wrote is run once, with files and limits: a fresh process,
@@ -17,9 +18,11 @@ Rule 2: a worker runs one call at a time, and is never killed for a call that it
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -38,11 +41,13 @@ if TYPE_CHECKING:
     from multiprocessing import connection
 
     from handrail.workers import worker_main
+    from handrail.workers.file_walls import FileWall
 else:
     pickle = _lazy.module("pickle")
     connection = _lazy.module("multiprocessing.connection")
     worker_main = _lazy.module("handrail.workers.worker_main")
 
+NO_VARIABLES: Mapping[str, str] = {}
 MOST_WORKERS = max(4, 2 * (os.cpu_count() or 1))
 MAX_HUNT_S = 5.0
 """How long processes that go on forking are hunted before the worker, by which they are found, is killed anyway."""
@@ -66,11 +71,15 @@ class WorkerCall:
     __slots__ = ("_pool", "killed", "order", "tool")
 
     def __init__(
-        self, pool: ProcessPool, tool: BaseTool, arguments: Mapping[str, Any]
+        self,
+        pool: ProcessPool,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
-        self._pool = pool
+        self._pool = pool  # of workers with the files that the tool declares
         self.tool = tool.name
-        self.order = pickle_order(locate_function(tool), arguments, tool.name)
+        self.order = pickle_order(tool, arguments, environment)
         self.killed = False
 
     def __call__(self) -> Any:
@@ -78,7 +87,10 @@ class WorkerCall:
 
         Raises:
             ProcessEnded: It was killed, or died.
+            NoEffect: `NOT_ISOLATED`: this kernel cannot keep other files from the tool.
         """
+        if self._pool.wall is not None:
+            self._pool.wall.check(self.tool)
         worker = self._pool.take(self)
         started = False
         try:
@@ -106,10 +118,15 @@ class WorkerCall:
 
 
 class ProcessPool:
-    """A pool of worker processes that grows when all are busy, up to `most`."""
+    """A pool of worker processes that grows when all are busy, up to `most`.
 
-    def __init__(self, most: int = MOST_WORKERS) -> None:
+    Attributes:
+        wall: The files that its workers reach; None for all.
+    """
+
+    def __init__(self, most: int = MOST_WORKERS, wall: FileWall | None = None) -> None:
         self._most = most
+        self.wall = wall
         fork_safety.reset_after_fork(self)
 
     def reset(self) -> None:
@@ -205,7 +222,7 @@ class ProcessPool:
 
     def _start_worker(self) -> Worker:
         try:
-            return Worker()
+            return Worker(self.wall)
         except BaseException:
             with self._change:
                 self._size -= 1
@@ -219,7 +236,7 @@ class ProcessPool:
 class Worker:
     """One process, and the line to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall: FileWall | None = None) -> None:
         self._line, worker_line = connection.Pipe()
         self._is_ready = False
         # The worker ends when our end of this pipe is closed, by whatever cause.
@@ -227,11 +244,25 @@ class Worker:
         fds = (worker_line.fileno(), life)
         # it looks for modules where we do
         path = [str(Path(each or ".").resolve()) for each in sys.path]
-        program = f"import sys; sys.path[:0] = {path!r}; from handrail.workers.worker_main import main; main(*{fds!r})"
+        self._folder = ""
+        environment = None
+        files = None
+        if wall is not None:
+            self._folder = tempfile.mkdtemp(prefix="handrail-worker-")
+            environment = {**os.environ, "TMPDIR": self._folder}
+            files = (wall.readable, (*wall.writable, self._folder))
+        program = (
+            f"import sys; sys.path[:0] = {path!r}; "
+            f"from handrail.workers.worker_main import main; main(*{fds!r}, {files!r})"
+        )
         command = [sys.executable, "-c", program]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,
+                env=environment,
             )
         finally:
             worker_line.close()
@@ -296,6 +327,7 @@ class Worker:
             self.kill()
         code = self._process.wait()
         self._close_line()
+        self._remove_folder()
         if code < 0:
             return f"was ended by signal {-code}"
         return f"ended with exit code {code}"
@@ -312,6 +344,10 @@ class Worker:
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
+
+    def _remove_folder(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _kill_below(pid: int, ended: set[int]) -> bool:
@@ -406,19 +442,21 @@ def _can_import(module: str, name: str, function: Callable[..., Any]) -> bool:
 
 
 def pickle_order(
-    function: worker_main.FunctionLocation | bytes,
-    arguments: Mapping[str, Any],
-    tool: str,
+    tool: BaseTool, arguments: Mapping[str, Any], environment: Mapping[str, str]
 ) -> bytes:
     """Return a call as bytes.
+
+    Args:
+        environment: Variables that the process has during the call.
 
     Raises:
         ToolDefinitionError: A value that the caller injected cannot leave this process.
     """
+    function = locate_function(tool)
     try:
-        return worker_main.pickle_call(function, arguments)
+        return worker_main.pickle_call(function, arguments, environment)
     except Exception as error:
         raise ToolDefinitionError(
-            f"Tool {tool!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
+            f"Tool {tool.name!r} runs in a process of its own, and its arguments cannot be sent there: {error}. "
             "Inject plain values (an address, a name), and let the tool open what it needs."
         ) from error

@@ -1,5 +1,6 @@
 """Tools in a sandbox: each call in a fresh one, which is used once.
 
+It may be forked from a warm process that has imported the tool, see `sandboxes.warm`.
 What `processes` does with a warm worker for level `process` is done here with a `ports.Sandbox` for the levels above.
 The call goes in as a file; its outcome comes out as JSON on stdout, bounded, and is read as untrusted text.
 
@@ -16,28 +17,33 @@ from __future__ import annotations
 import json
 import re
 import sys
-import sysconfig
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite
-from pathlib import Path
 from threading import BoundedSemaphore, Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from handrail import logs
+from handrail import _lazy, logs
 from handrail.calls import Media
 from handrail.errors import Code, NoEffect, TooLarge, ToolError
-from handrail.ports import JobEnded, SandboxJob
+from handrail.ports import JobEnded, Sandbox, SandboxJob, WarmStart
 from handrail.sandboxes import levels
 from handrail.tools.tool import BaseTool
 from handrail.workers.processes import (
     MOST_WORKERS,
+    NO_VARIABLES,
     ProcessEnded,
     locate_function,
     pickle_order,
 )
+from handrail.workers.visible_code import find_visible_code
+
+if TYPE_CHECKING:
+    from handrail.network import proxy
+else:
+    proxy = _lazy.module("handrail.network.proxy")
 
 MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """Of what a tool returns, and of what it prints."""
@@ -48,7 +54,6 @@ _BEYOND_S = 5.0
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838, section 4.2; without parameters."""
 _MAX_NAME_CHARACTERS = 255
-_INSTALLED = ("site-packages", "dist-packages")
 _SEATS = BoundedSemaphore(MOST_WORKERS)
 
 
@@ -58,7 +63,11 @@ class SandboxedCall:
     __slots__ = ("_cancelled", "_job", "tool")
 
     def __init__(
-        self, tool: BaseTool, arguments: Mapping[str, Any], timeout_s: float
+        self,
+        tool: BaseTool,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
         self.tool = tool
         self._cancelled = Event()
@@ -68,14 +77,23 @@ class SandboxedCall:
             f"sys.version_info[:2] == {sys.version_info[:2]!r} or sys.exit('its Python is another version'); "
             "from handrail.workers.worker_main import run_single_call; run_single_call('order')"
         )
+        location = locate_function(tool)
         self._job = SandboxJob(
             ["-I", "-S", "-B", "-X", "utf8", "-c", program],
-            files={"order": pickle_order(locate_function(tool), arguments, tool.name)},
+            files={"order": pickle_order(tool, arguments, environment)},
             mounts=mounts,
             timeout_s=timeout_s + _BEYOND_S,
             memory_bytes=tool.memory_bytes,
             output_bytes=MOST_ANSWER_BYTES,
             returned_files=0,
+            warm=WarmStart(
+                path=path,
+                prepare="handrail.workers.worker_main:prepare_calls",
+                # a function that goes by value is unpickled by each call
+                prepared=("", "", "") if isinstance(location, bytes) else location,
+                function="handrail.workers.worker_main:run_single_call",
+                arguments=("order",),
+            ),
         )
 
     def __call__(self) -> Any:
@@ -102,20 +120,26 @@ class SandboxedCall:
 
     def _answer(self) -> Any:
         try:
-            sandbox = levels.strongest(self.tool.name, self.tool.isolation)
+            sandbox = levels.choose_sandbox(self.tool.name, self.tool.isolation)
         except ToolError as error:
             raise _not_isolated(error.failure.message) from error
         try:
-            ended = sandbox.run(
-                replace(self._job, argv=[sandbox.python, *self._job.argv]),
-                self._cancelled,
-            )
+            ended = self._run_in(sandbox)
         except OSError as error:
             raise ProcessEnded(
                 f"the sandbox of {self.tool.name!r} did not start: {error}",
                 started=False,
             ) from error
         return self._read_answer(ended)
+
+    def _run_in(self, sandbox: Sandbox) -> JobEnded:
+        job = replace(self._job, argv=[sandbox.python, *self._job.argv])
+        if self.tool.network is None:
+            return sandbox.run(job, self._cancelled)
+        with proxy.EgressProxy(self.tool.network) as egress_proxy:
+            # a process that was there before the proxy cannot be told of it
+            enclosed = egress_proxy.enclose(replace(job, warm=None), sandbox.python)
+            return sandbox.run(enclosed, self._cancelled)
 
     def _read_answer(self, ended: JobEnded) -> Any:
         """Return what the tool returned, or raise what it raised.
@@ -244,41 +268,3 @@ def _parse_error(described: Mapping[str, Any]) -> Exception:
         retry_after_s=retry_after_s,
         details=[each for each in described["details"] if isinstance(each, dict)],
     )
-
-
-def find_visible_code(tool: BaseTool) -> tuple[Sequence[str], Sequence[str]]:
-    """Return `sys.path` of the tool's sandbox, and which of our files and folders are mounted there, read-only.
-
-    Folders of installed packages are mounted whole. In other folders, such as a project's, `.env` or a database may lie
-    beside the code: of those the tool sees its own package or file, and handrail.
-    """
-    standard_library = Path(sysconfig.get_path("stdlib")).resolve()
-    inside_already = (standard_library, standard_library / "lib-dynload")
-    folders = dict.fromkeys(Path(each or ".").resolve() for each in sys.path)
-    path = [
-        str(each) for each in folders if each.is_dir() and each not in inside_already
-    ]
-    installed = [each for each in path if Path(each).name in _INSTALLED]
-    code = [
-        _code_path("handrail"),
-        _code_path(getattr(tool.run, "__module__", None) or ""),
-    ]
-    wanted = [str(Path(each).resolve()) for each in (*code, *tool.mounts) if each]
-    mounts = [
-        *installed,
-        *(each for each in wanted if not _is_below_any(each, installed)),
-    ]
-    return path, list(dict.fromkeys(mounts))
-
-
-def _is_below_any(path: str, folders: Sequence[str]) -> bool:
-    return any(Path(path).is_relative_to(folder) for folder in folders)
-
-
-def _code_path(module: str) -> str | None:
-    """Return the folder of a module's outermost package, or its own file."""
-    top = sys.modules.get(module.partition(".")[0])
-    file = getattr(top, "__file__", None)
-    if file and hasattr(top, "__path__"):
-        return str(Path(file).parent)
-    return getattr(sys.modules.get(module), "__file__", None)

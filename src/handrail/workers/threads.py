@@ -17,8 +17,8 @@ from threading import Condition, Thread, current_thread, main_thread
 from types import GeneratorType
 from typing import Any, TypeAlias, TypeVar
 
-from handrail.core import materialize
 from handrail.effects import Raised, Returned
+from handrail.tools import materialize
 from handrail.workers import fork_safety
 
 T = TypeVar("T")

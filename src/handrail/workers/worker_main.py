@@ -16,19 +16,20 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from threading import Thread
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from handrail.core import materialize
 from handrail.errors import Code, NoEffect, SetupError, TooLarge, ToolError
+from handrail.sandboxes import landlock
 from handrail.sandboxes.confinement import drop_rights, join_empty_key_ring
 from handrail.sandboxes.seccomp import filter_here
 from handrail.sandboxes.supervisor import adopt_orphans
+from handrail.tools import materialize
 from handrail.workers import reimport
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120  # pathlib is slow to import
@@ -52,23 +53,30 @@ def function_at(module: str, file: str, name: str) -> Callable[..., Any]:
 
 
 def pickle_call(
-    function: FunctionLocation | bytes, arguments: Mapping[str, Any]
+    function: FunctionLocation | bytes,
+    arguments: Mapping[str, Any],
+    environment: Mapping[str, str],
 ) -> bytes:
-    """Return one call as bytes: a location, or a function that was pickled by value, and its arguments.
+    """Return one call as bytes: a location, or a function that was pickled by value; its arguments; and variables.
 
     A bare tuple is pickled and read in a microsecond, a value of a class of ours in sixteen.
     """
     if isinstance(function, bytes):
-        return pickle.dumps((function, arguments))
-    return pickle.dumps((tuple(function), arguments))
+        return pickle.dumps((function, arguments, environment))
+    return pickle.dumps((tuple(function), arguments, environment))
 
 
-def main(fd: int, life_fd: int) -> None:
+def main(
+    fd: int,
+    life_fd: int,
+    files: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> None:
     """Take calls until the parent closes the line.
 
     Args:
         fd: The line, a socket.
         life_fd: A pipe whose other end the parent holds open as long as it lives.
+        files: What can be read, and what can be written too; None for all files.
     """
     # these two are slow to import, and `run_single_call`, a new process for each call, does without
     import asyncio
@@ -77,6 +85,8 @@ def main(fd: int, life_fd: int) -> None:
     join_empty_key_ring()
     # before any thread starts: existing threads would keep their rights
     drop_rights(filter_here())
+    readable, writable = files or (None, ())
+    landlock.restrict(readable, writable)
     for each in (fd, life_fd):
         os.set_inheritable(each, False)  # what a tool starts must not keep them open
     os.dup2(2, 1)
@@ -97,6 +107,15 @@ def main(fd: int, life_fd: int) -> None:
                 line.recv_bytes(), lambda value: runner.run(_await(value))
             )
             line.send_bytes(_pickle_outcome(has_returned, value))
+
+
+def prepare_calls(module: str, file: str, name: str) -> None:
+    """Import what the calls of one tool need, in a process that is forked for each of them."""
+    import asyncio  # noqa: F401  # slow to import, and needed by async tools
+
+    _outcome_as_json(*_run_call(pickle_call(pickle.dumps(dict), {}, {}), _run))
+    if module:
+        function_at(module, file, name)
 
 
 def run_single_call(order: str) -> None:
@@ -125,19 +144,31 @@ def _run(value: Awaitable[Any]) -> Any:
 def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool, Any]:
     """Run one call; return whether it returned, and its value or what it raised."""
     try:
-        location, arguments = pickle.loads(order)
+        location, arguments, environment = pickle.loads(order)
         function = (
             pickle.loads(location)
             if isinstance(location, bytes)
             else _load_function(*location)
         )
-        value = function(**arguments)
-        if inspect.isawaitable(value):
-            value = run(value)
-        return True, materialize.read(value)
+        with _variables(environment):
+            value = function(**arguments)
+            if inspect.isawaitable(value):
+                value = run(value)
+            return True, materialize.read(value)
     except BaseException as error:
         # the one broad catch around a user's tool, on this side
         return False, error
+
+
+@contextmanager
+def _variables(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the time of one call."""
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name in environment:
+            os.environ.pop(name, None)
 
 
 def _load_function(module: str, file: str, name: str) -> Callable[..., Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from handrail.audit import chain
+from handrail.audit import chain, log_key
 from handrail.audit.log_key import key_in
 from handrail.cli import cases, completion, completion_names, options
 from handrail.cli.exits import Exit
@@ -25,7 +25,7 @@ from handrail.cli.store_access import (
 from handrail.errors import ConfigError
 from handrail.futures import result_now
 from handrail.invisible import json_text
-from handrail.ports import AuditStore
+from handrail.ports import AuditStore, RotatableAuditStore
 from handrail.records import AuditRecord
 
 PAGE = 1000
@@ -113,9 +113,11 @@ def tail(
 @command.command("verify")
 @click.option(
     "--key-file",
+    "key_files",
     metavar="FILE",
+    multiple=True,
     shell_complete=completion.files,
-    help="The key of the log; else HANDRAIL_AUDIT_KEY_FILE.",
+    help="A key of the log; once for each that it has had. Else HANDRAIL_AUDIT_KEY_FILE.",
 )
 @click.option(
     "--checkpoint",
@@ -127,7 +129,7 @@ def tail(
 @options.as_json
 @options.debug
 def verify(
-    key_file: str | None, checkpoint: str | None, store: str, as_json: bool
+    key_files: tuple[str, ...], checkpoint: str | None, store: str, as_json: bool
 ) -> int:
     """Check the chain from its beginning. The exit code is 1 when it breaks.
 
@@ -135,15 +137,15 @@ def verify(
     Examples:
       handrail audit verify
       handrail audit verify --key-file audit.key --checkpoint checkpoint.json
+      handrail audit verify --key-file audit.key.1 --key-file audit.key    # the key was replaced
     """
     expected = _checkpoint(checkpoint) if checkpoint else None
-    file = key_file or options.key_file()
-    key = key_in(file) if file else b""
+    keys = _keys_in(key_files)
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.open(store) as audit_store:
         count, broken = chain.verify(
             _remember_newest(_records(audit_store), newest),
-            key=key,
+            keys=keys,
             checkpoint=expected,
         )
     last = newest[-1] if newest and broken is None else None
@@ -159,11 +161,62 @@ def verify(
     elif broken is not None:
         say(_describe_break(broken, count))
     else:
-        for line in (_describe_success(count), *_limits(key, expected)):
+        for line in (_describe_success(count), *_limits(bool(keys), expected)):
             say(line)
         if last:
             say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
+
+
+def _keys_in(files: Sequence[str]) -> list[bytes]:
+    """Return the keys in these files, and that of the environment or the settings where it is not among them."""
+    keys = [key_in(file) for file in files]
+    # one that is named here may be all that is left of the log's keys
+    if not keys and (here := options.key_file()):
+        keys.append(key_in(here))
+    return keys
+
+
+@command.command("rotate-key")
+@click.option(
+    "--old-key-file",
+    "old_file",
+    metavar="FILE",
+    default="",
+    shell_complete=completion.files,
+    help="The key that the log has; none where it has none yet.",
+)
+@options.decider
+@options.store
+@options.debug
+def rotate_key(old_file: str, by: str, store: str) -> None:
+    """Replace the key of the log by that of HANDRAIL_AUDIT_KEY_FILE or the settings.
+
+    One record ends the chain under the old key, the next begins it under the new one. Put the new key in its place
+    before: programs that write the log go on with the old one in memory, and read the file again after this.
+
+    \b
+    Example:
+      mv audit.key audit.key.1 && openssl rand -hex 32 > audit.key
+      handrail audit rotate-key --old-key-file audit.key.1
+      handrail audit verify --key-file audit.key.1 --key-file audit.key
+    """
+    new_file = options.key_file()
+    if not new_file:
+        raise ConfigError(
+            "name the file of the new key in HANDRAIL_AUDIT_KEY_FILE, where the programs that write the log find it too"
+        )
+    with LOG.open(store) as audit_store:
+        if not isinstance(audit_store, RotatableAuditStore):
+            raise ConfigError(f"the key of {audit_store!r} cannot be replaced")
+        old = key_in(old_file) if old_file else b""
+        key = log_key.new_key_in(new_file, old)
+        audit_store.audit_key = old
+        audit_store.audit_key_file = ""
+        result_now(audit_store.replace_audit_key(key, by=by))
+    say(f"from now on the log has the key in {new_file}")
+    if old_file:
+        say(f"keep {old_file}: the records so far are verified with it")
 
 
 def _describe_success(count: int) -> str:
@@ -252,13 +305,13 @@ def _checkpoint(file: str) -> tuple[int, str]:
     )
 
 
-def _limits(key: bytes, checkpoint: tuple[int, str] | None) -> Iterator[str]:
+def _limits(has_key: bool, checkpoint: tuple[int, str] | None) -> Iterator[str]:
     """Say what a checkpoint proves, and what stays unknown without one, and without a key."""
     if checkpoint:
         yield f"with the checkpoint at {checkpoint[0]}: up to there none is missing, and none was rewritten"
     else:
         yield "unknown without a checkpoint (--checkpoint): whether records were cut off at the end"
-    if not key:
+    if not has_key:
         if checkpoint:
             behind = f" behind record {checkpoint[0]}"
         else:

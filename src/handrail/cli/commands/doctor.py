@@ -15,6 +15,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from threading import Event
+from time import perf_counter
 
 import click
 from msgspec import Struct
@@ -31,8 +33,9 @@ from handrail.cli.store_access import mask_password, open_store
 from handrail.cli.walls import walls
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.invisible import json_text
+from handrail.ports import Sandbox, SandboxJob
 from handrail.runtime import Runtime
-from handrail.sandboxes.levels import offered
+from handrail.sandboxes.levels import known_sandboxes
 from handrail.stores.sqlite import path_from_url
 
 _KEYS = ("OPENAI_API_KEY",)
@@ -122,11 +125,28 @@ def _check_installation() -> Iterator[CheckResult]:
 
 
 def _check_isolation() -> Iterator[CheckResult]:
-    for sandbox in offered():
+    for sandbox in known_sandboxes():
         lacks = sandbox.lacks
-        yield CheckResult(f"sandbox {sandbox.level}", lacks or "works", there=not lacks)
+        found = lacks or _try_sandbox(sandbox)
+        yield CheckResult(f"sandbox {sandbox.level}", found, there=not lacks)
     for wall in walls():
         yield CheckResult(f"wall {wall.name}", wall.state, there=wall.there)
+
+
+def _try_sandbox(sandbox: Sandbox) -> str:
+    """Run an empty program twice, and say how long the second took: the first may start what stays."""
+    job = SandboxJob([sandbox.python, "-I", "-S", "-c", "pass"])
+    taken_s = 0.0
+    for _ in range(2):
+        started = perf_counter()
+        try:
+            ended = sandbox.run(job, Event())
+        except OSError as error:
+            return f"does not start: {error}"
+        taken_s = perf_counter() - started
+        if ended.exit_code != 0:
+            return f"does not work: {ended.stderr[-200:].decode(errors='replace')}"
+    return f"works; an empty program takes {taken_s * 1e3:.0f} ms"
 
 
 def _check_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:

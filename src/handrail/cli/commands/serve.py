@@ -12,7 +12,7 @@ import click
 
 from handrail import _lazy
 from handrail import mcp as protocol
-from handrail.cli import options
+from handrail.cli import options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
 from handrail.cli.options import Setup
@@ -181,6 +181,7 @@ def check_http_options(
 
 def _runtime(setup: Setup, store: Store) -> Runtime:
     """Return a runtime that asks nobody at this terminal: stdin is the client's."""
+    settings.apply_otel()
     consent = setup.consent
 
     def approve(asked: AskHuman) -> Approval | None:

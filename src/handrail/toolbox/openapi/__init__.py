@@ -30,11 +30,12 @@ from handrail.calls import Media
 from handrail.context import Context
 from handrail.effects import EffectClass
 from handrail.errors import Code, ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.invisible import clean, clean_schema
+from handrail.network.connections import UNSEEN_QUERY, make_client
 from handrail.parsing.strictjson import copy
 from handrail.schemas.importing import import_schema
 from handrail.schemas.openapi import LeftOut, Operation, find_server, is_one, operations
 from handrail.toolbox import yamltext
-from handrail.toolbox.connections import UNSEEN_QUERY, make_client
 from handrail.toolbox.fetching import MOST_ANSWER_BYTES, USER_AGENT, Answer, HttpTool
 from handrail.toolbox.openapi.credentials import (
     FETCHED,
@@ -425,6 +426,8 @@ def _origin(server: str) -> tuple[str, str, int | None]:
 class OperationTool(HttpTool):
     """One operation as a tool."""
 
+    trace_type = "extension"
+
     def __init__(
         self, operation: Operation, wire: Wire, effect: EffectClass, timeout_s: float
     ) -> None:
@@ -432,16 +435,20 @@ class OperationTool(HttpTool):
         self.wire = wire
         self.name = operation.name
         self.effect = effect
+        # a service returns what strangers have written there, whatever the method is called
+        self.trust = "untrusted"
         self.timeout_s = timeout_s
-        self.description = (
+        self.description = clean(
             operation.description or f"{operation.method.upper()} {operation.path}"
         )
-        self.returns = operation.returns or None
+        self.returns = clean_schema(operation.returns) or None
         # redirects are not followed, and a refused one is not sent again
         self.one_request = effect != "read"
         if effect != "read" and (operation.keyed or operation.method == "put"):
             self.replay = "key"
-        self.parameters = import_schema(operation.schema, name=operation.name)
+        self.parameters = import_schema(
+            clean_schema(operation.schema), name=operation.name
+        )
         self.bind = copy
         self.injected_parameters = {_CONTEXT: Context}
         super().__init__()

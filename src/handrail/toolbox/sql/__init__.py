@@ -87,6 +87,7 @@ def _database(name: str, address: str) -> Database:
 class _OnDatabases(BaseTool):
     """What the tools have in common: a parameter `database` that takes the declared names."""
 
+    trace_type = "datastore"
     effect = "read"
     max_concurrency = 4
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from handrail import _lazy
-from handrail.cli import completion, options
+from handrail.cli import completion, options, settings
 from handrail.cli.commands.gateway.files import import_file, restore
 from handrail.cli.commands.gateway.pins import pins
 from handrail.cli.commands.gateway.servers import (
@@ -60,6 +60,7 @@ def command(context: click.Context, file: Path) -> int | None:
       handrail gateway today
     """
     context.obj = file.expanduser()
+    settings.apply_otel()
     if context.invoked_subcommand is None:
         gateways.gateway(context.obj).run("stdio")
     return None

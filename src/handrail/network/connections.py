@@ -101,19 +101,18 @@ def _pool_through(
     )
 
 
-def pool_settings() -> dict[str, Any]:
-    """Return what every pool of connections is made with."""
-    context = httpx2.create_ssl_context()
+def pool_settings(ssl_context: ssl.SSLContext | None = None) -> dict[str, Any]:
+    """Return what every pool of connections is made with; the usual certificates unless a context is given."""
     return {
-        "ssl_context": context,
+        "ssl_context": ssl_context or httpx2.create_ssl_context(),
         "max_connections": 20,
         "max_keepalive_connections": 5,
         "keepalive_expiry": 5.0,
     }
 
 
-def core_request(request: httpx2.Request) -> httpcore2.Request:
-    """Return a request as httpcore2 sends it, with the text of `UNSEEN_QUERY` added."""
+def core_request(request: Any) -> httpcore2.Request:
+    """Return a request of httpx2 or httpx as httpcore2 sends it, with the text of `UNSEEN_QUERY` added."""
     url = request.url
     unseen = str(request.extensions.get(UNSEEN_QUERY, "")).encode()
     target = url.raw_path + ((b"&" if url.query else b"?") + unseen if unseen else b"")
@@ -230,8 +229,8 @@ class Body(httpx2.SyncByteStream):
 
 
 @contextmanager
-def httpx2_errors() -> Iterator[None]:
-    """Raise httpx2's error of the same name, which is what its users catch."""
+def httpx2_errors(library: Any = httpx2) -> Iterator[None]:
+    """Raise the error of the same name that httpx2, or httpx, has, which is what its users catch."""
     try:
         yield
     except (
@@ -242,6 +241,6 @@ def httpx2_errors() -> Iterator[None]:
         httpcore2.UnsupportedProtocol,
         ssl.SSLError,
     ) as error:
-        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(
+        raise getattr(library, type(error).__name__, library.TransportError)(
             str(error)
         ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import handrail as hr
-from handrail.core.materialize import MOST_BYTES, MOST_VALUES
+from handrail.tools.materialize import MOST_BYTES, MOST_VALUES
 from handrail.workers.threads import wrap_value
 from tests.dialects.contract import check_growth
 

@@ -14,15 +14,10 @@ import httpx2
 import pytest
 
 import handrail as hr
+from handrail.network.clients import AsyncHttpx2Transport, http_client
+from handrail.network.connections import make_client, proxy_for
+from handrail.network.egress import Egress, is_public, system_resolve
 from handrail.testing.loopback import Answer, Loopback
-from handrail.toolbox.connections import make_client, proxy_for
-from handrail.toolbox.egress import (
-    Egress,
-    GuardedAsyncTransport,
-    guarded_client,
-    is_public,
-    system_resolve,
-)
 from handrail.toolbox.webpage import ReadPage
 from handrail.toolbox.wikipedia import Wikipedia
 
@@ -40,7 +35,7 @@ def got(url, egress=None, **resolver):
     """Return the answer that an async client gets."""
 
     async def get():
-        transport = GuardedAsyncTransport(egress, **resolver)
+        transport = AsyncHttpx2Transport(egress, **resolver)
         async with httpx2.AsyncClient(transport=transport) as client:
             return await client.get(url)
 
@@ -50,7 +45,7 @@ def got(url, egress=None, **resolver):
 def refused(url, egress=None, **resolver):
     """Return why neither client goes there."""
     with (
-        guarded_client(egress, **resolver) as client,
+        http_client(egress, **resolver) as client,
         pytest.raises(hr.ToolError) as raised,
     ):
         client.get(url)
@@ -115,7 +110,7 @@ def test_what_was_checked_is_what_is_connected_to(server):
     """A name that answers differently each time is asked once for a connection."""
     answers = cycle([["127.0.0.1"], ["169.254.169.254"]])
     egress = Egress(private=["127.0.0.1"], ports=[server.port])
-    with guarded_client(egress, resolve=lambda *_: next(answers)) as client:
+    with http_client(egress, resolve=lambda *_: next(answers)) as client:
         assert client.get(f"http://rebind.example:{server.port}/").json() == {
             "secret": True
         }
@@ -139,7 +134,7 @@ def test_every_redirect_is_checked_again(location):
         lambda asked: Answer(302, headers={"location": location}, body=b"")
     ) as server:
         egress = Egress(private=["127.0.0.1"], ports=[server.port, 80, 443])
-        client = guarded_client(
+        client = http_client(
             egress,
             resolve=lambda *to: hosts.get(to[0]) or system_resolve(*to),
             follow_redirects=True,
@@ -173,7 +168,7 @@ def test_a_list_of_hosts_lets_nothing_else_through(server, host, goes):
         private=["127.0.0.1"],
         ports=[server.port],
     )
-    with guarded_client(egress, resolve=lambda *_: ["127.0.0.1"]) as client:
+    with http_client(egress, resolve=lambda *_: ["127.0.0.1"]) as client:
         try:
             client.get(f"http://{host}:{server.port}/")
         except hr.ToolError as error:
@@ -192,7 +187,7 @@ def test_public_is_what_is_routed_to_one_machine(address, public):
 def test_a_second_address_is_tried_when_the_first_does_not_answer(server):
     addresses = ["127.0.0.2", "127.0.0.1"]  # the server listens at the second only
     egress = Egress(private=["127.0.0.0/8"], ports=[server.port])
-    with guarded_client(egress, resolve=lambda *_: addresses) as client:
+    with http_client(egress, resolve=lambda *_: addresses) as client:
         assert client.get(f"http://two.example:{server.port}/").status_code == 200
     assert (
         got(
@@ -275,7 +270,7 @@ def test_a_service_is_reached_through_the_proxy_of_the_environment_unless_it_is_
 
 
 def guarded(port, timeout):
-    return guarded_client(Egress(private=["127.0.0.1"], ports=[port]), timeout=timeout)
+    return http_client(Egress(private=["127.0.0.1"], ports=[port]), timeout=timeout)
 
 
 def plain(_, timeout):

@@ -1,0 +1,196 @@
+"""Every way to fetch through the guard, as one function of an address; and servers that count who comes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from contextlib import closing, suppress
+from threading import Thread
+
+import aiohttp
+import httpx
+
+import handrail as hr
+from handrail.network import aiohttp as for_aiohttp
+from handrail.network import httpx as for_httpx
+from handrail.network import requests as for_requests
+from handrail.toolbox.webpage import ReadPage
+
+TIMEOUT_S = 0.3
+CERTIFICATES = ssl.create_default_context()
+"""Made once: it takes longer than all the rest."""
+
+
+def by_httpx2(url, allow, **how):
+    with hr.http_client(
+        allow, follow_redirects=True, timeout=TIMEOUT_S, verify=CERTIFICATES, **how
+    ) as client:
+        return client.get(url).text
+
+
+def by_httpx2_async(url, allow, **how):
+    async def get():
+        async with hr.async_http_client(
+            allow, follow_redirects=True, timeout=TIMEOUT_S, verify=CERTIFICATES, **how
+        ) as client:
+            return (await client.get(url)).text
+
+    return asyncio.run(get())
+
+
+def by_httpx(url, allow, **how):
+    transport = for_httpx.GuardedTransport(allow, ssl_context=CERTIFICATES, **how)
+    with httpx.Client(
+        transport=transport,
+        trust_env=False,
+        follow_redirects=True,
+        timeout=TIMEOUT_S,
+        verify=CERTIFICATES,
+    ) as client:
+        return client.get(url).text
+
+
+def by_httpx_async(url, allow, **how):
+    async def get():
+        transport = for_httpx.GuardedAsyncTransport(
+            allow, ssl_context=CERTIFICATES, **how
+        )
+        async with httpx.AsyncClient(
+            transport=transport,
+            follow_redirects=True,
+            timeout=TIMEOUT_S,
+            verify=CERTIFICATES,
+        ) as client:
+            return (await client.get(url)).text
+
+    return asyncio.run(get())
+
+
+def by_requests(url, allow, **how):
+    with for_requests.guarded_session(allow, **how) as session:
+        return session.get(url, timeout=TIMEOUT_S).text
+
+
+def by_aiohttp(url, allow, **how):
+    async def get():
+        connector = for_aiohttp.GuardedConnector(allow, **how)
+        async with (
+            aiohttp.ClientSession(
+                connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)
+            ) as session,
+            session.get(url) as answer,
+        ):
+            return await answer.text()
+
+    return asyncio.run(get())
+
+
+def by_read_page(url, allow, **how):
+    if how:
+        raise hr.ToolError("NO_RESOLVER", "read_page takes none")
+    with hr.SyncRuntime([ReadPage(allow)]) as runtime:
+        result = runtime.call("read_page", {"url": url})
+    if result.failure is not None:
+        raise hr.ToolError(result.failure.code, result.failure.message)
+    return result.value["text"]
+
+
+CLIENTS = {
+    "httpx2": by_httpx2,
+    "httpx2 async": by_httpx2_async,
+    "httpx": by_httpx,
+    "httpx async": by_httpx_async,
+    "requests": by_requests,
+    "aiohttp": by_aiohttp,
+}
+
+
+INSIDE = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\ninside"
+
+
+class Door:
+    """A server on this machine, by IPv4 and IPv6 at one port, that counts every connection.
+
+    Args:
+        answer: What it says to each.
+    """
+
+    def __init__(self, answer=INSIDE):
+        self.connections = 0
+        self._answer = answer
+        self._listening = [socket.create_server(("0.0.0.0", 0))]
+        self.port = self._listening[0].getsockname()[1]
+        with suppress(OSError):
+            self._listening.append(
+                socket.create_server(("::1", self.port), family=socket.AF_INET6)
+            )
+        for each in self._listening:
+            Thread(target=self._serve, args=(each,), daemon=True).start()
+
+    def _serve(self, listening):
+        with suppress(OSError):
+            while True:
+                taken, _ = listening.accept()
+                self.connections += 1
+                with taken, suppress(OSError):
+                    taken.recv(65536)
+                    taken.sendall(self._answer)
+
+    def close(self):
+        for each in self._listening:
+            each.close()
+
+
+class Dns:
+    """A name server of somebody hostile: its answers to A take turns, and hold for no second.
+
+    Args:
+        turns: The addresses of each answer.
+    """
+
+    def __init__(self, turns):
+        self.asked = 0
+        self._turns = turns
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with suppress(OSError):
+            while True:
+                query, client = self._socket.recvfrom(512)
+                addresses = self._turns[self.asked % len(self._turns)]
+                self.asked += 1
+                head = query[:2] + struct.pack(
+                    "!HHHHH", 0x8180, 1, len(addresses), 0, 0
+                )
+                answers = b"".join(
+                    b"\xc0\x0c"
+                    + struct.pack("!HHIH", 1, 1, 0, 4)
+                    + socket.inet_aton(each)
+                    for each in addresses
+                )
+                self._socket.sendto(head + query[12:] + answers, client)
+
+    def resolve(self, host, port):
+        """Ask it, as a resolver does."""
+        labels = b"".join(
+            bytes([len(each)]) + each.encode() for each in host.rstrip(".").split(".")
+        )
+        query = struct.pack("!HHHHHH", 7, 0x0100, 1, 0, 0, 0)
+        query += labels + b"\0" + struct.pack("!HH", 1, 1)
+        with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
+            asking.settimeout(5)
+            asking.sendto(query, self._socket.getsockname())
+            answer = asking.recv(512)
+        count = struct.unpack("!H", answer[6:8])[0]
+        records = answer[len(query) :]
+        return [
+            socket.inet_ntoa(records[start + 12 : start + 16])
+            for start in range(0, 16 * count, 16)
+        ]
+
+    def close(self):
+        self._socket.close()
