@@ -226,11 +226,29 @@ def clean(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """Return a JSON value without hidden characters in its texts and names."""
+    """Return a JSON value without hidden characters in its texts and names.
+
+    Where two names of an object differ in nothing else, those of the second are shown escaped: no value is lost.
+
+    >>> clean_json({"id": 1, "id\u200b": 2})
+    {'id': 1, 'id\\\\u200b': 2}
+    """
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {clean(str(name)): clean_json(part) for name, part in value.items()}
+        shown: dict[str, Any] = {}
+        for name, part in value.items():
+            shown[_distinct(str(name), shown)] = clean_json(part)
+        return shown
     if isinstance(value, (list, tuple)):
         return [clean_json(part) for part in value]
     return value
+
+
+def _distinct(name: str, taken: Mapping[str, Any]) -> str:
+    shown = clean(name)
+    if shown in taken:
+        shown = printable(name)
+    while shown in taken:
+        shown += "_"
+    return shown

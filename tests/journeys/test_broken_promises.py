@@ -183,7 +183,8 @@ def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
     assert len(starts) == 2
 
 
-def test_a_tool_that_demands_isolation_does_not_run_without_it():
+def test_a_tool_that_demands_isolation_does_not_run_without_it(monkeypatch):
+    monkeypatch.setenv("PATH", "")  # where no engine for containers is found
     ran = []
     tool = hr.FunctionTool(
         lambda: ran.append(1),

@@ -261,7 +261,11 @@ def shape(value: Any, most_bytes: int = DEFAULT_RESULT_BYTES) -> Shaped:
     text, hidden = remove_hidden(raw)
     if not hidden:
         return _shape(value, text, most_bytes)
-    shown = text if isinstance(value, str) else _parse(text)
+    shown: Any = text
+    if not isinstance(value, str):
+        if _repeats_a_name(text):
+            text = as_text(clean_json(_parse(raw)))
+        shown = _parse(text)
     shaped = _shape(shown, text, most_bytes)
     shaped.hidden = hidden
     if shaped.cut:
@@ -324,6 +328,21 @@ def _parse(text: str) -> Json:
         return from_json(text)
     except ValueError:
         return None
+
+
+def _repeats_a_name(text: str) -> bool:
+    """Whether an object in a JSON text has a name twice: names that differed in hidden characters alone."""
+    repeated = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal repeated
+        repeated = repeated or len(pairs) > len(dict(pairs))
+
+    try:
+        json.loads(text, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return False
+    return repeated
 
 
 def _shorten_text(text: str, room: int) -> Shaped:
