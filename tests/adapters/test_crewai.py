@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"
-os.environ["OTEL_SDK_DISABLED"] = "true"
 
 import pytest
 

@@ -136,7 +136,7 @@ def test_a_run_that_waits_tells_its_story_and_the_commands_to_go_on(waiting):
     milestones = [
         f"{waiting.run}  waiting: waiting for approval of delete_order",
         "> Delete A-1.",
-        "\nturn 1",
+        "\n  turn 1",
         '→ get_order  {"order_id": "A-1"}',
         '→ delete_order  {"order_id": "A-1"}',
         '✓ get_order  {"order_id":"A-1","paid":49}',

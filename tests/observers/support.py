@@ -62,7 +62,7 @@ class Recorded:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    # a framework whose own traces are switched off may have been imported before
+    # whoever runs the tests may have switched it off
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     recorded = Recorded()
     yield recorded

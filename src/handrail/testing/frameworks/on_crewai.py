@@ -12,7 +12,6 @@ from handrail.testing.frameworks.scenarios import FOLDER, ScriptedTurn, Talk, tu
 
 os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"
 os.environ["CREWAI_TRACING_ENABLED"] = "false"
-os.environ["OTEL_SDK_DISABLED"] = "true"
 os.environ.setdefault("CREWAI_STORAGE_DIR", os.environ.get(FOLDER, ""))
 
 from crewai import Agent, BaseLLM
