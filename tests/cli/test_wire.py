@@ -3,8 +3,8 @@
 import json
 import shlex
 
-from handrail.cli.wire import as_curl, exchange_text
 from handrail.events import HttpExchange
+from handrail.history.wire import as_curl, exchange_text
 
 EXCHANGE = HttpExchange(
     "POST",

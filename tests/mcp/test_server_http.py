@@ -14,8 +14,9 @@ from mcp.shared.exceptions import MCPError
 import handrail as hr
 from handrail.errors import ConfigError
 from handrail.futures import result_now
-from handrail.mcp.listening import open_socket, permit_hosts
+from handrail.mcp.listening import permit_hosts
 from handrail.mcp.tokens import Tokens, digest_of, make_entry
+from handrail.serving.listening import open_socket
 from tests.mcp.reaching import (
     NEW,
     OLD,

@@ -7,28 +7,15 @@ Rule 1: a record has the fields of its event, under their own names; a reader ig
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, TextIO
-
-from msgspec import Struct
+from typing import TextIO
 
 from handrail.core.redaction import Redactor
-from handrail.core.results import plain
 from handrail.errors import Json
 from handrail.events import Event, HttpExchange
+from handrail.history.event_json import event_record
 from handrail.invisible import json_text
-
-
-def event_record(event: Event, at_s: float) -> dict[str, Json]:
-    """Return an event as a JSON object; a value without a JSON form appears as its `repr`."""
-    return {
-        "v": 1,
-        "at_s": round(at_s, 3),
-        "event": _snake_case(type(event).__name__),
-        **_fields(event),
-    }
 
 
 class Recorder:
@@ -74,36 +61,3 @@ class Recorder:
         """
         self._file.write(json_text(record) + "\n")
         self._file.flush()
-
-
-_LEFT_OUT = {"raw", "data"}
-"""A provider's message as received, which may hold signatures, and the bytes of a picture."""
-
-
-def _fields(value: Any) -> dict[str, Json]:
-    return {
-        name: _plain(getattr(value, name))
-        for name in value.__struct_fields__
-        if name not in _LEFT_OUT
-    }
-
-
-def _plain(value: Any) -> Json:
-    if isinstance(value, Struct):
-        return {**_delta_kind(value), **_fields(value)}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return plain(value)
-
-
-def _delta_kind(value: Any) -> dict[str, Json]:
-    """Return the `kind` of a stream's delta, which its fields do not show."""
-    name = type(value).__name__
-    if name.endswith("Delta"):
-        return {"kind": _snake_case(name.removesuffix("Delta"))}
-    return {}
-
-
-def _snake_case(name: str) -> str:
-    """Return a class's name in snake case: `CallAdmitted` is `call_admitted`."""
-    return re.sub(r"(?<=.)([A-Z])", r"_\1", name).lower()

@@ -1,92 +1,18 @@
-"""A stored run as a person reads it, and as one JSON document."""
+"""A stored run as a person reads it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.run_history import RunHistory, last_question, question_in, turn_lines
+from handrail.cli.run_lines import turn_lines
 from handrail.cli.store_access import command_line, indent_json, moment, say, span
 from handrail.cli.timeline import Timeline
-from handrail.errors import JournalMismatch, Json
-from handrail.journal.codec import input_from_json
+from handrail.history.facts import run_status
+from handrail.history.run_history import RunHistory, question_in
 from handrail.process_identity import is_gone
-from handrail.records import ApprovalRequest, RunRecord
-
-
-def run_status(record: RunRecord) -> str:
-    """Return the status of a run; of one that is over, how it ended."""
-    if record.is_poisoned and (record.status == "poisoned" or is_gone(record.owner)):
-        return "poisoned"
-    if record.status == "done" and isinstance(record.result, Mapping):
-        return str(record.result.get("status") or record.status)
-    return record.status
-
-
-def question_text(record: RunRecord) -> str:
-    """Return what a person asked; of a run that this version cannot read, that it cannot."""
-    try:
-        return last_question(input_from_json(record.input))
-    except JournalMismatch as error:
-        return f"({error})"
-
-
-def facts(record: RunRecord) -> dict[str, Json]:
-    """Return the facts about a run that need no steps."""
-    return {
-        "run_id": record.run_id,
-        "status": record.status,
-        "ended": run_status(record),
-        "question": question_text(record),
-        "created": record.created,
-        "updated": record.updated,
-        "epoch": record.epoch,
-        "cancel_requested": record.cancel_requested,
-        "forked_from": record.forked_from,
-        "forked_at": record.forked_at,
-        "takeovers": record.takeovers,
-    }
-
-
-def document(
-    history: RunHistory, questions: Sequence[ApprovalRequest]
-) -> dict[str, Json]:
-    """Return everything about a run."""
-    turns = [
-        {
-            "turn": each.number,
-            "text": each.turn.text,
-            "finish": each.turn.finish,
-            "calls": [
-                {
-                    "id": call.id,
-                    "name": call.name,
-                    "arguments": call.arguments,
-                    "has_result": result is not None,
-                }
-                for call, result in zip(each.turn.calls, each.results, strict=True)
-            ],
-        }
-        for each in history.turns
-    ]
-    requests = [
-        {
-            "id": each.id,
-            "tool": each.tool,
-            "state": each.state,
-            "arguments": each.arguments,
-        }
-        for each in questions
-    ]
-    result = history.as_run().as_json()
-    about = {**facts(history.stored.record), "model": history.asked.model}
-    return {
-        **about,
-        "turns": turns,
-        "questions": requests,
-        "result": result,
-    }
+from handrail.records import ApprovalRequest
 
 
 class RunPage:

@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from handrail.calls import ToolCall
-from handrail.cli.wire import exchange_text
 from handrail.core.redaction import Redactor
 from handrail.events import (
     AnswerRefused,
@@ -42,6 +41,7 @@ from handrail.events import (
     Streamed,
     ToolsSelected,
 )
+from handrail.history.wire import exchange_text
 from handrail.messages import TextDelta, Turn
 
 Kind: TypeAlias = Literal[

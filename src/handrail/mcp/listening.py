@@ -1,27 +1,12 @@
-"""Serving HTTP: on which address, for requests to which hosts and from which pages, and until when.
-
-A page in a browser can send requests to a server on the same machine, under a name that it makes point there. So a
-request is answered only if its `Host` is a name of this server, and its `Origin`, if it has one, is allowed.
-"""
+"""Requests to which hosts and from which pages the SDK answers; see `serving.listening`."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
-from contextlib import suppress
-from ipaddress import ip_address
-from signal import SIGTERM, signal
 
-import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.applications import Starlette
 
-from handrail.errors import ConfigError
-
-_LOCAL = ("127.0.0.1", "localhost", "[::1]")
-
-_LAST_WORDS_S = 5
-"""How long open streams may go on after the server was told to end."""
+from handrail.serving.listening import LOCAL_NAMES, has_port, own_names
 
 
 def permit_hosts(
@@ -34,79 +19,16 @@ def permit_hosts(
         hosts: More names of the server, with a port or for any.
         origins: Pages that may send requests, such as `https://app.example.com`.
     """
-    names = [*_LOCAL, *hosts]
-    if not _is_everywhere(host):
-        names.append(f"[{host}]" if ":" in host else host)
-    own = [f"http://{name}" for name in _LOCAL]
+    own = [f"http://{name}" for name in LOCAL_NAMES]
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
-        allowed_hosts=_with_any_port(names),
+        allowed_hosts=_with_any_port(own_names(host, hosts)),
         allowed_origins=_with_any_port([*own, *origins]),
     )
-
-
-def is_local(host: str) -> bool:
-    """Whether nobody but programs of this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_everywhere(host: str) -> bool:
-    return host in ("", "0.0.0.0", "::")
 
 
 def _with_any_port(names: Sequence[str]) -> list[str]:
     """Return each name as it is, and one without a port with any."""
     permitted = list(dict.fromkeys(names))
-    permitted += [f"{name}:*" for name in permitted if not _has_port(name)]
+    permitted += [f"{name}:*" for name in permitted if not has_port(name)]
     return permitted
-
-
-def _has_port(name: str) -> bool:
-    return name.rpartition(":")[2].isdigit() and not name.endswith("]")
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 is any that is free.
-
-    Raises:
-        ConfigError: The address is not this machine's, or the port is taken.
-    """
-    try:
-        listener = socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=2048,
-        )
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot listen on {host}:{port}: {reason}") from error
-    # Connections inherit it. asyncio sets it for sockets that it has made; without it each answer, which is written in
-    # two parts, waits 40 ms for the client's acknowledgement of the first one.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-async def serve_app(app: Starlette, listener: socket.socket, *, log_level: str) -> None:
-    """Serve until the process is told to end; calls under way are then cancelled."""
-    with suppress(ValueError):  # not the main thread, where no signal arrives
-        # Told by uvicorn once every stream has ended, and the runtime can still be closed.
-        signal(SIGTERM, _end)
-    config = uvicorn.Config(
-        app,
-        log_level=log_level,
-        # its own would write each request to stdout
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=_LAST_WORDS_S,
-        lifespan="on",
-    )
-    await uvicorn.Server(config).serve(sockets=[listener])
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)

@@ -48,7 +48,7 @@ from handrail.errors import Code, ConfigError, Failure
 from handrail.mcp import asking
 from handrail.mcp.answers import is_never_cut, write_answer, write_failure
 from handrail.mcp.callers import MODERN, Caller, identify_caller
-from handrail.mcp.listening import open_socket, permit_hosts, serve_app
+from handrail.mcp.listening import permit_hosts
 from handrail.mcp.notices import Client, Leave, is_as_grave
 from handrail.mcp.standard_streams import open_streams
 from handrail.mcp.tokens import Tokens
@@ -56,6 +56,7 @@ from handrail.observers import conventions as names
 from handrail.ports import Approver
 from handrail.records import ApprovalRequest
 from handrail.runtime import Runtime
+from handrail.serving.listening import open_socket, serve_app
 from handrail.tools.toolset import Toolset
 
 _MOST_HANDLES = 10_000

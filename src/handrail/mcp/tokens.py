@@ -1,105 +1,22 @@
-"""Bearer tokens of an HTTP server: whose calls are made with each, and for which tenant.
-
-    [[token]]
-    principal = "anna"
-    sha256 = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
-
-    [[token]]
-    principal = "billing"
-    env = "BILLING_TOKEN"       # the environment has the token
-    scope = "acme"              # the tenant, see `Runtime(scope=)`
-
-Rule 1: no token stands in clear in a file, a log, an error or what a tool can read.
-Rule 2: a file with a fault gives nobody access: each fault is an error at the start.
-"""
+"""Bearer tokens as the SDK asks for them; see `serving.tokens`."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import secrets
-import tomllib
-from collections.abc import Mapping
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
-
 from mcp.server.auth.provider import AccessToken
-from msgspec import Struct
 
-from handrail.engine.scoped_store import check_scope
-from handrail.errors import ConfigError
 from handrail.mcp.callers import SCOPE_CLAIM
-
-LEAST_CHARACTERS = 16
-"""A shorter token can be guessed."""
-
-_KEYS = ("principal", "sha256", "env", "scope")
-_LONGEST_NAME = 200
+from handrail.serving import tokens
+from handrail.serving.tokens import digest_of as digest_of
+from handrail.serving.tokens import make_entry as make_entry
 
 
-class Owner(Struct, frozen=True):
-    """Who has a token.
-
-    Attributes:
-        principal: On whose behalf calls with it are made.
-        scope: The tenant; None for the runtime's own.
-    """
-
-    principal: str
-    scope: str | None = None
-
-
-class Tokens:
-    """The tokens that a server accepts. The SDK asks it as a `TokenVerifier`.
-
-    Args:
-        owners: By the SHA-256 of the token, in lower-case hex.
-    """
-
-    def __init__(self, owners: Mapping[str, Owner]) -> None:
-        self._owners = dict(owners)
-
-    @classmethod
-    def from_toml(
-        cls, path: str | Path, environ: Mapping[str, str] | None = None
-    ) -> Tokens:
-        """Read tokens from a file.
-
-        Raises:
-            ConfigError: The file cannot be read, or an entry is not as it must be.
-        """
-        path = Path(path)
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        entries = document.pop("token", [])
-        if document:
-            raise ConfigError(
-                f"{path} has {next(iter(document))!r}; it has nothing but tables [[token]]"
-            )
-        is_list = isinstance(entries, list)
-        if not is_list or not all(isinstance(each, dict) for each in entries):
-            raise ConfigError(f"the tokens in {path} are tables: write [[token]]")
-        if not entries:
-            raise ConfigError(f"{path} has no [[token]], so nobody could call")
-        owners: dict[str, Owner] = {}
-        for number, entry in enumerate(entries, 1):
-            place = f"token {number} of {path}"
-            digest = _read_digest(
-                entry, place, os.environ if environ is None else environ
-            )
-            if digest in owners:
-                raise ConfigError(f"{place} is the same token as an earlier one")
-            owners[digest] = _read_owner(entry, place)
-        return cls(owners)
+class Tokens(tokens.Tokens):
+    """The tokens that a server accepts. The SDK asks it as a `TokenVerifier`."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return whose token it is; None for a token that is nobody's."""
-        owner = self._owners.get(digest_of(token))
-        if owner is None:
+        """Return whose token it is; None for a token that is nobody's, or whose role is only to see."""
+        owner = self.owner_of(token)
+        if owner is None or owner.role == "see":
             return None
         claims = {} if owner.scope is None else {SCOPE_CLAIM: owner.scope}
         # without the token itself: what the SDK hands to tools and logs has no use for it
@@ -110,82 +27,3 @@ class Tokens:
             subject=owner.principal,
             claims=claims,
         )
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def __repr__(self) -> str:
-        return f"<Tokens of {len(self)}>"
-
-
-def digest_of(token: str) -> str:
-    """Return what a file has in place of a token."""
-    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-class TokenEntry(Struct, frozen=True):
-    """A new token, and what the file has of it."""
-
-    token: str
-    text: str
-
-
-def make_entry(principal: str, scope: str = "") -> TokenEntry:
-    """Make a token that cannot be guessed.
-
-    Raises:
-        ConfigError: The principal or the scope is no name.
-    """
-    owner = _read_owner({"principal": principal, "scope": scope or None}, "the token")
-    token = f"hr_{secrets.token_urlsafe(32)}"
-    # JSON's strings are TOML's
-    lines = [
-        "[[token]]",
-        f"principal = {json.dumps(owner.principal, ensure_ascii=False)}",
-    ]
-    if owner.scope is not None:
-        lines.append(f"scope = {json.dumps(owner.scope, ensure_ascii=False)}")
-    lines.append(f'sha256 = "{digest_of(token)}"')
-    return TokenEntry(token, "\n".join(lines) + "\n\n")
-
-
-def _read_digest(
-    entry: Mapping[str, Any], place: str, environ: Mapping[str, str]
-) -> str:
-    if unknown := [name for name in entry if name not in _KEYS]:
-        raise ConfigError(
-            f"{place} has {unknown[0]!r}; it may have {', '.join(_KEYS)}, and never the token itself"
-        )
-    if ("sha256" in entry) == ("env" in entry):
-        raise ConfigError(
-            f"{place} has either `sha256`, the hash of the token, or `env`, the name of a variable with it"
-        )
-    if "sha256" in entry:
-        digest = entry["sha256"]
-        if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
-            raise ConfigError(f"`sha256` of {place} is no SHA-256: 64 digits in hex")
-        return digest.lower()
-    token = environ.get(str(entry["env"]), "")
-    if len(token) < LEAST_CHARACTERS:
-        lack = (
-            "is not set"
-            if not token
-            else f"has fewer than {LEAST_CHARACTERS} characters"
-        )
-        raise ConfigError(f"the variable {entry['env']} of {place} {lack}")
-    return digest_of(token)
-
-
-def _read_owner(entry: Mapping[str, Any], place: str) -> Owner:
-    principal = entry.get("principal")
-    if (
-        not isinstance(principal, str)
-        or not principal.strip()
-        or not principal.isprintable()
-        or len(principal) > _LONGEST_NAME
-    ):
-        raise ConfigError(f"`principal` of {place} is no name: write who has the token")
-    scope = entry.get("scope")
-    if scope is not None:
-        check_scope(scope)
-    return Owner(principal.strip(), scope)

@@ -17,7 +17,6 @@ from handrail.approvers.terminal import printable
 from handrail.cli import (
     completion_names,
     exits,
-    exporting,
     interrupts,
     is_debugging,
     options,
@@ -27,8 +26,7 @@ from handrail.cli.loading import tools_from
 from handrail.cli.next_steps import describe_next_steps, doubt_lines, undone_writes
 from handrail.cli.options import Setup
 from handrail.cli.progress import Watch, watch_options
-from handrail.cli.run_history import RunHistory, read_history
-from handrail.cli.run_pages import RunPage, document, facts, question_text, run_status
+from handrail.cli.run_pages import RunPage
 from handrail.cli.store_access import (
     EVERY,
     RUNS,
@@ -46,6 +44,9 @@ from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
 from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
 from handrail.futures import result_now
+from handrail.history import exporting
+from handrail.history.facts import document, facts, question_text, run_status
+from handrail.history.run_history import RunHistory, read_history
 from handrail.invisible import json_text
 from handrail.journal.codec import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from handrail import _lazy
 from handrail import mcp as protocol
 from handrail.cli import options, settings
 from handrail.cli.exits import Exit
@@ -22,17 +21,9 @@ from handrail.errors import ConfigError
 from handrail.invisible import json_text
 from handrail.ports import Store
 from handrail.runtime import Runtime
-
-if TYPE_CHECKING:
-    from handrail.mcp import listening, tokens
-else:
-    listening = _lazy.module("handrail.mcp.listening")
-    tokens = _lazy.module("handrail.mcp.tokens")
+from handrail.serving import listening, tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_MOST_PORT = 65_535
-
 
 _HTTP = (
     click.option(
@@ -208,7 +199,7 @@ def serve_http(
     Raises:
         ConfigError: It cannot listen there, or everybody could call the tools.
     """
-    host, port = _parse_address(address)
+    host, port = listening.parse_address(address, "--http")
     if not guarded and not listening.is_local(host):
         raise ConfigError(
             f"on {host} anybody who reaches this machine could call the tools; give --tokens FILE, "
@@ -231,21 +222,6 @@ def serve_http(
 
     with redirect_stdout(sys.stderr):  # what tools print is no result
         server.run("streamable-http", host=host, port=port, started=announce)
-
-
-def _parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `PORT`.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    if not port.isascii() or not port.isdigit() or int(port) > _MOST_PORT:
-        raise ConfigError(
-            f"--http has {address!r}; write a port such as 8000, or HOST:PORT such as 127.0.0.1:8000"
-        )
-    return host, int(port)
 
 
 @command.command("token")

@@ -18,11 +18,11 @@ from typing import TypeAlias
 
 from msgspec.structs import asdict
 
-from handrail.cli.run_history import RunHistory
 from handrail.core.history import sanitize
 from handrail.dialects.prompts.hermes import DIALECTS
 from handrail.dialects.wires import openai_chat
 from handrail.errors import Json
+from handrail.history.run_history import RunHistory
 from handrail.tools.toolset import Toolset
 
 Lines: TypeAlias = Iterator[Mapping[str, Json]]
