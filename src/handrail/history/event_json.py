@@ -8,6 +8,7 @@ Rule 1: a record has the fields of its event, under their own names; a reader ig
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -31,12 +32,12 @@ _LEFT_OUT = {"raw", "data"}
 """A provider's message as received, which may hold signatures, and the bytes of a picture."""
 
 
-def event_fields(value: Any) -> dict[str, Json]:
-    """Return the fields of an event as JSON."""
+def event_fields(value: Any, without: Sequence[str] = ()) -> dict[str, Json]:
+    """Return the fields of an event as JSON, all but some."""
     return {
         name: _plain(getattr(value, name))
         for name in value.__struct_fields__
-        if name not in _LEFT_OUT
+        if name not in _LEFT_OUT and name not in without
     }
 
 

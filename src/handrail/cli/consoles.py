@@ -1,0 +1,135 @@
+"""Serves the console for a command, and says where."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from handrail.approvers.terminal import TerminalApprover
+from handrail.cli import settings
+from handrail.cli.loading import file_at
+from handrail.cli.options import Setup
+from handrail.cli.store_access import mask_password, open_store
+from handrail.effects import Approval, AskHuman
+from handrail.errors import ConfigError
+from handrail.invisible import json_text
+from handrail.ports import Store
+from handrail.runtime import Runtime
+from handrail.serving.listening import is_local, parse_address
+from handrail.serving.tokens import Role
+
+try:
+    from handrail.server.access import Access, Proxies, single_token
+    from handrail.server.deployment import Deployment, RunDefaults
+    from handrail.server.running import serve as run_server
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+        raise
+    raise ConfigError(
+        "the console needs the extra `server`: pip install 'handrail[server]'"
+    ) from error
+
+
+def serve(
+    setup: Setup,
+    *,
+    store: str,
+    address: str,
+    models: Sequence[str],
+    system: str,
+    token: str,
+    tokens_file: Path | None,
+    hosts: Sequence[str],
+    origins: Sequence[str],
+    proxies: Sequence[str],
+    identity_header: str,
+    identity_role: Role,
+    opens: bool,
+    lang: str,
+    as_json: bool,
+) -> int:
+    """Serve the console and the API until the process is told to end; return the exit code."""
+    host, port = parse_address(address, "--http")
+    if token and tokens_file:
+        raise click.UsageError("--token and --tokens exclude each other.")
+    behind = Proxies.named(proxies, identity_header, identity_role)
+    if not (is_local(host) or token or tokens_file or proxies):
+        raise ConfigError(
+            f"on {host} anybody who reaches this machine could approve calls; give --tokens FILE or --token, "
+            "or serve on 127.0.0.1"
+        )
+    everybody = setup.consent.terminal.by
+    accepted: Any = None
+    if token:
+        accepted = single_token(token, everybody)
+    elif tokens_file is not None:
+        accepted = file_at(tokens_file)
+    access = Access(accepted, everybody=everybody, proxies=behind)
+    setup.check_injected(setup.tools.filter(setup.policy.sees))
+    with open_store(store, create=True, writes=True) as opened:
+        deployment = Deployment(
+            make_runtime(setup, opened),
+            models=models,
+            place=mask_password(store),
+            lang=lang,
+            defaults=RunDefaults(inject=setup.inject, system=system),
+        )
+
+        def announce(url: str) -> None:
+            say_where(url, token, as_json=as_json, opens=opens)
+
+        stdout = sys.stdout
+        with redirect_stdout(sys.stderr):  # what tools print is no result
+            sys.stderr.flush()
+            stdout.flush()
+            run_server(
+                deployment,
+                access,
+                host=host,
+                port=port,
+                hosts=hosts,
+                origins=origins,
+                started=announce,
+            )
+    return 0
+
+
+def make_runtime(setup: Setup, store: Store) -> Runtime:
+    """Return a runtime that asks nobody at this terminal: a call that needs approval waits for the console."""
+    settings.apply_otel()
+    consent = setup.consent
+
+    def approve(asked: AskHuman) -> Approval | None:
+        if consent.covers(asked.risk) and asked.required_approvals == 1:
+            return Approval(True, by=f"--yes-to {consent.up_to}")
+        return None
+
+    return Runtime(
+        setup.tools,
+        store=store,
+        policy=setup.policy,
+        approver=approve if consent.up_to is not None else None,
+    )
+
+
+def say_where(url: str, token: str, *, as_json: bool, opens: bool) -> None:
+    """Say where the console is, and open it."""
+    if as_json:
+        click.echo(json_text({"v": 1, "url": url}), file=sys.__stdout__)
+        assert sys.__stdout__ is not None
+        sys.__stdout__.flush()
+    else:
+        click.echo(f"the console is at {url}; end with Ctrl-C", err=True)
+    if opens:
+        webbrowser.open(f"{url}#token={token}" if token else url)
+
+
+def default_person() -> str:
+    """Return the name of whoever sits at this machine."""
+    return TerminalApprover().by

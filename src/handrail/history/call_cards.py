@@ -1,0 +1,532 @@
+"""One run as a page shows it: its turns, and of each call what was asked, checked, done and answered.
+
+The journal has what the model wrote and what it read; the moments (`run_moments`) have when, what the tool got, and
+why; the ledger has the writes; the store has the questions to people. What none of them has is None.
+
+Rule 1: pure: nothing is read from a store here, and nothing runs.
+Rule 2: times are milliseconds since the run was created, or ISO texts that the caller writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from handrail.calls import Label, ToolCall, ToolResult
+from handrail.core.results import as_text
+from handrail.errors import PENDING, Code, Json
+from handrail.history.run_history import HistoryTurn, RunHistory
+from handrail.history.run_moments import Moment
+from handrail.invisible import remove_hidden
+from handrail.journal import codec
+from handrail.messages import Turn
+from handrail.parsing import jsontext
+from handrail.records import ApprovalRequest, WriteRecord
+
+MOST_TEXT_CHARS = 256 * 1024
+"""How much of one text of a call is shown."""
+
+_ABOUT_TURNS = ("ModelAsked", "ModelAnswered")
+_DENIALS = (Code.NOT_APPROVED, Code.NOT_PERMITTED, Code.APPROVAL_EXPIRED)
+_FAULTS_OF_ARGUMENTS = (
+    Code.BAD_JSON,
+    Code.INVALID_ARGUMENTS,
+    Code.TRUNCATED_CALL,
+    Code.UNKNOWN_TOOL,
+)
+
+
+class Sources(Struct, frozen=True):
+    """What is known of a run beside its journal.
+
+    Attributes:
+        moments: In order.
+        questions: Those of the run, whatever their state.
+        writes: Those of the run in the ledger.
+        step_times: When each step was recorded, as Unix time, by its key; empty where the store does not say.
+        injected: The names of the parameters that the model never sees, by tool; of tools that are known here.
+        locks: The resources that a call holds, by tool and arguments; of tools that are known here.
+        is_under_way: Whether a process carries the run out now.
+        time_text: Writes a Unix time.
+    """
+
+    time_text: Callable[[float | None], str | None]
+    moments: Sequence[Moment] = ()
+    questions: Sequence[ApprovalRequest] = ()
+    writes: Sequence[WriteRecord] = ()
+    step_times: Mapping[str, float] = {}
+    injected: Mapping[str, Sequence[str]] = {}
+    is_under_way: bool = False
+
+
+def describe_turns(history: RunHistory, sources: Sources) -> list[dict[str, Json]]:
+    """Return the turns of a run."""
+    asked = {
+        int(each.body.get("turn") or 0): each.at
+        for each in sources.moments
+        if each.name == "ModelAsked"
+    }
+    return [
+        {
+            "index": each.number,
+            "text": each.turn.text,
+            "reasoning": each.turn.reasoning or None,
+            "model": history.asked.model or None,
+            "finish": each.turn.finish,
+            "tokens": _tokens(each.turn),
+            "started_at": sources.time_text(asked.get(each.number)),
+            "ended_at": sources.time_text(_answered_at(each, sources)),
+            "elapsed_s": round(each.answered_at_s, 3),
+        }
+        for each in history.turns
+    ]
+
+
+def _tokens(turn: Turn) -> dict[str, Json]:
+    usage = turn.usage
+    return {
+        "input": usage.input_tokens,
+        "output": usage.output_tokens,
+        "cached": usage.cached_tokens,
+    }
+
+
+def _answered_at(turn: HistoryTurn, sources: Sources) -> float | None:
+    times = (
+        each.at
+        for each in sources.moments
+        if each.name == "ModelAnswered" and each.body.get("turn") == turn.number
+    )
+    at = next(times, None)
+    return sources.step_times.get(codec.model_key(turn.number)) if at is None else at
+
+
+def describe_calls(history: RunHistory, sources: Sources) -> list[dict[str, Json]]:
+    """Return the calls of a run, in the order in which the model wrote them."""
+    moments = _by_call(sources.moments)
+    questions: dict[str, list[ApprovalRequest]] = defaultdict(list)
+    for question in sources.questions:
+        questions[question.step].append(question)
+    writes = {each.key: each for each in sources.writes}
+    calls: list[dict[str, Json]] = []
+    for turn in history.turns:
+        for index, (call, result) in enumerate(
+            zip(turn.turn.calls, turn.results, strict=True)
+        ):
+            card = CallCard(
+                turn=turn,
+                index=index,
+                call=call,
+                result=result,
+                moments=moments.get((turn.number, call.id), ()),
+                questions=questions.get(codec.call_key(turn.number, index), ()),
+                created=history.stored.record.created,
+                sources=sources,
+            )
+            calls.append(card.as_json(writes))
+    return calls
+
+
+def _by_call(moments: Iterable[Moment]) -> Mapping[tuple[int, str], list[Moment]]:
+    """Return the moments of each call, by its turn and id: a model may give one id twice."""
+    turn = 0
+    by_call: dict[tuple[int, str], list[Moment]] = defaultdict(list)
+    for each in moments:
+        if each.name in _ABOUT_TURNS:
+            turn = int(each.body.get("turn") or turn)
+        elif each.call:
+            by_call[turn, each.call].append(each)
+    return by_call
+
+
+class CallCard:
+    """One call, from the model's text to the text that the model read."""
+
+    def __init__(
+        self,
+        *,
+        turn: HistoryTurn,
+        index: int,
+        call: ToolCall,
+        result: ToolResult | None,
+        moments: Sequence[Moment],
+        questions: Sequence[ApprovalRequest],
+        created: float,
+        sources: Sources,
+    ) -> None:
+        self._turn = turn
+        self._index = index
+        self._call = call
+        self._result = result
+        self._moments = [each for each in moments if not each.body.get("recalled")]
+        self._questions = questions
+        self._created = created
+        self._sources = sources
+        self._admitted = self._last("CallAdmitted") or self._last_with("arguments")
+        self._ended = self._last("CallFinished")
+
+    def as_json(self, writes: Mapping[str, WriteRecord]) -> dict[str, Json]:
+        """Return the card."""
+        key = self._key()
+        write = writes.get(key) if key else None
+        time_text = self._sources.time_text
+        return {
+            "id": self._call.id,
+            "turn": self._turn.number,
+            "step": codec.call_key(self._turn.number, self._index),
+            "tool": self._call.name,
+            "status": self._status(),
+            "started_at": time_text(self._started_at()),
+            "ended_at": time_text(self._ended_at()),
+            "attempts": self._result.attempts if self._result else None,
+            "segments": self._segments(),
+            "arguments": self._arguments(),
+            "result": self._result_json(),
+            "decisions": self._decisions(write),
+            "key": key or None,
+            "ledger": _ledger(write, self._result),
+            "locks": None,
+            "risk": self._risk(),
+            "label": label_text(self._result.label) if self._result else None,
+        }
+
+    # ------------------------------------------------------------------ when
+
+    def _last(self, *names: str) -> Moment | None:
+        return next(
+            (each for each in reversed(self._moments) if each.name in names), None
+        )
+
+    def _last_with(self, field: str) -> Moment | None:
+        """Return the record of a read's end: the audit log has its admission in it."""
+        ended = self._last("CallFinished")
+        return ended if ended is not None and field in ended.body else None
+
+    def _started_at(self) -> float | None:
+        admitted = next(
+            (each for each in self._moments if each.name == "CallAdmitted"), None
+        )
+        if admitted is not None:
+            return admitted.at
+        if self._moments and self._moments[0].name != "CallFinished":
+            return self._moments[0].at
+        if self._ended is None:
+            return None
+        seconds = self._ended.body.get("seconds")
+        if not isinstance(seconds, (int, float)):
+            return None
+        return self._ended.at - seconds
+
+    def _ended_at(self) -> float | None:
+        if self._ended is not None and self._status() != "waiting":
+            return self._ended.at
+        if self._result is None:
+            return None
+        return self._sources.step_times.get(
+            codec.call_key(self._turn.number, self._index)
+        )
+
+    def _offset(self, at: float) -> int:
+        return max(0, round((at - self._created) * 1000))
+
+    def _segment(
+        self, kind: str, start: float, end: float | None, **more: Json
+    ) -> dict[str, Json]:
+        end_ms = None if end is None else self._offset(end)
+        return {"kind": kind, "start_ms": self._offset(start), "end_ms": end_ms, **more}
+
+    def _segments(self) -> list[Json]:
+        """Return what the call did when; a segment without an end goes on, or nobody knows its end."""
+        segments: list[dict[str, Json]] = []
+        ready: float | None = None
+        began: tuple[int, float] | None = None
+        failed: float | None = None
+        for each in self._moments:
+            body = each.body
+            if each.name == "CallAdmitted":
+                ready = each.at
+            elif each.name == "ApprovalAsked":
+                segments.append(self._segment("approval", each.at, None))
+                ready = None
+            elif each.name == "ApprovalGiven" and "granted" in body:
+                _close(segments, "approval", self._offset(each.at), body)
+                ready = each.at
+            elif each.name == "AttemptStarted":
+                if ready is not None and each.at - ready >= 0.001:
+                    segments.append(self._segment("queued", ready, each.at))
+                if failed is not None:
+                    segments.append(self._segment("backoff", failed, each.at))
+                began = (int(body.get("attempt") or 1), each.at)
+                ready = failed = None
+            elif each.name == "AttemptFailed":
+                number = int(body.get("attempt") or 1)
+                start = began[1] if began else self._started_at() or each.at
+                error = str(body.get("reason") or "")
+                segments.append(
+                    self._segment(
+                        "attempt", start, each.at, n=number, ok=False, error=error
+                    )
+                )
+                began = None
+                failed = each.at
+        segments += self._last_segments(began, failed)
+        return list(segments)
+
+    def _last_segments(
+        self, began: tuple[int, float] | None, failed: float | None
+    ) -> Iterable[dict[str, Json]]:
+        """Yield the attempt that ended the call, or that goes on, and the cut of its result."""
+        ended = self._ended
+        result = self._result
+        if began is not None and ended is None:
+            yield self._segment("attempt", began[1], None, n=began[0])
+        if ended is None or result is None:
+            return
+        start = began[1] if began is not None else self._start_of_only_attempt(failed)
+        if result.attempts and start is not None:
+            number = began[0] if began else result.attempts
+            failure = result.failure
+            error = None if failure is None else failure.message
+            yield self._segment(
+                "attempt", start, ended.at, n=number, ok=result.ok, error=error
+            )
+        if result.handle:
+            yield self._segment("cut", ended.at, ended.at)
+
+    def _start_of_only_attempt(self, failed: float | None) -> float | None:
+        """Return when the only attempt began, as far as the audit log says: it has no record of the first one."""
+        if failed is not None:
+            return None
+        return self._started_at()
+
+    # ------------------------------------------------------------------ what
+
+    def _status(self) -> str:
+        result = self._result
+        if result is None:
+            if any(each.state == "open" for each in self._questions):
+                return "waiting"
+            return "running" if self._sources.is_under_way else "waiting"
+        if result.failure is None:
+            return "ok"
+        code = result.failure.code
+        if code in PENDING:
+            return "waiting"
+        if code == Code.IN_DOUBT:
+            return "in_doubt"
+        if code in _DENIALS:
+            return "denied"
+        return "failed"
+
+    def _arguments(self) -> dict[str, Json]:
+        parsed = jsontext.parse(self._call.arguments, self._turn.turn.finish)
+        repaired: Json = None
+        repairs: Sequence[str] = self._result.repairs if self._result else ()
+        if isinstance(parsed, jsontext.Parsed):
+            repairs = repairs or parsed.repairs
+            if repairs:
+                repaired = json.dumps(parsed.value, ensure_ascii=False)
+        coerced = self._admitted.body.get("arguments") if self._admitted else None
+        edited = next(
+            (each.edited for each in self._questions if each.edited is not None), None
+        )
+        injected = self._sources.injected.get(self._call.name)
+        hidden: Json = None
+        if injected is not None:
+            hidden = dict.fromkeys(injected, "***")
+        final = coerced if edited is None else dict(edited)
+        return {
+            "raw": shorten(self._call.arguments),
+            "repaired": None if repaired is None else shorten(str(repaired)),
+            "repairs": list(repairs),
+            "coerced": coerced,
+            "injected": hidden,
+            "edited": None if edited is None else dict(edited),
+            "final": final,
+        }
+
+    def _result_json(self) -> Json:
+        result = self._result
+        if result is None:
+            return None
+        raw = None if result.failure is not None else as_text(result.value)
+        screened = None if raw is None else remove_hidden(raw)[0]
+        dropped = 0
+        if result.handle and raw is not None:
+            dropped = max(0, _size(raw) - _size(result.text))
+        return {
+            "raw": None if raw is None else shorten(raw),
+            "screened": None if screened is None else shorten(screened),
+            "shown": shorten(result.text),
+            "bytes": None if raw is None else _size(raw),
+            "dropped_bytes": dropped,
+            "dropped_tokens": dropped // 4,
+            "handle": result.handle or None,
+            "failure": None if result.failure is None else result.failure.as_json(),
+            "note": result.note or None,
+            "replayed": result.replayed,
+            "media": [each.media_type for each in result.media],
+        }
+
+    # ------------------------------------------------------------------ why
+
+    def _key(self) -> str:
+        if self._result is not None and self._result.done_under:
+            return self._result.done_under
+        for each in (self._admitted, self._ended):
+            if each is not None and each.body.get("key"):
+                return str(each.body["key"])
+        return ""
+
+    def _risk(self) -> Json:
+        if self._admitted is not None and self._admitted.body.get("risk"):
+            return str(self._admitted.body["risk"])
+        return next((each.risk for each in self._questions), None)
+
+    def _decisions(self, write: WriteRecord | None) -> list[Json]:
+        """Return each check that decided about the call, in the order in which they are made."""
+        result = self._result
+        code = result.failure.code if result is not None and result.failure else ""
+        note = result.failure.message if result is not None and result.failure else ""
+        decisions: list[Json] = []
+        if code in _FAULTS_OF_ARGUMENTS:
+            return [_decision("schema", "refused", code, note)]
+        if self._admitted is not None or (result is not None and result.attempts):
+            repairs = ", ".join(result.repairs) if result is not None else ""
+            decisions.append(_decision("schema", "passed", "", repairs))
+        if code == Code.RULE_VIOLATED:
+            decisions.append(_decision("rule", "refused", code, note))
+        if code == Code.NOT_PERMITTED:
+            decisions.append(_decision("permission", "refused", code, note))
+        if self._admitted is not None:
+            body = self._admitted.body
+            rule = str(body.get("why") or "")
+            decisions.append(_decision("risk", str(body.get("risk") or ""), rule, ""))
+        decisions += [_decision_of(each) for each in self._questions]
+        if code in (Code.REPEATED_CALL, Code.BUDGET_EXHAUSTED, Code.RATE_LIMITED):
+            decisions.append(_decision("limits", "refused", code, note))
+        if write is not None:
+            outcome = "repeated" if result is not None and result.replayed else "new"
+            note = f"{write.state}, fence {write.fence}"
+            decisions.append(_decision("ledger", outcome, write.key, note))
+        if result is not None:
+            outcome = "ok" if result.ok else str(code)
+            note = "" if result.ok else note
+            decisions.append(_decision("result", outcome, "", note))
+        return decisions
+
+
+def _close(
+    segments: Sequence[dict[str, Json]],
+    kind: str,
+    end_ms: int,
+    body: Mapping[str, Any],
+) -> None:
+    """End the last open segment of a kind."""
+    for each in reversed(segments):
+        if each["kind"] == kind and each["end_ms"] is None:
+            each |= {"end_ms": end_ms, "ok": bool(body["granted"])}
+            return
+
+
+def _decision(step: str, outcome: str, rule: str, note: str) -> dict[str, Json]:
+    return {
+        "step": step,
+        "outcome": outcome,
+        "rule": rule or None,
+        "note": note or None,
+    }
+
+
+def _decision_of(question: ApprovalRequest) -> dict[str, Json]:
+    by = f"by {question.by}" if question.by else ""
+    note = ": ".join(filter(None, (by, question.decision_reason)))
+    return _decision("approval", question.state, question.reason, note)
+
+
+def _ledger(write: WriteRecord | None, result: ToolResult | None) -> Json:
+    if write is None:
+        return None
+    return {
+        "state": write.state,
+        "fence": write.fence,
+        "first_call": write.run_id,
+        "scope": write.scope,
+        "resolved_by": write.resolved_by or None,
+        "repeated": bool(result is not None and result.replayed),
+    }
+
+
+def label_text(label: Label) -> Json:
+    """Return where words come from, as JSON; None for trusted, public words."""
+    body = codec.label_as_json(label)
+    return body if body else None
+
+
+def shorten(text: str) -> str:
+    """Return a text of bounded length, which says what it leaves out."""
+    if len(text) <= MOST_TEXT_CHARS:
+        return text
+    left = len(text) - MOST_TEXT_CHARS
+    return f"{text[:MOST_TEXT_CHARS]}[... {left:,} more characters]"
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def describe_question(
+    question: ApprovalRequest, time_text: Callable[[float | None], str | None]
+) -> dict[str, Json]:
+    """Return a question to a person as the API has it."""
+    return {
+        "id": question.id,
+        "run": question.run_id,
+        "call": question.call_id,
+        "step": question.step,
+        "tool": question.tool,
+        "description": question.description,
+        "arguments": dict(question.arguments),
+        "schema": dict(question.parameters),
+        "risk": question.risk,
+        "reason": question.reason,
+        "rule": question.reason,
+        "digest": question.digest,
+        "preview": None,
+        "state": question.state,
+        "awaits_result": question.awaits_result,
+        "asked_at": time_text(question.asked),
+        "expires_at": time_text(question.expires),
+        "needs": question.required_approvals,
+        "given": [{"by": each, "at": None} for each in question.agreed],
+        "by": question.by or None,
+        "decision_reason": question.decision_reason or None,
+        "edited": None if question.edited is None else dict(question.edited),
+        "principal": question.principal or None,
+        "label": None,
+    }
+
+
+def describe_write(
+    write: WriteRecord, now: float, time_text: Callable[[float | None], str | None]
+) -> dict[str, Json]:
+    """Return a write of the ledger as the API has it."""
+    body = asdict(write)
+    return {
+        "scope": body["scope"],
+        "key": body["key"],
+        "run": body["run_id"],
+        "state": write.state_at(now),
+        "replay": body["replay"],
+        "fence": body["fence"],
+        "begun_at": time_text(write.begun),
+        "updated_at": time_text(write.updated),
+        "lease_until": time_text(write.lease_until),
+        "resolved_by": write.resolved_by or None,
+        "value": write.value,
+    }

@@ -1,0 +1,113 @@
+"""What happened in a run and when, in one form: from its events as they happen, or from the audit log later.
+
+Rule 1: pure: events and records come in, moments come out; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.events import Event, HttpExchange, Streamed
+from handrail.history.event_json import event_fields
+from handrail.records import AuditRecord
+
+MOST_RUNS = 500
+MOST_MOMENTS = 20_000
+"""How many moments of one run are remembered."""
+MOST_EXCHANGES = 200
+
+
+class Moment(Struct, frozen=True):
+    """Something that happened.
+
+    Attributes:
+        at: Unix time in seconds.
+        name: The name of the event, or of the audit log's record.
+        body: Its fields; `call` is the id of the call, `tool` its name.
+    """
+
+    at: float
+    name: str
+    body: Mapping[str, Any]
+
+    @property
+    def call(self) -> str:
+        """The id of the call that it is about; empty where it is about none."""
+        return str(self.body.get("call") or "")
+
+
+class RunMemory:
+    """What this process has seen of a run."""
+
+    def __init__(self) -> None:
+        self.moments: list[Moment] = []
+        self.exchanges: list[tuple[float, HttpExchange]] = []
+
+
+class RecentMoments:
+    """Remembers the runs of this process, the newest ones. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: OrderedDict[str, RunMemory] = OrderedDict()
+
+    def add(self, run_id: str, at: float, event: Event) -> None:
+        """Remember an event of a run."""
+        if isinstance(event, Streamed):
+            return
+        with self._lock:
+            memory = self._runs.get(run_id)
+            if memory is None:
+                memory = self._runs[run_id] = RunMemory()
+                if len(self._runs) > MOST_RUNS:
+                    self._runs.popitem(last=False)
+            if isinstance(event, HttpExchange):
+                if len(memory.exchanges) < MOST_EXCHANGES:
+                    memory.exchanges.append((at, event))
+            elif len(memory.moments) < MOST_MOMENTS:
+                memory.moments.append(moment_of(event, at))
+
+    def of(self, run_id: str) -> Sequence[Moment]:
+        """Return what is remembered of a run, in order."""
+        with self._lock:
+            memory = self._runs.get(run_id)
+            return list(memory.moments) if memory else ()
+
+    def exchanges_of(self, run_id: str) -> Sequence[tuple[float, HttpExchange]]:
+        """Return the requests to models that are remembered of a run."""
+        with self._lock:
+            memory = self._runs.get(run_id)
+            return list(memory.exchanges) if memory else ()
+
+
+_LEFT_OUT = ("call", "approval", "result", "answer", "value", "run_id")
+"""What the journal has: the moments hold when and how."""
+
+
+def moment_of(event: Event, at: float) -> Moment:
+    """Return an event as a moment."""
+    call = getattr(event, "call", None)
+    fields = event_fields(event, _LEFT_OUT)
+    if call is not None:
+        fields |= {"call": call.id, "tool": call.name}
+    approval = getattr(event, "approval", None)
+    if approval is not None:
+        fields |= {
+            "granted": approval.granted,
+            "by": approval.by,
+            "reason": approval.reason,
+            "expired": approval.expired,
+        }
+        if approval.arguments is not None:
+            fields["arguments"] = dict(approval.arguments)
+    return Moment(at, type(event).__name__, fields)
+
+
+def moments_in(records: Iterable[AuditRecord]) -> list[Moment]:
+    """Return the records of a run in the audit log as moments."""
+    return [Moment(each.at, each.event, each.body) for each in records]

@@ -1,0 +1,346 @@
+"""What a server serves: a runtime, its store, the models that may be asked, and the runs that it carries out.
+
+Nobody is asked in the middle of a run: a call that needs approval waits, its question is stored, and its run ends as
+`waiting`. Whoever answers, wherever, the run goes on from its journal: here at once if the answer was given here, and
+after the next look at the store otherwise. So a server that was killed has lost nothing.
+
+Rule 1: a run goes on here only if no living process carries it out, and its tools are here.
+Rule 2: a model is asked only if it was named when the server was started, or by the run itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from handrail import logs
+from handrail.engine.active_run import new_run_id
+from handrail.engine.nested_runs import outer_run
+from handrail.engine.resume import is_under_way
+from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
+from handrail.errors import HandrailError, Json, RunNameTaken, RunUnderWay
+from handrail.events import Event
+from handrail.futures import result_now
+from handrail.journal.codec import toolset_digest
+from handrail.ports import ApprovalStore, Model, Observer, RunStore, Store
+from handrail.runtime import Runtime
+from handrail.server.access import Principal
+from handrail.server.answers import ApiError, not_found
+from handrail.server.hub import EventHub
+from handrail.tools.keys import digest
+
+_LAST_WORDS_S = 5.0
+
+
+class RunDefaults(Struct, frozen=True):
+    """What each run of the server is given.
+
+    Attributes:
+        inject: The values of injected parameters, by name.
+        deps: What tools read as `Context.deps`.
+        system: What the model is told before the question.
+    """
+
+    inject: Mapping[str, Any] = {}
+    deps: Any = None
+    system: str = ""
+
+
+class Deployment:
+    """What a server serves.
+
+    Args:
+        runtime: Its tools, policy and store. Its approver should be None, or one that answers by itself.
+        models: Those that a run may be started with, the first by default; without any no run can be started.
+        place: Where the store is, for people; without a password.
+        lang: The language that people read here, `en` or `zh`.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        models: Sequence[str | Model] = (),
+        place: str = "",
+        lang: str = "en",
+        defaults: RunDefaults | None = None,
+        hub: EventHub | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.models = {_model_name(each): each for each in models}
+        self.place = place
+        self.lang = lang
+        self.defaults = defaults or RunDefaults()
+        self.hub = hub or EventHub()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self) -> None:
+        """Begin to serve, on the running loop."""
+        self.hub.attach(asyncio.get_running_loop())
+
+    @property
+    def store(self) -> Store:
+        """The store, with the rows of all tenants."""
+        return self.runtime.store
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a run can be started here."""
+        return bool(self.models)
+
+    def under_way_here(self, run_id: str) -> bool:
+        """Whether this server carries a run out now."""
+        return run_id in self._tasks
+
+    # ------------------------------------------------------------------ runs
+
+    async def start(
+        self,
+        question: str,
+        principal: Principal,
+        *,
+        model: str = "",
+        key: str = "",
+    ) -> tuple[str, bool]:
+        """Start a run; return its name once the store has it, and whether it is new.
+
+        Args:
+            model: One of `models`; the first for "".
+            key: Names the request: sent again by the same principal, it starts no second run.
+
+        Raises:
+            ApiError: The model is not one that may be asked, or the run could not be started.
+        """
+        if not self.can_start:
+            raise ApiError(
+                409, "cannot_start", "no run is started here: serve with --model"
+            )
+        if model and model not in self.models:
+            raise ApiError(
+                422,
+                "unknown_model",
+                "that model may not be asked here; the models are those of `GET /api/v1/`",
+            )
+        name = new_run_id()
+        if key:
+            name = f"r_{digest({'by': principal.name, 'key': key})[:20]}"
+        scope = principal.scope or ""
+        run_id = qualify_name(scope, name)
+        if key and run_id in self._tasks:
+            return run_id, False
+        chosen = self.models[model or next(iter(self.models))]
+        asked = asyncio.get_running_loop().create_future()
+
+        def note(event: Event) -> None:
+            # a store has the run by the time that its model is asked
+            if type(event).__name__ == "ModelAsked" and not asked.done():
+                asked.get_loop().call_soon_threadsafe(_resolve, asked)
+
+        async def carry_out() -> None:
+            await self.runtime.run(
+                question,
+                model=chosen,
+                run_id=name,
+                system=self.defaults.system,
+                **self._options(principal.name, scope, note),
+            )
+
+        task = self._begin(run_id, carry_out)
+        await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not asked.done():
+            try:
+                error = task.exception()
+            except asyncio.CancelledError:
+                error = None
+            if key and isinstance(error, RunNameTaken):
+                return run_id, False
+            if error is not None:
+                raise _as_api_error(error)
+        return run_id, True
+
+    def _options(self, principal: str, scope: str, *more: Observer) -> dict[str, Any]:
+        return {
+            "principal": principal or None,
+            "scope": scope,
+            "inject": self.defaults.inject,
+            "deps": self.defaults.deps,
+            "observers": (*self.observers(scope), *more),
+        }
+
+    def observers(self, scope: str = "") -> tuple[Observer, ...]:
+        """Return who observes the runs and calls of a tenant: give them to whatever you start on the runtime."""
+        return (self.hub.observer(scope),)
+
+    def _begin(
+        self, run_id: str, carry_out: Callable[[], Awaitable[None]]
+    ) -> asyncio.Task[None]:
+        async def carry_out_and_log() -> None:
+            try:
+                await carry_out()
+            except HandrailError as error:
+                logs.log.warning("the run %s: %s", run_id, error)
+                raise
+            except Exception as error:
+                logs.log_exception(f"the run {run_id} failed here", error)
+                raise
+            finally:
+                self._tasks.pop(run_id, None)
+                self.hub.publish("run_changed", run_id)
+
+        task = asyncio.ensure_future(carry_out_and_log())
+        self._tasks[run_id] = task
+        task.add_done_callback(_read_exception)
+        return task
+
+    async def resume(self, run_id: str, principal: str = "") -> None:
+        """Have a run go on, here and from now on; returns once it does.
+
+        Raises:
+            ApiError: There is no such run, it is under way, or it cannot go on here.
+        """
+        record = await asyncio.to_thread(self._load_record, run_id)
+        if run_id in self._tasks or is_under_way(record):
+            raise ApiError(409, "under_way", f"the run {run_id!r} is under way")
+        scope = parse_scope(run_id)
+        first = asyncio.get_running_loop().create_future()
+
+        def note(_: Event) -> None:
+            if not first.done():
+                first.get_loop().call_soon_threadsafe(_resolve, first)
+
+        async def carry_out() -> None:
+            await self.runtime.resume(
+                strip_scope(run_id), **self._options(principal, scope, note)
+            )
+
+        task = self._begin(run_id, carry_out)
+        await asyncio.wait((task, first), return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            raise _as_api_error(error)
+
+    async def fork(self, run_id: str, at_turn: int, principal: str) -> str:
+        """Start a run from the first turns of another; return its name.
+
+        Raises:
+            ApiError: There is no such run or turn, or it cannot go on here.
+        """
+        await asyncio.to_thread(self._load_record, run_id)
+        scope = parse_scope(run_id)
+        named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def note(event: Event) -> None:
+            if not named.done():
+                named.get_loop().call_soon_threadsafe(_resolve, named, event.run_id)
+
+        async def carry_out() -> None:
+            await self.runtime.fork(
+                strip_scope(run_id),
+                at_turn=at_turn,
+                **self._options(principal, scope, note),
+            )
+
+        task = self._begin(f"fork of {run_id} {new_run_id()}", carry_out)
+        await asyncio.wait((task, named), return_when=asyncio.FIRST_COMPLETED)
+        if not named.done():
+            if error := task.exception():
+                raise _as_api_error(error)
+            raise ApiError(409, "not_started", "the fork could not be started")
+        return qualify_name(scope, named.result())
+
+    def cancel_here(self, run_id: str, by: str) -> bool:
+        """End a run that this process carries out; return whether it does."""
+        if run_id not in self._tasks:
+            return False
+        return self.runtime.cancel(
+            strip_scope(run_id), by=by, scope=parse_scope(run_id)
+        )
+
+    # ------------------------------------------------------------------ going on after an answer
+
+    async def go_on(self, run_id: str, principal: str = "") -> bool:
+        """Have a run go on that waited for people who have all answered now; return whether it does."""
+        ready = await asyncio.to_thread(self._outermost_if_ready, run_id)
+        if not ready or ready in self._tasks:
+            return False
+        try:
+            await self.resume(ready, principal)
+        except ApiError as error:
+            logs.log.info("the run %s does not go on here: %s", ready, error)
+            return False
+        return True
+
+    def _outermost_if_ready(self, run_id: str) -> str:
+        """Return the run that takes this one along, if it waits, its questions are answered and its tools are here."""
+        store = self.store
+        if not isinstance(store, RunStore) or not isinstance(store, ApprovalStore):
+            return ""
+        outermost = run_id
+        names = [run_id]
+        while (outer := outer_run(outermost)) and result_now(store.load_run(outer)):
+            outermost = outer
+            names.append(outer)
+        stored = result_now(store.load_run(outermost))
+        if stored is None or stored.record.status != "waiting":
+            return ""
+        if any(
+            each.state == "open"
+            for name in names
+            for each in result_now(store.list_approvals(state="", run_id=name))
+        ):
+            return ""
+        own = toolset_digest(self.runtime.tools.snapshot())
+        if stored.record.toolset not in ("", own):
+            return ""
+        return outermost
+
+    def _load_record(self, run_id: str) -> Any:
+        store = self.store
+        stored = None
+        if isinstance(store, RunStore):
+            stored = result_now(store.load_run(run_id))
+        if stored is None:
+            raise not_found(f"run {run_id!r}")
+        return stored.record
+
+    async def close(self) -> None:
+        """Release the runs that are under way, so that any process can resume them; then close the runtime."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
+        self.hub.close()
+        await self.runtime.close()
+
+
+def describe_error(error: BaseException) -> Json:
+    """Return why something could not be done, for whoever asked for it."""
+    if isinstance(error, HandrailError):
+        return str(error)
+    return "the server could not do it; its log says why"
+
+
+def _as_api_error(error: BaseException) -> ApiError:
+    if isinstance(error, RunUnderWay):
+        return ApiError(409, "under_way", str(error))
+    if isinstance(error, HandrailError):
+        return ApiError(422, "not_possible", str(error))
+    return ApiError(500, "internal_error", str(describe_error(error)))
+
+
+def _model_name(model: str | Model) -> str:
+    return model if isinstance(model, str) else model.name
+
+
+def _resolve(future: asyncio.Future[Any], value: Any = None) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _read_exception(task: asyncio.Task[None]) -> None:
+    """Read what a task raised, which its own log line has said already."""
+    if not task.cancelled():
+        task.exception()

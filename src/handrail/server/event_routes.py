@@ -1,0 +1,70 @@
+"""Events over HTTP, as a stream that a browser's `EventSource` reads (Server-Sent Events)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from handrail.server.answers import ApiError
+from handrail.server.hub import MOST_LISTENERS, Listener
+from handrail.server.operations import ApiCall, Operation
+from handrail.server.run_routes import load
+
+
+async def listen(call: ApiCall) -> Response:
+    """Return the events of all runs as they happen."""
+    return _stream(call, "")
+
+
+async def listen_to_run(call: ApiCall) -> Response:
+    """Return the events of a run as they happen."""
+    stored = await asyncio.to_thread(load, call)
+    return _stream(call, stored.record.run_id)
+
+
+def _stream(call: ApiCall, run_id: str) -> Response:
+    hub = call.deployment.hub
+    if hub.listeners >= MOST_LISTENERS:
+        raise ApiError(503, "too_many_listeners", "too many listen already")
+    after = call.headers.get("last-event-id") or call.query.get("after", "")
+    if after and not (after.isascii() and after.isdigit() and len(after) < 19):
+        raise ApiError(422, "bad_parameter", "`after` is the number of an event")
+    listener = hub.listen(
+        after=int(after) if after else None, run=run_id, tenant=call.by.scope
+    )
+    return StreamingResponse(
+        _chunks(listener),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+async def _chunks(listener: Listener) -> AsyncIterator[bytes]:
+    async for chunk in listener:
+        yield chunk
+
+
+_AFTER = {"after": "The number of the last event that you know; `Last-Event-ID` too."}
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/events",
+        listen,
+        "see",
+        "Listen to what happens.",
+        gives="text/event-stream",
+        query=_AFTER,
+    ),
+    Operation(
+        "GET",
+        "/runs/{id}/events",
+        listen_to_run,
+        "see",
+        "Listen to what happens in a run.",
+        gives="text/event-stream",
+        query=_AFTER,
+    ),
+]

@@ -1,0 +1,238 @@
+"""The events of this process for those who listen over HTTP: numbered, in order, to each at its own pace.
+
+An observer of a run may not block, and is called in whatever thread drives the run. It numbers the event and hands it
+to the server's loop, which writes it once as JSON, redacted, and appends it to what each listener has yet to read.
+
+Rule 1: a listener that does not keep up is dropped; it comes back with the number of the last event that it has read.
+Rule 2: numbers rise over restarts: they begin at the time of the start in microseconds.
+Rule 3: what a listener has missed for good is said: its first event is then `missed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.core.redaction import Redactor
+from handrail.engine.scoped_store import parse_scope, qualify_name
+from handrail.errors import Json
+from handrail.events import Event
+from handrail.history.event_json import event_record
+from handrail.history.run_moments import RecentMoments
+from handrail.invisible import json_text
+from handrail.ports import Observer
+from handrail.server.answers import time_text
+
+MOST_KEPT_BYTES = 32 * 1024 * 1024
+"""How much of the newest events can be read again."""
+MOST_WAITING = 1_000
+"""How many events a listener may be behind."""
+MOST_LISTENERS = 2_500
+HEARTBEAT_S = 15.0
+
+_GOODBYE = b'event: dropped\ndata: {"reason":"too slow"}\n\n'
+
+
+class Frame(Struct, frozen=True):
+    """An event as it is sent.
+
+    Attributes:
+        number: Its place among all events of this server.
+        run_id: Its run, as the store names it; empty for an event of no run.
+    """
+
+    number: int
+    run_id: str
+    data: bytes
+
+    def is_for(self, run: str, tenant: str | None) -> bool:
+        """Whether somebody listens to it who listens to a run, or to all for "", of a tenant, or of any for None."""
+        if run and run != self.run_id:
+            return False
+        return tenant is None or parse_scope(self.run_id) == tenant
+
+
+class Listener:
+    """Somebody who listens; iterate over it for what is to be sent."""
+
+    def __init__(self, hub: EventHub, run: str, tenant: str | None) -> None:
+        self._hub = hub
+        self._run = run
+        self._tenant = tenant
+        self._waiting: deque[bytes] = deque()
+        self._news = asyncio.Event()
+        self._is_dropped = False
+
+    def offer(self, frame: Frame) -> None:
+        """Take an event, unless too many wait to be read; then none is taken any more."""
+        if self._is_dropped or not frame.is_for(self._run, self._tenant):
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self.drop()
+            return
+        self._waiting.append(frame.data)
+        self._news.set()
+
+    def drop(self) -> None:
+        """Take no more events, and forget those that wait."""
+        self._is_dropped = True
+        self._waiting.clear()
+        self._hub.forget(self)
+        self._news.set()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            yield b"retry: 1000\n\n"
+            while True:
+                while self._waiting:
+                    chunk = b"".join(self._waiting)
+                    self._waiting.clear()
+                    yield chunk
+                if self._is_dropped:
+                    yield _GOODBYE
+                    return
+                self._news.clear()
+                try:
+                    await asyncio.wait_for(self._news.wait(), HEARTBEAT_S)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._hub.forget(self)
+
+
+class EventHub:
+    """Collects events, and gives them to listeners and to pages that are asked for later.
+
+    Args:
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._number = int(clock() * 1_000_000)
+        self._pending: deque[tuple[int, float, str, Event | Mapping[str, Json]]] = (
+            deque()
+        )
+        self._kept: deque[Frame] = deque()
+        self._kept_bytes = 0
+        self._gone_before = self._number
+        self._listeners: set[Listener] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._redactor = Redactor()
+        self.moments = RecentMoments()
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._number
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to give events to listeners, on the loop on which they listen."""
+        self._loop = loop
+        loop.call_soon_threadsafe(self._deliver)
+
+    def observer(self, scope: str = "") -> Observer:
+        """Return an observer for the runs of a tenant, whose events have the runs' own names."""
+
+        def observe(event: Event) -> None:
+            run_id = qualify_name(scope, event.run_id)
+            self.moments.add(run_id, self._clock(), event)
+            self._enter(run_id, event)
+
+        return observe
+
+    def publish(self, event: str, run_id: str = "", **fields: Json) -> None:
+        """Tell listeners of something that is no event of a run."""
+        self._enter(run_id, {"v": 1, "event": event, "run_id": run_id, **fields})
+
+    def _enter(self, run_id: str, event: Event | Mapping[str, Json]) -> None:
+        with self._lock:
+            self._number += 1
+            self._pending.append((self._number, self._clock(), run_id, event))
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """Write what is pending, and offer it to each listener. Runs on the loop."""
+        while self._pending:
+            frame = self._write(*self._pending.popleft())
+            self._kept.append(frame)
+            self._kept_bytes += len(frame.data)
+            while self._kept_bytes > MOST_KEPT_BYTES:
+                oldest = self._kept.popleft()
+                self._kept_bytes -= len(oldest.data)
+                self._gone_before = oldest.number
+            for listener in list(self._listeners):
+                listener.offer(frame)
+
+    def _write(
+        self, number: int, at: float, run_id: str, event: Event | Mapping[str, Json]
+    ) -> Frame:
+        if isinstance(event, Mapping):
+            record: dict[str, Json] = dict(event)
+        else:
+            record = event_record(event, 0)
+            record["run_id"] = run_id
+            del record["at_s"]
+            _leave_out_value(record)
+        record |= {"id": number, "at": time_text(at)}
+        data = json_text(self._redactor.value(record))
+        text = f"id: {number}\nevent: {record['event']}\ndata: {data}\n\n"
+        return Frame(number, run_id, text.encode("utf-8", "replace"))
+
+    def listen(
+        self, *, after: int | None = None, run: str = "", tenant: str | None = None
+    ) -> Listener:
+        """Return a listener.
+
+        Args:
+            after: The number of the last event that it knows; None for what happens from now on.
+            run: Of this run only.
+            tenant: Of this tenant only; None for all.
+        """
+        self._deliver()
+        listener = Listener(self, run, tenant)
+        if after is not None:
+            if after < self._gone_before:
+                missed = {"v": 1, "event": "missed", "run_id": run}
+                frame = self._write(self._gone_before, self._clock(), run, missed)
+                listener._waiting.append(frame.data)
+            earlier = [each for each in self._kept if each.number > after]
+            listener._waiting.extend(
+                each.data
+                for each in earlier[-MOST_WAITING:]
+                if each.is_for(run, tenant)
+            )
+        self._listeners.add(listener)
+        return listener
+
+    def forget(self, listener: Listener) -> None:
+        """Offer a listener no more events."""
+        self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """Drop every listener: the server ends."""
+        for listener in list(self._listeners):
+            listener.drop()
+
+
+def _leave_out_value(record: dict[str, Any]) -> None:
+    """Leave the value of a result out of an event: it has its text, and may be as large as the tool made it."""
+    result = record.get("result")
+    if isinstance(result, dict):
+        record["result"] = {
+            name: each for name, each in result.items() if name != "value"
+        }
+    record.pop("value", None)

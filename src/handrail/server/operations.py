@@ -1,0 +1,175 @@
+"""An operation of the API: its route, the role that it needs, and what it takes and gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
+
+from msgspec import Struct, field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from handrail.errors import ConfigError, Failure, Json, StoreUnavailable
+from handrail.schemas.validation import Checker
+from handrail.server.access import Access, Principal
+from handrail.server.answers import ApiError, answer
+from handrail.server.deployment import Deployment
+from handrail.server.guard import PRINCIPAL
+from handrail.serving.tokens import Role
+
+PREFIX = "/api/v1"
+
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+
+
+class ApiCall(Struct):
+    """One request.
+
+    Attributes:
+        deployment: What is served.
+        principal: Who asks; None only where an operation needs no role.
+        path: The variable parts of the path.
+        query: Its parameters.
+        body: The JSON of a request that changes something.
+    """
+
+    deployment: Deployment
+    access: Access
+    principal: Principal | None
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+    @property
+    def by(self) -> Principal:
+        """Who asks."""
+        assert self.principal is not None
+        return self.principal
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        """Return a parameter of the query that is a number.
+
+        Raises:
+            ApiError: It is none, or too small or too large.
+        """
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if text.isascii() and text.isdigit() and least <= int(text[:18]) <= most:
+            return int(text)
+        raise ApiError(
+            422, "bad_parameter", f"`{name}` is a number from {least} to {most}"
+        )
+
+
+Handler: TypeAlias = Callable[[ApiCall], Any]
+"""Returns JSON or a whole answer. A plain function runs in a thread, where it may wait for the store."""
+
+
+class Operation(Struct, frozen=True):
+    """One operation.
+
+    Attributes:
+        path: Below the prefix, with `{name}` for what varies.
+        role: What it needs; None for what needs no proof.
+        summary: What it does, for the document of the API.
+        query: Its parameters, and what each is.
+        body: The properties of its body, as JSON Schema; those of `required` must be there.
+        gives: What it answers.
+    """
+
+    method: Method
+    path: str
+    handler: Handler
+    role: Role | None
+    summary: str
+    gives: str = "application/json"
+    query: Mapping[str, str] = {}
+    body: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    status: int = 200
+
+    @property
+    def body_schema(self) -> dict[str, Json]:
+        """The JSON Schema of its body."""
+        return {
+            "type": "object",
+            "properties": {name: dict(each) for name, each in self.body.items()},
+            "required": list(self.required),
+            "additionalProperties": False,
+        }
+
+    def as_route(self, deployment: Deployment, access: Access) -> Route:
+        """Return the route that carries it out."""
+        checker = Checker(self.body_schema, coerce=False)
+
+        async def carry_out(request: Request) -> Response:
+            principal = request.scope.get(PRINCIPAL)
+            self._check_role(principal)
+            body: Mapping[str, Any] = {}
+            if self.method == "POST":
+                body = _read_body(await request.body(), checker)
+            call = ApiCall(
+                deployment=deployment,
+                access=access,
+                principal=principal,
+                path={
+                    name: unquote(str(each))
+                    for name, each in request.path_params.items()
+                },
+                query=dict(request.query_params),
+                body=body,
+                headers=request.headers,
+            )
+            return await self._answer(call)
+
+        return Route(PREFIX + self.path, carry_out, methods=[self.method])
+
+    async def _answer(self, call: ApiCall) -> Response:
+        try:
+            if asyncio.iscoroutinefunction(self.handler):
+                given = await self.handler(call)
+            else:
+                given = await asyncio.to_thread(self.handler, call)
+        except StoreUnavailable as error:
+            raise ApiError(503, "store_unavailable", str(error)) from error
+        except ConfigError as error:
+            raise ApiError(422, "not_possible", str(error)) from error
+        if isinstance(given, Response):
+            return given
+        return answer(given, self.status)
+
+    def _check_role(self, principal: Principal | None) -> None:
+        if self.role is None:
+            return
+        if principal is None:
+            raise ApiError(401, "no_valid_token", "send a token")
+        if not principal.may(self.role):
+            raise ApiError(
+                403,
+                "role_too_small",
+                f"this needs the role {self.role!r}; {principal.name} has {principal.role!r}",
+            )
+
+
+def _read_body(body: bytes, checker: Checker) -> Mapping[str, Any]:
+    """Return the body of a request.
+
+    Raises:
+        ApiError: It is no JSON, or not what the operation takes.
+    """
+    try:
+        parsed = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "bad_json", "the body is no JSON") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(400, "bad_json", "the body is no JSON object")
+    checked = checker.check(parsed)
+    if isinstance(checked, Failure):
+        raise ApiError(422, "bad_body", checked.message)
+    return checked.arguments

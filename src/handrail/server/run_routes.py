@@ -1,0 +1,354 @@
+"""Runs over HTTP: the list, one run whole, its messages, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from handrail import admin
+from handrail.engine.resume import is_under_way
+from handrail.errors import JournalMismatch, Json
+from handrail.futures import result_now
+from handrail.history import exporting
+from handrail.history.call_cards import (
+    Sources,
+    describe_calls,
+    describe_question,
+    describe_turns,
+    label_text,
+)
+from handrail.history.run_history import RunHistory, read_history
+from handrail.history.run_moments import Moment, moments_in
+from handrail.history.summaries import RunSummary, summarize
+from handrail.history.wire import as_curl
+from handrail.invisible import json_text
+from handrail.journal.codec import message_as_json
+from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
+from handrail.records import ApprovalRequest, StoredRun, WriteRecord
+from handrail.server.answers import ApiError, not_found, page, time_text
+from handrail.server.operations import ApiCall, Operation
+
+MOST_AUDIT_RECORDS = 20_000
+_EVERY = 1_000_000_000
+
+
+# ---------------------------------------------------------------------- the list
+
+
+def list_runs(call: ApiCall) -> Json:
+    """Return runs, the newest first."""
+    store = runs_of(call)
+    most = call.number("limit", 50, least=1, most=500)
+    summaries = [
+        summarize(stored)
+        for record in result_now(store.list_runs(most=most))
+        if call.by.sees(record.run_id)
+        and (stored := result_now(store.load_run(record.run_id))) is not None
+    ]
+    return page([row(each) for each in summaries])
+
+
+def row(summary: RunSummary) -> dict[str, Json]:
+    """Return a run of a list as the API has it."""
+    return {
+        "id": summary.id,
+        "status": summary.status,
+        "question": summary.question,
+        "started_at": time_text(summary.started),
+        "ended_at": time_text(summary.ended),
+        "updated_at": time_text(summary.updated),
+        "calls": summary.calls,
+        "failed": summary.failed,
+        "waiting": summary.waiting,
+        "in_doubt": summary.in_doubt,
+        "tools": list(summary.tools),
+        "failures": list(summary.failures),
+        "parent": summary.parent or None,
+    }
+
+
+# ---------------------------------------------------------------------- one run
+
+
+def show_run(call: ApiCall) -> Json:
+    """Return a run whole."""
+    deployment = call.deployment
+    last_event = deployment.hub.last  # before the store is read: nothing is missed
+    stored = load(call)
+    history = read(stored)
+    questions = questions_of(call, stored.record.run_id)
+    sources = gather(call, stored, questions)
+    _, reason, text = history.ending
+    result = stored.record.result
+    run = {
+        **row(summarize(stored)),
+        "final_text": text,
+        "error": reason or None,
+        "model": history.asked.model or None,
+        "labels": [
+            {"turn": turn, "call": id, **dict(label_text(label) or {})}
+            for turn, id, label in history.labels
+        ],
+        "cancel_requested": stored.record.cancel_requested,
+        "forked_from": stored.record.forked_from or None,
+        "forked_at": stored.record.forked_at or None,
+        "takeovers": stored.record.takeovers,
+        "under_way": sources.is_under_way,
+        "seconds": result.get("seconds") if isinstance(result, Mapping) else None,
+    }
+    return {
+        "run": run,
+        "turns": describe_turns(history, sources),
+        "calls": describe_calls(history, sources),
+        "approvals": [describe_question(each, time_text) for each in questions],
+        "checklist": [],
+        "last_event": last_event,
+    }
+
+
+def gather(
+    call: ApiCall, stored: StoredRun, questions: Sequence[ApprovalRequest]
+) -> Sources:
+    """Return what is known of a run beside its journal."""
+    run_id = stored.record.run_id
+    store = call.deployment.store
+    writes: Sequence[WriteRecord] = ()
+    if isinstance(store, LedgerStore):
+        writes = result_now(store.list_writes(run_id=run_id, most=_EVERY))
+    tools = call.deployment.runtime.tools
+    injected = {each.name: list(each.injected_parameters) for each in tools}
+    return Sources(
+        time_text=time_text,
+        moments=moments_of(call, run_id),
+        questions=questions,
+        writes=writes,
+        injected=injected,
+        is_under_way=is_under_way(stored.record),
+    )
+
+
+def moments_of(call: ApiCall, run_id: str) -> Sequence[Moment]:
+    """Return when what happened: as this process saw it, if it saw the run begin, else as the audit log has it."""
+    seen = call.deployment.hub.moments.of(run_id)
+    if any(each.name == "ModelAsked" and each.body.get("turn") == 1 for each in seen):
+        return seen
+    store = call.deployment.store
+    if not isinstance(store, AuditStore):
+        return seen
+    records = result_now(store.log(run_id=run_id, most=MOST_AUDIT_RECORDS))
+    logged = moments_in(records)
+    return logged or seen
+
+
+def load(call: ApiCall) -> StoredRun:
+    """Return the run of the path.
+
+    Raises:
+        ApiError: There is none that this caller may see.
+    """
+    run_id = call.path["id"]
+    stored = None
+    if call.by.sees(run_id):
+        stored = result_now(runs_of(call).load_run(run_id))
+    if stored is None:
+        raise not_found(f"run {run_id!r}")
+    return stored
+
+
+def read(stored: StoredRun) -> RunHistory:
+    """Decode a run.
+
+    Raises:
+        ApiError: This version cannot read it.
+    """
+    try:
+        return read_history(stored)
+    except JournalMismatch as error:
+        raise ApiError(422, "unreadable", str(error)) from error
+
+
+def runs_of(call: ApiCall) -> RunStore:
+    """Return the store as one that keeps runs.
+
+    Raises:
+        ApiError: It keeps none.
+    """
+    store = call.deployment.store
+    if not isinstance(store, RunStore):
+        raise ApiError(409, "not_kept", "this store keeps no runs")
+    return store
+
+
+def questions_of(call: ApiCall, run_id: str) -> Sequence[ApprovalRequest]:
+    """Return the questions of a run, whatever their state."""
+    store = call.deployment.store
+    if not isinstance(store, ApprovalStore):
+        return ()
+    return result_now(store.list_approvals(state="", run_id=run_id))
+
+
+def show_messages(call: ApiCall) -> Json:
+    """Return every message of a run, as the model was sent it."""
+    history = read(load(call))
+    return page([_message(message_as_json(each)) for each in history.messages])
+
+
+def _message(body: Mapping[str, Any]) -> dict[str, Json]:
+    role, content = next(iter(body.items()))
+    return {"role": "tool" if role == "result" else role, "content": content}
+
+
+def show_wire(call: ApiCall) -> Json:
+    """Return the requests to models and their answers, as far as this process has seen them."""
+    run_id = load(call).record.run_id
+    return page(
+        [
+            {
+                "at": time_text(at),
+                "request": {
+                    "method": each.method,
+                    "url": each.url,
+                    "headers": dict(each.headers),
+                    "body": each.body,
+                },
+                "response": {
+                    "status": each.status,
+                    "headers": None,
+                    "body": each.answer,
+                },
+                "curl": as_curl(each),
+            }
+            for at, each in call.deployment.hub.moments.exchanges_of(run_id)
+        ]
+    )
+
+
+def show_audit(call: ApiCall) -> Json:
+    """Return the records of a run in the audit log."""
+    run_id = load(call).record.run_id
+    store = call.deployment.store
+    if not isinstance(store, AuditStore):
+        raise ApiError(409, "not_kept", "this store keeps no audit log")
+    records = result_now(store.log(run_id=run_id, most=MOST_AUDIT_RECORDS))
+    return page([{**each.as_json(), "at": time_text(each.at)} for each in records])
+
+
+def export(call: ApiCall) -> Response:
+    """Return the journal of a run, whole: secrets in its conversation are in it too."""
+    history = read(load(call))
+    lines = exporting.FORMS["jsonl"](history, None)
+    text = "".join(f"{json_text(line)}\n" for line in lines)
+    return Response(
+        text,
+        media_type="application/jsonl",
+        headers={"content-disposition": 'attachment; filename="run.jsonl"'},
+    )
+
+
+# ---------------------------------------------------------------------- what can be done
+
+
+async def start_run(call: ApiCall) -> Json:
+    """Start a run."""
+    run_id, is_new = await call.deployment.start(
+        call.body["question"],
+        call.by,
+        model=call.body.get("model", ""),
+        key=call.headers.get("idempotency-key", ""),
+    )
+    return {"id": run_id, "new": is_new}
+
+
+async def resume_run(call: ApiCall) -> Json:
+    """Have a run go on here."""
+    run_id = _named(call)
+    await call.deployment.resume(run_id, call.by.name)
+    return {"id": run_id}
+
+
+async def fork_run(call: ApiCall) -> Json:
+    """Start a run from the first turns of another."""
+    run_id = _named(call)
+    at = call.body.get("at", 1)
+    return {"id": await call.deployment.fork(run_id, at, call.by.name)}
+
+
+def cancel_run(call: ApiCall) -> Json:
+    """Ask for the end of a run."""
+    record = load(call).record
+    if not call.deployment.cancel_here(record.run_id, call.by.name):
+        record = admin.cancel(runs_of(call), record.run_id, by=call.by.name)
+        call.deployment.hub.publish("run_changed", record.run_id)
+    return {"id": record.run_id, "status": record.status}
+
+
+def _named(call: ApiCall) -> str:
+    """Return the run of the path; that it is there is checked by whoever takes it up."""
+    run_id = call.path["id"]
+    if not call.by.sees(run_id):
+        raise not_found(f"run {run_id!r}")
+    return run_id
+
+
+_TEXT: Mapping[str, Json] = {"type": "string"}
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/runs",
+        list_runs,
+        "see",
+        "List runs, the newest first.",
+        query={
+            "q": "Words of the question.",
+            "status": "Only runs that stand so.",
+            "tool": "Only runs that have called this tool.",
+            "failure": "Only runs with a failure of this code.",
+            "waiting": "1 for runs that wait for a person.",
+            "limit": "How many, from 1 to 500; 50 by default.",
+            "cursor": "`next` of the page before.",
+        },
+    ),
+    Operation(
+        "POST",
+        "/runs",
+        start_run,
+        "approve",
+        "Start a run. With the header `Idempotency-Key` the same request starts no second one.",
+        body={
+            "question": {"type": "string", "minLength": 1},
+            "model": _TEXT,
+        },
+        required=("question",),
+        status=201,
+    ),
+    Operation("GET", "/runs/{id}", show_run, "see", "Show a run whole."),
+    Operation(
+        "GET", "/runs/{id}/messages", show_messages, "see", "Show every message."
+    ),
+    Operation(
+        "GET", "/runs/{id}/wire", show_wire, "see", "Show the requests to models."
+    ),
+    Operation("GET", "/runs/{id}/audit", show_audit, "see", "Show its audit records."),
+    Operation(
+        "GET",
+        "/runs/{id}/export",
+        export,
+        "administer",
+        "Export the journal, a line of JSON for each step.",
+        gives="application/jsonl",
+    ),
+    Operation("POST", "/runs/{id}/cancel", cancel_run, "approve", "Cancel a run."),
+    Operation("POST", "/runs/{id}/resume", resume_run, "approve", "Resume a run."),
+    Operation(
+        "POST",
+        "/runs/{id}/fork",
+        fork_run,
+        "approve",
+        "Start a run from the first turns of another.",
+        body={"at": {"type": "integer", "minimum": 1}},
+        status=201,
+    ),
+]
