@@ -156,6 +156,33 @@ class RunStore(Protocol):
         ...
 
 
+class BrowsedRun(Struct, frozen=True):
+    """A run with its steps, and its place among all runs of the store: numbers rise, in the order of beginning."""
+
+    number: int
+    stored: StoredRun
+
+
+@runtime_checkable
+class BrowsableRunStore(RunStore, Protocol):
+    """A store whose runs can be read through, for lists and searches."""
+
+    def browse_runs(
+        self, *, after: int = 0, since: float = 0.0, most: int = 100
+    ) -> StoreAnswer[Sequence[BrowsedRun]]:
+        """Return runs with their steps, by rising number.
+
+        Args:
+            after: Only those with a larger number.
+            since: Only those that were changed at that time or later, by the store's clock.
+        """
+        ...
+
+    def step_times(self, run_id: str) -> StoreAnswer[Mapping[str, float]]:
+        """Return when each step of a run was recorded, as Unix time by the store's clock, by its key."""
+        ...
+
+
 @runtime_checkable
 class ApprovalStore(Protocol):
     """A store of questions to people, so that one may be answered tomorrow, in another process, by anybody."""

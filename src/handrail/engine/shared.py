@@ -140,6 +140,24 @@ class SharedResources:
             self._waiting[owner] = turn
             return False
 
+    def describe(self, now: float) -> dict[str, Json]:
+        """Return the breakers that are not closed, and who holds and waits for each resource, for people to read.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        breakers: list[Json] = [
+            {
+                "tool": tool,
+                "failures": each.failures,
+                "rests_s": round(max(0.0, each.until - now), 1),
+            }
+            for tool, each in list(self.limits.troubled.items())
+        ]
+        with self._guard:
+            lines = self._locks.describe()
+        return {"breakers": breakers, "locks": lines}
+
     def release(self, owner: Hashable) -> None:
         """Let go of resources and of waiting for them, and call those whose turn it is."""
         with self._guard:

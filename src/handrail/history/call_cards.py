@@ -132,6 +132,26 @@ def describe_calls(history: RunHistory, sources: Sources) -> list[dict[str, Json
     return calls
 
 
+def checklist(
+    calls: Sequence[Mapping[str, Any]], questions: Sequence[ApprovalRequest]
+) -> list[dict[str, Json]]:
+    """Return what a person asks first of a run, and whether it holds."""
+    states = [each["status"] for each in calls]
+    open_questions = [each.id for each in questions if each.state == "open"]
+    doubts = [str(each["id"]) for each in calls if each["status"] == "in_doubt"]
+    failed = [str(each["tool"]) for each in calls if each["status"] == "failed"]
+    unanswered = states.count("running") + states.count("waiting")
+    repaired = [str(each["tool"]) for each in calls if each["arguments"]["repairs"]]
+    items: Sequence[tuple[str, bool, str]] = (
+        ("every_call_answered", not unanswered, str(unanswered or "")),
+        ("nothing_in_doubt", not doubts, ", ".join(doubts)),
+        ("nobody_is_waited_for", not open_questions, ", ".join(open_questions)),
+        ("no_call_failed", not failed, ", ".join(dict.fromkeys(failed))),
+        ("no_arguments_repaired", not repaired, ", ".join(dict.fromkeys(repaired))),
+    )
+    return [{"key": key, "ok": ok, "note": note or None} for key, ok, note in items]
+
+
 def _by_call(moments: Iterable[Moment]) -> Mapping[tuple[int, str], list[Moment]]:
     """Return the moments of each call, by its turn and id: a model may give one id twice."""
     turn = 0
@@ -163,7 +183,7 @@ class CallCard:
         self._index = index
         self._call = call
         self._result = result
-        self._moments = [each for each in moments if not each.body.get("recalled")]
+        self._moments = [each for each in moments if _is_own(each)]
         self._questions = questions
         self._created = created
         self._sources = sources
@@ -242,7 +262,7 @@ class CallCard:
 
     def _segments(self) -> list[Json]:
         """Return what the call did when; a segment without an end goes on, or nobody knows its end."""
-        segments: list[dict[str, Json]] = []
+        segments = self._approval_segments()
         ready: float | None = None
         began: tuple[int, float] | None = None
         failed: float | None = None
@@ -251,10 +271,8 @@ class CallCard:
             if each.name == "CallAdmitted":
                 ready = each.at
             elif each.name == "ApprovalAsked":
-                segments.append(self._segment("approval", each.at, None))
                 ready = None
             elif each.name == "ApprovalGiven" and "granted" in body:
-                _close(segments, "approval", self._offset(each.at), body)
                 ready = each.at
             elif each.name == "AttemptStarted":
                 if ready is not None and each.at - ready >= 0.001:
@@ -276,6 +294,25 @@ class CallCard:
                 failed = each.at
         segments += self._last_segments(began, failed)
         return list(segments)
+
+    def _approval_segments(self) -> list[dict[str, Json]]:
+        """Return how long people were asked: from the stored questions, where there are any."""
+        words = [
+            each
+            for each in self._moments
+            if each.name in ("ApprovalDecided", "ApprovalGiven")
+            and "granted" in each.body
+        ]
+        asked = [each.asked for each in self._questions] or [
+            each.at for each in self._moments if each.name == "ApprovalAsked"
+        ]
+        segments = []
+        for at in asked:
+            word = next((each for each in words if each.at >= at), None)
+            answered = None if word is None else word.at
+            more = {} if word is None else {"ok": bool(word.body["granted"])}
+            segments.append(self._segment("approval", at, answered, **more))
+        return segments
 
     def _last_segments(
         self, began: tuple[int, float] | None, failed: float | None
@@ -421,17 +458,9 @@ class CallCard:
         return decisions
 
 
-def _close(
-    segments: Sequence[dict[str, Json]],
-    kind: str,
-    end_ms: int,
-    body: Mapping[str, Any],
-) -> None:
-    """End the last open segment of a kind."""
-    for each in reversed(segments):
-        if each["kind"] == kind and each["end_ms"] is None:
-            each |= {"end_ms": end_ms, "ok": bool(body["granted"])}
-            return
+def _is_own(moment: Moment) -> bool:
+    """Whether something happened to the call then: it was not answered from the journal, nor left waiting."""
+    return not moment.body.get("recalled") and moment.body.get("code") not in PENDING
 
 
 def _decision(step: str, outcome: str, rule: str, note: str) -> dict[str, Json]:

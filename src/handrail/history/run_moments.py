@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from handrail.calls import ToolResult
 from handrail.events import Event, HttpExchange, Streamed
 from handrail.history.event_json import event_fields
 from handrail.records import AuditRecord
@@ -72,11 +73,27 @@ class RecentMoments:
             elif len(memory.moments) < MOST_MOMENTS:
                 memory.moments.append(moment_of(event, at))
 
+    def add_moment(self, run_id: str, moment: Moment) -> None:
+        """Remember what is no event, such as a person's word that was given here."""
+        with self._lock:
+            memory = self._runs.get(run_id)
+            if memory is not None:
+                memory.moments.append(moment)
+
     def of(self, run_id: str) -> Sequence[Moment]:
         """Return what is remembered of a run, in order."""
         with self._lock:
             memory = self._runs.get(run_id)
             return list(memory.moments) if memory else ()
+
+    def all(self) -> Sequence[tuple[str, Moment]]:
+        """Return what is remembered of all runs, each with its run."""
+        with self._lock:
+            return [
+                (run_id, each)
+                for run_id, memory in self._runs.items()
+                for each in memory.moments
+            ]
 
     def exchanges_of(self, run_id: str) -> Sequence[tuple[float, HttpExchange]]:
         """Return the requests to models that are remembered of a run."""
@@ -95,6 +112,13 @@ def moment_of(event: Event, at: float) -> Moment:
     fields = event_fields(event, _LEFT_OUT)
     if call is not None:
         fields |= {"call": call.id, "tool": call.name}
+    result = getattr(event, "result", None)
+    if isinstance(result, ToolResult):
+        fields |= {
+            "ok": result.ok,
+            "code": "" if result.failure is None else str(result.failure.code),
+            "attempts": result.attempts,
+        }
     approval = getattr(event, "approval", None)
     if approval is not None:
         fields |= {

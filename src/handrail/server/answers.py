@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
 
-from handrail.core.redaction import Redactor
+from handrail.core.redaction import HIDDEN, Redactor, is_secret_name
 from handrail.errors import Json
 from handrail.invisible import json_text
 
@@ -40,12 +40,58 @@ def not_found(what: str) -> ApiError:
 
 
 _REDACTOR = Redactor()
+_SCHEMAS = ("schema", "parameters", "inputSchema", "input_schema")
+
+
+def redact(value: Json) -> Json:
+    """Return JSON without what looks like a secret.
+
+    As the audit log has it, but for counts of tokens and for JSON Schemas, whose names speak of secrets and have none.
+    """
+    if isinstance(value, str):
+        return _REDACTOR.text(value)
+    if isinstance(value, Mapping):
+        return {
+            _REDACTOR.name(name): _redact_under(name, value[name]) for name in value
+        }
+    if isinstance(value, (list, tuple)):
+        return [redact(each) for each in value]
+    return value
+
+
+def _redact_under(name: str, part: Json) -> Json:
+    if name in _SCHEMAS and isinstance(part, Mapping):
+        return _redact_texts(part)
+    if (
+        is_secret_name(name[-64:])
+        and part not in (None, "")
+        and not _is_count(name, part)
+    ):
+        return HIDDEN
+    return redact(part)
+
+
+def _redact_texts(value: Json) -> Json:
+    """Return JSON without secrets in its texts, whatever the names before them say."""
+    if isinstance(value, Mapping):
+        return {name: _redact_texts(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redact_texts(part) for part in value]
+    return redact(value)
+
+
+def _is_count(name: str, part: Json) -> bool:
+    if "token" not in name.lower():
+        return False
+    if isinstance(part, Mapping):
+        return all(type(each) is int for each in part.values())
+    return type(part) is int
 
 
 def answer(body: Json, status: int = 200, **headers: str) -> Response:
     """Return a value as an answer in JSON, without what looks like a secret."""
     return Response(
-        json_text(_REDACTOR.value(body)),
+        json_text(redact(body)),
         status,
         media_type="application/json",
         headers=headers,
@@ -55,11 +101,6 @@ def answer(body: Json, status: int = 200, **headers: str) -> Response:
 def refuse(error: ApiError) -> Response:
     """Return the answer to a request that is refused."""
     return answer(error.as_json(), error.status)
-
-
-def redact(text: str) -> str:
-    """Return a text without what looks like a secret."""
-    return _REDACTOR.text(text)
 
 
 def page(items: Sequence[Any], next_cursor: str | None = None) -> dict[str, Json]:

@@ -16,11 +16,21 @@ from starlette.routing import BaseRoute, Route
 
 from handrail._version import __version__
 from handrail.errors import Json
-from handrail.server import approval_routes, event_routes, run_routes, session_routes
+from handrail.server import (
+    approval_routes,
+    audit_routes,
+    event_routes,
+    ledger_routes,
+    mcp_routes,
+    run_routes,
+    session_routes,
+    tool_routes,
+)
 from handrail.server.access import Access
 from handrail.server.answers import ApiError, not_found, refuse
 from handrail.server.deployment import Deployment
 from handrail.server.guard import Guard, Rate
+from handrail.server.openapi import describe_api
 from handrail.server.operations import PREFIX, ApiCall, Operation
 from handrail.serving.listening import LOCAL_NAMES
 from handrail.serving.tokens import Role
@@ -54,12 +64,27 @@ def who_am_i(call: ApiCall) -> Json:
     }
 
 
-OPERATIONS: Sequence[Operation] = [
+_OPERATIONS: Sequence[Operation] = [
     Operation("GET", "/", who_am_i, "see", "Say who asks, and what they may do here."),
     *session_routes.OPERATIONS,
     *run_routes.OPERATIONS,
     *event_routes.OPERATIONS,
     *approval_routes.OPERATIONS,
+    *ledger_routes.OPERATIONS,
+    *audit_routes.OPERATIONS,
+    *tool_routes.OPERATIONS,
+    *mcp_routes.OPERATIONS,
+]
+
+
+def show_document(_: ApiCall) -> Json:
+    """Return the document of the API."""
+    return describe_api(OPERATIONS)
+
+
+OPERATIONS = [
+    *_OPERATIONS,
+    Operation("GET", "/openapi.json", show_document, None, "Describe this API."),
 ]
 
 

@@ -7,11 +7,13 @@ Rule 2: the first word counts. Whoever comes later is told who was quicker, and 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from handrail import admin
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.history.call_cards import describe_question
+from handrail.history.run_moments import Moment
 from handrail.ports import ApprovalStore
 from handrail.records import ApprovalRequest
 from handrail.server.access import is_same
@@ -36,6 +38,12 @@ def list_questions(call: ApiCall) -> Json:
 async def decide(call: ApiCall) -> Json:
     """Record a word on a question, and have its run go on if it can here."""
     decided = await asyncio.to_thread(_decide, call)
+    word = {"call": decided.call_id, "by": call.by.name}
+    granted = call.body["verdict"] == "approve"
+    call.deployment.hub.moments.add_moment(
+        decided.run_id,
+        Moment(time.time(), "ApprovalDecided", {**word, "granted": granted}),
+    )
     call.deployment.hub.publish(
         "approval_decided",
         decided.run_id,

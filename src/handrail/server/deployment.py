@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -24,12 +25,15 @@ from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
 from handrail.errors import HandrailError, Json, RunNameTaken, RunUnderWay
 from handrail.events import Event
 from handrail.futures import result_now
+from handrail.history.summaries import RunSummary
 from handrail.journal.codec import toolset_digest
 from handrail.ports import ApprovalStore, Model, Observer, RunStore, Store
+from handrail.records import RunRecord
 from handrail.runtime import Runtime
 from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found
 from handrail.server.hub import EventHub
+from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0
@@ -57,6 +61,7 @@ class Deployment:
         models: Those that a run may be started with, the first by default; without any no run can be started.
         place: Where the store is, for people; without a password.
         lang: The language that people read here, `en` or `zh`.
+        pins_file: The file of an MCP gateway's pins; empty for none.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Deployment:
         lang: str = "en",
         defaults: RunDefaults | None = None,
         hub: EventHub | None = None,
+        pins_file: str = "",
     ) -> None:
         self.runtime = runtime
         self.models = {_model_name(each): each for each in models}
@@ -75,11 +81,19 @@ class Deployment:
         self.lang = lang
         self.defaults = defaults or RunDefaults()
         self.hub = hub or EventHub()
+        self.pins_file = pins_file
+        self.index = RunIndex(runtime.store)
+        self._shown = 0
+        self._waiting_for_others: set[str] = set()
+        """Runs that were carried out here, and wait: somebody may answer elsewhere."""
+        self._questions: Mapping[str, Sequence[str]] = {}
+        self._watching: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
         self.hub.attach(asyncio.get_running_loop())
+        self._watching = asyncio.ensure_future(self._watch())
 
     @property
     def store(self) -> Store:
@@ -90,6 +104,14 @@ class Deployment:
     def can_start(self) -> bool:
         """Whether a run can be started here."""
         return bool(self.models)
+
+    def runs_here(self) -> list[str]:
+        """Return the runs that this server carries out now."""
+        return list(self._tasks)
+
+    def describe_live(self) -> dict[str, Json]:
+        """Return breakers and locks as they are in this process now."""
+        return self.runtime._engine.services.describe(monotonic())
 
     def under_way_here(self, run_id: str) -> bool:
         """Whether this server carries a run out now."""
@@ -188,6 +210,7 @@ class Deployment:
                 raise
             finally:
                 self._tasks.pop(run_id, None)
+                self._waiting_for_others.add(run_id)
                 self.hub.publish("run_changed", run_id)
 
         task = asyncio.ensure_future(carry_out_and_log())
@@ -211,9 +234,13 @@ class Deployment:
             if not first.done():
                 first.get_loop().call_soon_threadsafe(_resolve, first)
 
+        model = self._model_for(record)
+
         async def carry_out() -> None:
             await self.runtime.resume(
-                strip_scope(run_id), **self._options(principal, scope, note)
+                strip_scope(run_id),
+                model=model,
+                **self._options(principal, scope, note),
             )
 
         task = self._begin(run_id, carry_out)
@@ -227,8 +254,9 @@ class Deployment:
         Raises:
             ApiError: There is no such run or turn, or it cannot go on here.
         """
-        await asyncio.to_thread(self._load_record, run_id)
+        record = await asyncio.to_thread(self._load_record, run_id)
         scope = parse_scope(run_id)
+        model = self._model_for(record)
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def note(event: Event) -> None:
@@ -239,6 +267,7 @@ class Deployment:
             await self.runtime.fork(
                 strip_scope(run_id),
                 at_turn=at_turn,
+                model=model,
                 **self._options(principal, scope, note),
             )
 
@@ -250,6 +279,14 @@ class Deployment:
             raise ApiError(409, "not_started", "the fork could not be started")
         return qualify_name(scope, named.result())
 
+    def _model_for(self, record: RunRecord) -> Model | None:
+        """Return the model that an unfinished run is given: none where it names its own, which is then asked."""
+        named = record.input.get("model") if isinstance(record.input, dict) else ""
+        if named or not self.models:
+            return None
+        first = next(iter(self.models.values()))
+        return None if isinstance(first, str) else first
+
     def cancel_here(self, run_id: str, by: str) -> bool:
         """End a run that this process carries out; return whether it does."""
         if run_id not in self._tasks:
@@ -257,6 +294,57 @@ class Deployment:
         return self.runtime.cancel(
             strip_scope(run_id), by=by, scope=parse_scope(run_id)
         )
+
+    def search_runs(
+        self,
+        wanted: RunFilter,
+        by: Principal,
+        *,
+        before: int | None,
+        most: int,
+    ) -> tuple[list[RunSummary], int | None]:
+        """Return runs as they stand now; see `RunIndex.search`."""
+        last = self.hub.last
+        # what happened here is seen at once, what happened elsewhere within a second
+        self.index.refresh(at_least=FRESH_S if last == self._shown else 0.0)
+        self._shown = last
+        return self.index.search(wanted, by, before=before, most=most)
+
+    # ------------------------------------------------------------------ what other processes do
+
+    async def _watch(self) -> None:
+        """Tell listeners of what other processes do with the store, and have runs go on that were answered there."""
+        while True:
+            await asyncio.sleep(FRESH_S)
+            try:
+                if self.hub.listeners:
+                    await self._tell_changes()
+                for run_id in list(self._waiting_for_others):
+                    if await self.go_on(run_id):
+                        self._waiting_for_others.discard(run_id)
+            except HandrailError as error:  # it may be back at the next look
+                logs.log.warning("the store could not be read: %s", error)
+            except Exception as error:
+                logs.log_exception("the store could not be watched", error)
+
+    async def _tell_changes(self) -> None:
+        for each in await asyncio.to_thread(self.index.refresh):
+            if each.id not in self._tasks:
+                self.hub.publish("run_changed", each.id, status=each.status)
+        questions = await asyncio.to_thread(self._load_questions)
+        changed = questions != self._questions
+        self._questions = questions
+        if changed:
+            runs = {run for run, *_ in questions.values()}
+            for run_id in runs or {""}:
+                self.hub.publish("approvals_changed", run_id)
+
+    def _load_questions(self) -> Mapping[str, Sequence[str]]:
+        store = self.store
+        if not isinstance(store, ApprovalStore):
+            return {}
+        found = result_now(store.list_approvals())
+        return {each.id: (each.run_id, *each.agreed) for each in found}
 
     # ------------------------------------------------------------------ going on after an answer
 
@@ -296,7 +384,7 @@ class Deployment:
             return ""
         return outermost
 
-    def _load_record(self, run_id: str) -> Any:
+    def _load_record(self, run_id: str) -> RunRecord:
         store = self.store
         stored = None
         if isinstance(store, RunStore):
@@ -307,6 +395,8 @@ class Deployment:
 
     async def close(self) -> None:
         """Release the runs that are under way, so that any process can resume them; then close the runtime."""
+        if self._watching is not None:
+            self._watching.cancel()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -19,7 +19,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail.core.redaction import Redactor
 from handrail.engine.scoped_store import parse_scope, qualify_name
 from handrail.errors import Json
 from handrail.events import Event
@@ -27,7 +26,7 @@ from handrail.history.event_json import event_record
 from handrail.history.run_moments import RecentMoments
 from handrail.invisible import json_text
 from handrail.ports import Observer
-from handrail.server.answers import time_text
+from handrail.server.answers import redact, time_text
 
 MOST_KEPT_BYTES = 32 * 1024 * 1024
 """How much of the newest events can be read again."""
@@ -125,7 +124,6 @@ class EventHub:
         self._gone_before = self._number
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._redactor = Redactor()
         self.moments = RecentMoments()
 
     @property
@@ -188,7 +186,7 @@ class EventHub:
             del record["at_s"]
             _leave_out_value(record)
         record |= {"id": number, "at": time_text(at)}
-        data = json_text(self._redactor.value(record))
+        data = json_text(redact(record))
         text = f"id: {number}\nevent: {record['event']}\ndata: {data}\n\n"
         return Frame(number, run_id, text.encode("utf-8", "replace"))
 

@@ -7,13 +7,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from handrail import admin
+from handrail import admin, plugins
+from handrail.core.history import sanitize
+from handrail.dialects import WireDialect, dialect
 from handrail.engine.resume import is_under_way
 from handrail.errors import JournalMismatch, Json
 from handrail.futures import result_now
 from handrail.history import exporting
 from handrail.history.call_cards import (
     Sources,
+    checklist,
     describe_calls,
     describe_question,
     describe_turns,
@@ -25,10 +28,17 @@ from handrail.history.summaries import RunSummary, summarize
 from handrail.history.wire import as_curl
 from handrail.invisible import json_text
 from handrail.journal.codec import message_as_json
-from handrail.ports import ApprovalStore, AuditStore, LedgerStore, RunStore
+from handrail.ports import (
+    ApprovalStore,
+    AuditStore,
+    BrowsableRunStore,
+    LedgerStore,
+    RunStore,
+)
 from handrail.records import ApprovalRequest, StoredRun, WriteRecord
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, Operation
+from handrail.server.run_index import RunFilter
 
 MOST_AUDIT_RECORDS = 20_000
 _EVERY = 1_000_000_000
@@ -39,15 +49,21 @@ _EVERY = 1_000_000_000
 
 def list_runs(call: ApiCall) -> Json:
     """Return runs, the newest first."""
-    store = runs_of(call)
+    runs_of(call)
     most = call.number("limit", 50, least=1, most=500)
-    summaries = [
-        summarize(stored)
-        for record in result_now(store.list_runs(most=most))
-        if call.by.sees(record.run_id)
-        and (stored := result_now(store.load_run(record.run_id))) is not None
-    ]
-    return page([row(each) for each in summaries])
+    before = call.number("cursor", 0, least=0, most=10**17)
+    query = call.query
+    wanted = RunFilter(
+        words=tuple(query.get("q", "")[:500].casefold().split()),
+        status=query.get("status", ""),
+        tool=query.get("tool", ""),
+        failure=query.get("failure", ""),
+        is_waiting=query.get("waiting") in ("1", "true"),
+    )
+    found, cursor = call.deployment.search_runs(
+        wanted, call.by, before=before or None, most=most
+    )
+    return page([row(each) for each in found], None if cursor is None else str(cursor))
 
 
 def row(summary: RunSummary) -> dict[str, Json]:
@@ -98,12 +114,13 @@ def show_run(call: ApiCall) -> Json:
         "under_way": sources.is_under_way,
         "seconds": result.get("seconds") if isinstance(result, Mapping) else None,
     }
+    calls = describe_calls(history, sources)
     return {
         "run": run,
         "turns": describe_turns(history, sources),
-        "calls": describe_calls(history, sources),
+        "calls": calls,
         "approvals": [describe_question(each, time_text) for each in questions],
-        "checklist": [],
+        "checklist": checklist(calls, questions),
         "last_event": last_event,
     }
 
@@ -118,12 +135,16 @@ def gather(
     if isinstance(store, LedgerStore):
         writes = result_now(store.list_writes(run_id=run_id, most=_EVERY))
     tools = call.deployment.runtime.tools
+    step_times: Mapping[str, float] = {}
+    if isinstance(store, BrowsableRunStore):
+        step_times = result_now(store.step_times(run_id))
     injected = {each.name: list(each.injected_parameters) for each in tools}
     return Sources(
         time_text=time_text,
         moments=moments_of(call, run_id),
         questions=questions,
         writes=writes,
+        step_times=step_times,
         injected=injected,
         is_under_way=is_under_way(stored.record),
     )
@@ -223,6 +244,26 @@ def show_wire(call: ApiCall) -> Json:
             for at, each in call.deployment.hub.moments.exchanges_of(run_id)
         ]
     )
+
+
+def show_prompt(call: ApiCall) -> Json:
+    """Return the conversation as a model of a dialect would get it, with the tools that are served here."""
+    name = call.query.get("dialect", "openai-chat")
+    if name not in plugins.list_names("dialects"):
+        raise ApiError(
+            422,
+            "bad_parameter",
+            "`dialect` is one of " + ", ".join(plugins.list_names("dialects")),
+        )
+    history = read(load(call))
+    tools = call.deployment.runtime.offered()
+    messages = sanitize(history.messages).messages
+    spoken = dialect(name)
+    if not isinstance(spoken, WireDialect):
+        text = spoken.encode_request(messages, tools, history.asked.options)
+        return {"dialect": name, "text": text, "body": None}
+    body = spoken.encode_request(messages, tools, history.asked.options)
+    return {"dialect": name, "text": None, "body": body}
 
 
 def show_audit(call: ApiCall) -> Json:
@@ -330,6 +371,14 @@ OPERATIONS = [
     ),
     Operation(
         "GET", "/runs/{id}/wire", show_wire, "see", "Show the requests to models."
+    ),
+    Operation(
+        "GET",
+        "/runs/{id}/prompt",
+        show_prompt,
+        "see",
+        "Show the conversation as a model of a dialect gets it.",
+        query={"dialect": "Its name; `openai-chat` by default."},
     ),
     Operation("GET", "/runs/{id}/audit", show_audit, "see", "Show its audit records."),
     Operation(

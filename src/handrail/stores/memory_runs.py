@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 
 from msgspec.structs import replace
 
 from handrail.errors import Fenced
+from handrail.ports import BrowsedRun
 from handrail.records import JournalEntry, JournalStep, RunRecord, StoredRun
 from handrail.stores.memory import MemoryStore
 
@@ -26,6 +27,7 @@ class FullMemoryStore(MemoryStore):
         super().__init__(clock=clock, now=now)
         self._runs: dict[str, RunRecord] = {}
         self._steps: dict[str, dict[str, JournalStep]] = {}
+        self._step_times: dict[str, dict[str, float]] = {}
 
     # ------------------------------------------------------------------ runs
 
@@ -60,6 +62,7 @@ class FullMemoryStore(MemoryStore):
             all_steps = self._steps.setdefault(record.run_id, {})
             for step in steps:
                 all_steps.setdefault(step.key, step)
+                self._note_time(record.run_id, step.key, now)
             return StoredRun(taken, () if unchanged else tuple(all_steps.values()))
 
     def append_entry(self, entry: JournalEntry) -> bool:
@@ -69,13 +72,15 @@ class FullMemoryStore(MemoryStore):
             if record is None or record.epoch != entry.epoch:
                 raise Fenced(f"the run {entry.run_id!r} has been taken over")
             steps = self._steps[entry.run_id]
+            now = self._clock()
             for step in entry.steps:
                 steps.setdefault(step.key, step)
+                self._note_time(entry.run_id, step.key, now)
             self._runs[entry.run_id] = replace(
                 record,
                 status=entry.status or record.status,
                 result=record.result if entry.result is None else entry.result,
-                updated=self._clock(),
+                updated=now,
             )
             if entry.status == "cancelled":
                 self._close_approvals(entry.run_id)
@@ -96,6 +101,27 @@ class FullMemoryStore(MemoryStore):
             return [record for record in newest_first if status in ("", record.status)][
                 :most
             ]
+
+    def _note_time(self, run_id: str, key: str, now: float) -> None:
+        self._step_times.setdefault(run_id, {}).setdefault(key, now)
+
+    def browse_runs(
+        self, *, after: int = 0, since: float = 0.0, most: int = 100
+    ) -> Sequence[BrowsedRun]:
+        """See `ports.BrowsableRunStore.browse_runs`."""
+        with self._lock:
+            return [
+                BrowsedRun(
+                    number, StoredRun(record, tuple(self._steps[run_id].values()))
+                )
+                for number, (run_id, record) in enumerate(self._runs.items(), 1)
+                if number > after and record.updated >= since
+            ][:most]
+
+    def step_times(self, run_id: str) -> Mapping[str, float]:
+        """See `ports.BrowsableRunStore.step_times`."""
+        with self._lock:
+            return dict(self._step_times.get(run_id, {}))
 
     def request_cancel(self, run_id: str) -> bool:
         """See `ports.RunStore.request_cancel`."""

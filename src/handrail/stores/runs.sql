@@ -41,6 +41,17 @@ SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_f
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
 
+-- browse: Runs by their number, those that were changed since.
+SELECT number, run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v, owner, takeovers FROM runs WHERE number > ? AND updated >= ? ORDER BY number LIMIT ?
+
+-- steps_of: What has happened in several runs, in order.
+SELECT s.run_id, s.step_key, s.kind, s.body, s.elapsed_s FROM (VALUES (?)) AS n
+  JOIN steps AS s ON s.run_id = n.column1 ORDER BY s.run_id, s.seq
+
+-- step_times: When the steps of a run were recorded.
+SELECT step_key, at FROM steps WHERE run_id = ?
+
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq
 

@@ -30,6 +30,7 @@ from handrail.audit.log_key import key_in
 from handrail.effects import SettledState
 from handrail.errors import ConfigError, Fenced, Json, RunNameTaken, StoreUnavailable
 from handrail.futures import then
+from handrail.ports import BrowsedRun
 from handrail.process_identity import has_died_here
 from handrail.records import (
     RUN_CANCELLED,
@@ -172,6 +173,42 @@ class DurableRuns(DurableStore):
                 _run_record(row)
                 for row in database.run(_SQL["runs"], (status, status, most))
             ]
+
+        return self._writer.submit(load)
+
+    def browse_runs(
+        self, *, after: int = 0, since: float = 0.0, most: int = 100
+    ) -> Future[Sequence[BrowsedRun]]:
+        """See `ports.BrowsableRunStore.browse_runs`."""
+
+        def load(database: Database) -> list[BrowsedRun]:
+            rows = database.run(_SQL["browse"], (after, since, most))
+            steps: dict[str, list[JournalStep]] = {row[1]: [] for row in rows}
+            if rows:
+                names = [(row[1],) for row in rows]
+                for run_id, key, kind, body, elapsed_s in database.run_with(
+                    _SQL["steps_of"], names
+                ):
+                    step = JournalStep(
+                        decode_name(key), kind, json.loads(body), elapsed_s
+                    )
+                    steps[run_id].append(step)
+            return [
+                BrowsedRun(
+                    row[0], StoredRun(_run_record(row[1:]), tuple(steps[row[1]]))
+                )
+                for row in rows
+            ]
+
+        return self._writer.submit(load)
+
+    def step_times(self, run_id: str) -> Future[Mapping[str, float]]:
+        """See `ports.BrowsableRunStore.step_times`."""
+        run_id = encode_name(run_id)
+
+        def load(database: Database) -> dict[str, float]:
+            rows = database.run(_SQL["step_times"], (run_id,))
+            return {decode_name(key): at for key, at in rows}
 
         return self._writer.submit(load)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from handrail.effects import Resource
+from handrail.errors import Json
 
 
 class Locks:
@@ -57,6 +58,17 @@ class Locks:
             else:
                 del self._lines[key]
         return [other for other in freed if self._may_go(other)]
+
+    def describe(self) -> list[Json]:
+        """Return each resource that somebody wants, with how many hold it and how many wait for it."""
+        return [
+            {
+                "resource": key,
+                "held": len(_inside(line)),
+                "waiting": len(line) - len(_inside(line)),
+            }
+            for key, line in self._lines.items()
+        ]
 
     def _may_go(self, owner: Hashable) -> bool:
         return all(owner in _inside(self._lines[key]) for key in self._asked[owner])
