@@ -1,0 +1,167 @@
+"""Events over HTTP: in order, from where a listener left off, and to each at its own pace."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from handrail.events import ModelAsked, RunEnded
+from handrail.server import hub as hubs
+from handrail.server.hub import EventHub
+from tests.server.served import scripted, serving
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    store = f"sqlite:///{tmp_path_factory.mktemp('events')}/h.db"
+    with serving(model=scripted(), store=store) as served:
+        yield served
+
+
+class Stream:
+    """What a listener got, event by event."""
+
+    def __init__(self, answer):
+        self._lines = answer.iter_lines()
+
+    def __iter__(self):
+        event = {}
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if name in ("id", "event", "data"):
+                event[name] = value
+            elif not line and "event" in event:
+                yield event
+                event = {}
+
+
+def until(stream, name):
+    events = []
+    for event in stream:
+        events.append(event)
+        if event["event"] == name:
+            return events
+    raise AssertionError(f"the stream ended without {name}: {events}")
+
+
+def test_a_listener_hears_of_a_run_from_its_first_event_to_its_last(served):
+    before = served.get("/")["last_event"]
+    run = served.post("/runs", {"question": "Delete A-1."}, status=201)["id"]
+    with served.client.stream(
+        "GET", f"/api/v1/runs/{run}/events", params={"after": before}
+    ) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = until(Stream(answer), "run_ended")
+    names = [each["event"] for each in events]
+    assert names[0] == "run_started"
+    assert {"model_asked", "model_answered", "call_admitted", "call_finished", "approval_asked"} <= set(names)
+    numbers = [int(each["id"]) for each in events]
+    assert numbers == sorted(set(numbers))
+    body = json.loads(events[0]["data"])
+    assert (body["run_id"], body["id"]) == (run, numbers[0])
+    assert body["at"].endswith("Z")
+
+    # who comes back with the number of the last event hears what followed
+    with served.client.stream(
+        "GET", "/api/v1/events", headers={"last-event-id": str(numbers[2])}
+    ) as answer:
+        again = until(Stream(answer), "run_ended")
+    assert [each["id"] for each in again] == [each["id"] for each in events[3:]]
+
+
+def test_a_page_says_up_to_which_event_it_is_true(served):
+    run = served.post("/runs", {"question": "Delete A-1."}, status=201)["id"]
+    page = served.run_until(run, "waiting")
+    with served.client.stream(
+        "GET", f"/api/v1/runs/{run}/events", params={"after": page["last_event"]}
+    ) as answer:
+        served.deployment.hub.publish("mark", run)
+        names = [each["event"] for each in until(Stream(answer), "mark")]
+    assert "call_finished" not in names
+
+
+async def test_a_slow_listener_is_dropped_and_slows_nobody(monkeypatch):
+    monkeypatch.setattr(hubs, "MOST_WAITING", 10)
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    quick, slow = hub.listen(), hub.listen()
+    slow_chunks = aiter(slow)
+    quick_chunks = aiter(quick)
+    assert await anext(slow_chunks) == await anext(quick_chunks) == b"retry: 1000\n\n"
+    heard = b""
+    for turn in range(30):
+        hub.observer()(ModelAsked(turn, 1, 1, run_id="r_1"))
+        heard += await anext(quick_chunks)
+    assert heard.count(b"event: model_asked") == 30
+    assert hub.listeners == 1
+    assert b"event: dropped" in await anext(slow_chunks)
+    with pytest.raises(StopAsyncIteration):
+        await anext(slow_chunks)
+
+
+async def test_what_a_listener_has_missed_for_good_is_said(monkeypatch):
+    monkeypatch.setattr(hubs, "MOST_KEPT_BYTES", 1000)
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    first = hub.last
+    for turn in range(50):
+        hub.observer()(ModelAsked(turn, 1, 1, run_id="r_1"))
+    chunks = aiter(hub.listen(after=first))
+    await anext(chunks)
+    assert (await anext(chunks)).startswith(b"id: ")
+    hub.close()
+
+
+async def test_a_thousand_listen_at_once_and_each_hears_all():
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    listeners = [aiter(hub.listen()) for _ in range(1000)]
+    for each in listeners:
+        await anext(each)
+    observe = hub.observer()
+
+    def drive():  # the thread of a run, as in a `SyncRuntime`
+        for turn in range(100):
+            observe(ModelAsked(turn, 1, 1, run_id="r_1"))
+        observe(RunEnded("r_1", "done", ""))
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+
+    async def hear(chunks):
+        heard = b""
+        while b"event: run_ended" not in heard:
+            heard += await anext(chunks)
+        return heard.count(b"\nevent: model_asked")
+
+    assert set(await asyncio.gather(*map(hear, listeners))) == {100}
+    thread.join()
+
+
+async def test_a_tenant_hears_nothing_of_another():
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    acme = aiter(hub.listen(tenant="acme"))
+    await anext(acme)
+    hub.observer("other")(ModelAsked(1, 1, 1, run_id="r_1"))
+    hub.observer("acme")(ModelAsked(1, 1, 1, run_id="r_2"))
+    heard = await anext(acme)
+    assert b"@acme/r_2" in heard and b"other" not in heard
+
+
+async def test_secrets_stay_masked_in_events():
+    from handrail.calls import ToolCall
+    from handrail.events import CallAdmitted
+
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    chunks = aiter(hub.listen())
+    await anext(chunks)
+    call = ToolCall("c1", "login", '{"password": "hunter2-hunter2"}')
+    hub.observer()(CallAdmitted(call, {"password": "hunter2-hunter2"}, run_id="r_1"))
+    heard = await anext(chunks)
+    assert b"hunter2" not in heard and b"***" in heard
