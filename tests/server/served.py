@@ -146,8 +146,11 @@ def served_process(*words: str, folder: Path, **environ: str) -> Iterator[Any]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        yield Served(json.loads(line)["url"]), process
+        served = Served(json.loads(line)["url"])
+        with served.client:
+            yield served, process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
+        process.stdout.close()
