@@ -117,7 +117,8 @@ def test_a_server_killed_in_a_write_leaves_it_in_doubt_and_it_is_not_made_again(
             ]
             assert row["in_doubt"] == 1
             settled = served.post(
-                f"/ledger/{doubt['id']}", {"outcome": "done", "note": "seen at the bank"}
+                f"/ledger/{doubt['id']}",
+                {"outcome": "done", "note": "seen at the bank"},
             )
             assert settled["state"] == "done"
             again = served.client.post(
@@ -150,8 +151,18 @@ def test_of_console_terminal_and_command_the_first_word_counts_and_the_others_ar
             outcomes["console"] = served.word(question, "deny", reason="not today")
 
         def by_command():
-            words = ["approvals", "approve", question["id"], "--by", "maria", "--store", store]
-            environ = {k: v for k, v in os.environ.items() if not k.startswith("HANDRAIL_")}
+            words = [
+                "approvals",
+                "approve",
+                question["id"],
+                "--by",
+                "maria",
+                "--store",
+                store,
+            ]
+            environ = {
+                k: v for k, v in os.environ.items() if not k.startswith("HANDRAIL_")
+            }
             barrier.wait()
             outcomes["command"] = subprocess.run(
                 [sys.executable, "-m", "handrail", *words],
@@ -185,7 +196,10 @@ def test_of_console_terminal_and_command_the_first_word_counts_and_the_others_ar
             assert (console.status_code, told["code"]) == (409, "already_answered")
             assert told["by"] == kept["by"]
         if command.returncode:
-            assert "somebody was quicker" in command.stderr or "cannot be answered again" in command.stderr
+            assert (
+                "somebody was quicker" in command.stderr
+                or "cannot be answered again" in command.stderr
+            )
         words = [
             json.loads(json.dumps(each))
             for each in served.get(f"/runs/{run}/audit")["items"]

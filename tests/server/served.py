@@ -21,6 +21,7 @@ from handrail.server.access import Access
 from handrail.server.app import create_app
 from handrail.server.deployment import Deployment
 from handrail.serving.listening import open_socket
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
 
 PATIENCE_S = 30.0
@@ -96,12 +97,14 @@ def wait_until(look: Any, is_there: Any) -> Any:
 def serving(
     *tools: Any,
     model: Any = None,
-    store: Any = "memory:",
+    store: Any = None,
     access: Access | None = None,
     **how: Any,
 ) -> Iterator[Served]:
     """Serve tools in a thread of this process."""
-    runtime = hr.Runtime(tools or (get_order, delete_order), store=store)
+    runtime = hr.Runtime(
+        tools or (get_order, delete_order), store=store or FullMemoryStore()
+    )
     models = () if model is None else (model,)
     deployment = Deployment(runtime, models=models, place="here")
     app = create_app(deployment, access, **how)

@@ -11,7 +11,6 @@ from handrail.server import hub as hubs
 from handrail.server.hub import EventHub
 from tests.server.served import scripted, serving
 
-
 pytestmark = pytest.mark.anyio
 
 
@@ -58,7 +57,13 @@ def test_a_listener_hears_of_a_run_from_its_first_event_to_its_last(served):
         events = until(Stream(answer), "run_ended")
     names = [each["event"] for each in events]
     assert names[0] == "run_started"
-    assert {"model_asked", "model_answered", "call_admitted", "call_finished", "approval_asked"} <= set(names)
+    assert {
+        "model_asked",
+        "model_answered",
+        "call_admitted",
+        "call_finished",
+        "approval_asked",
+    } <= set(names)
     numbers = [int(each["id"]) for each in events]
     assert numbers == sorted(set(numbers))
     body = json.loads(events[0]["data"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import click
 from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import settings
 from handrail.cli.loading import file_at
-from handrail.cli.options import Setup
+from handrail.cli.options import NO_STORE, Setup
 from handrail.cli.store_access import mask_password, open_store
 from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError
@@ -23,6 +23,7 @@ from handrail.ports import Store
 from handrail.runtime import Runtime
 from handrail.serving.listening import is_local, parse_address
 from handrail.serving.tokens import Role
+from handrail.stores.memory_runs import FullMemoryStore
 
 try:
     from handrail.server.access import Access, Proxies, single_token
@@ -72,7 +73,7 @@ def serve(
         accepted = file_at(tokens_file)
     access = Access(accepted, everybody=everybody, proxies=behind)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
-    with open_store(store, create=True, writes=True) as opened:
+    with open_kept_store(store) as opened:
         deployment = Deployment(
             make_runtime(setup, opened),
             models=models,
@@ -98,6 +99,16 @@ def serve(
                 started=announce,
             )
     return 0
+
+
+@contextmanager
+def open_kept_store(place: str) -> Iterator[Store]:
+    """Open a store that keeps runs: in memory, for as long as the server lives, where none is named."""
+    if place == NO_STORE:
+        yield FullMemoryStore()
+        return
+    with open_store(place, create=True, writes=True) as store:
+        yield store
 
 
 def make_runtime(setup: Setup, store: Store) -> Runtime:

@@ -25,6 +25,7 @@ from msgspec import Struct
 from handrail import logs
 from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError
+from handrail.server.rates import Rate
 from handrail.serving.tokens import ROLES, Owner, Role, Tokens, digest_of
 
 SESSION_S = 12 * 3600.0
@@ -123,6 +124,7 @@ class Access:
         self._everybody = everybody
         self._proxies = proxies or Proxies()
         self._now = now
+        self._failures = Rate(0.2, 10)
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
         if self._file is not None:
             self._read = Tokens.from_toml(self._file)
@@ -155,6 +157,10 @@ class Access:
             role = tokens.role_of(person) if tokens is not None else None
             return Principal(person, role or self._proxies.role)
         return self._of_session(session) if session else None
+
+    def note_failure(self, peer: str) -> bool:
+        """Note a request without a valid proof; return whether there were too many from that address."""
+        return bool(self._failures.take(peer))
 
     def open_session(self, token: str) -> str | None:
         """Return a new session for a token; None where it is nobody's."""

@@ -29,9 +29,10 @@ from handrail.server import (
 from handrail.server.access import Access
 from handrail.server.answers import ApiError, not_found, refuse
 from handrail.server.deployment import Deployment
-from handrail.server.guard import Guard, Rate
+from handrail.server.guard import Guard
 from handrail.server.openapi import describe_api
 from handrail.server.operations import PREFIX, ApiCall, Operation
+from handrail.server.rates import Rate
 from handrail.serving.listening import LOCAL_NAMES
 from handrail.serving.tokens import Role
 

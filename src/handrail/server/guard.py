@@ -10,8 +10,6 @@ Rule 2: no answer can be shown in a frame, loads anything from elsewhere, or is 
 from __future__ import annotations
 
 import re
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeAlias
@@ -19,6 +17,7 @@ from urllib.parse import unquote
 
 from handrail.server.access import Access
 from handrail.server.answers import ApiError, refuse
+from handrail.server.rates import Rate
 from handrail.serving.listening import LOCAL_NAMES, has_port
 from handrail.serving.tokens import Role
 
@@ -50,43 +49,6 @@ _HEADERS = {
 }
 
 
-class Rate:
-    """A bucket of tokens for each of many names.
-
-    Args:
-        per_s: How many requests a second are allowed in the long run.
-        burst: How many at once.
-    """
-
-    def __init__(
-        self,
-        per_s: float,
-        burst: int,
-        *,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._now = now
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, name: str) -> float:
-        """Count a request; return 0, or after how many seconds the next one is allowed."""
-        now = self._now()
-        left, at = self._buckets.pop(name, (float(self._burst), now))
-        left = min(float(self._burst), left + (now - at) * self._per_s)
-        wait_s = 0.0 if left >= 1 else (1 - left) / self._per_s
-        self._buckets[name] = (left if wait_s else left - 1, now)
-        if len(self._buckets) > 10_000:
-            self._buckets.popitem(last=False)
-        return wait_s
-
-    def would_wait(self, name: str) -> bool:
-        """Whether the next request of a name is refused; counts nothing."""
-        left, at = self._buckets.get(name, (float(self._burst), self._now()))
-        return left + (self._now() - at) * self._per_s < 1
-
-
 class Guard:
     """Lets requests through to an application, or refuses them.
 
@@ -112,7 +74,6 @@ class Guard:
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
         self._needs = needs
         self._rate = rate or Rate(200, 400)
-        self._failures = Rate(0.2, 10)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -201,10 +162,8 @@ class Guard:
 
     def _unproven(self, peer: str) -> ApiError:
         """Return the error for a request without a valid proof; guessing is slowed down."""
-        if self._failures.take(peer):
-            return ApiError(
-                429, "too_many_failures", "too many requests without a valid token"
-            )
+        if self._access.note_failure(peer):
+            return too_many_failures()
         return ApiError(
             401,
             "no_valid_token",
@@ -219,6 +178,11 @@ def read_cookie(header: str) -> str:
     except CookieError:
         return ""
     return "" if cookie is None else cookie.value
+
+
+def too_many_failures() -> ApiError:
+    """Return the error for an address that guesses tokens."""
+    return ApiError(429, "too_many_failures", "too many requests without a valid token")
 
 
 def _foreign() -> ApiError:

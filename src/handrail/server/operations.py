@@ -35,6 +35,7 @@ class ApiCall(Struct):
         path: The variable parts of the path.
         query: Its parameters.
         body: The JSON of a request that changes something.
+        peer: The address that the request comes from.
     """
 
     deployment: Deployment
@@ -44,6 +45,7 @@ class ApiCall(Struct):
     query: Mapping[str, str]
     body: Mapping[str, Any]
     headers: Mapping[str, str]
+    peer: str = ""
 
     @property
     def by(self) -> Principal:
@@ -125,6 +127,7 @@ class Operation(Struct, frozen=True):
                 query=dict(request.query_params),
                 body=body,
                 headers=request.headers,
+                peer=request.client.host if request.client else "",
             )
             return await self._answer(call)
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from handrail.server.access import SESSION_S
 from handrail.server.answers import ApiError, answer
-from handrail.server.guard import COOKIE, read_cookie
+from handrail.server.guard import COOKIE, read_cookie, too_many_failures
 from handrail.server.operations import ApiCall, Operation
 
 
@@ -14,6 +14,8 @@ def open_session(call: ApiCall) -> Response:
     """Trade a token for a cookie."""
     session = call.access.open_session(call.body["token"])
     if session is None:
+        if call.access.note_failure(call.peer):
+            raise too_many_failures()
         raise ApiError(401, "no_valid_token", "this is no valid token")
     response = answer({"ok": True}, 201)
     _set(response, call, session, round(SESSION_S))
