@@ -168,12 +168,12 @@ class BrowsableRunStore(RunStore, Protocol):
     """A store whose runs can be read through, for lists and searches."""
 
     def browse_runs(
-        self, *, after: int = 0, since: float = 0.0, most: int = 100
+        self, *, before: int | None = None, since: float = 0.0, most: int = 100
     ) -> StoreAnswer[Sequence[BrowsedRun]]:
-        """Return runs with their steps, by rising number.
+        """Return runs with their steps, the newest first.
 
         Args:
-            after: Only those with a larger number.
+            before: Only those with a smaller number.
             since: Only those that were changed at that time or later, by the store's clock.
         """
         ...

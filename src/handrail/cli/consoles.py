@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
-from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import settings
 from handrail.cli.loading import file_at
 from handrail.cli.options import NO_STORE, Setup
@@ -28,7 +28,9 @@ from handrail.stores.memory_runs import FullMemoryStore
 try:
     from handrail.server.access import Access, Proxies, single_token
     from handrail.server.deployment import Deployment, RunDefaults
+    from handrail.server.hub import EventHub
     from handrail.server.running import serve as run_server
+    from handrail.server.running import serve_beside
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
         raise
@@ -111,6 +113,47 @@ def open_kept_store(place: str) -> Iterator[Store]:
         yield store
 
 
+@asynccontextmanager
+async def serve_run_beside(
+    runtime: Runtime, hub: EventHub, place: str
+) -> AsyncIterator[str]:
+    """Serve the console beside a run of this process, and open it in a browser; give its address.
+
+    Args:
+        hub: Observes the run.
+    """
+    deployment = Deployment(
+        runtime, hub=hub, place=mask_password(place), closes_runtime=False
+    )
+    async with serve_beside(deployment) as url:
+        open_browser(url)
+        yield url
+
+
+def open_browser(url: str) -> None:
+    """Open an address where somebody sits at a screen; elsewhere it is only printed."""
+    if sys.stdout.isatty():
+        webbrowser.open(url)
+
+
+def run_address(url: str, run_id: str) -> str:
+    """Return where the console shows a run."""
+    return f"{url}#/runs/{quote(run_id, safe='')}"
+
+
+def show_run(place: str, run_id: str) -> None:
+    """Serve the console for a stored run until the process is told to end."""
+    with open_store(place) as store:
+        deployment = Deployment(Runtime(store=store), place=mask_password(place))
+
+        def announce(url: str) -> None:
+            address = run_address(url, run_id)
+            click.echo(f"the run is at {address}; end with Ctrl-C", err=True)
+            open_browser(address)
+
+        run_server(deployment, port=0, started=announce)
+
+
 def make_runtime(setup: Setup, store: Store) -> Runtime:
     """Return a runtime that asks nobody at this terminal: a call that needs approval waits for the console."""
     settings.apply_otel()
@@ -139,8 +182,3 @@ def say_where(url: str, token: str, *, as_json: bool, opens: bool) -> None:
         click.echo(f"the console is at {url}; end with Ctrl-C", err=True)
     if opens:
         webbrowser.open(f"{url}#token={token}" if token else url)
-
-
-def default_person() -> str:
-    """Return the name of whoever sits at this machine."""
-    return TerminalApprover().by

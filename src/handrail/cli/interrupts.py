@@ -54,6 +54,18 @@ async def drive(
         return await verb(*about, observers=[note], **how)
 
 
+async def wait_for_interrupt() -> None:
+    """Wait until Ctrl-C."""
+    interrupted = asyncio.Event()
+
+    def note() -> bool:
+        interrupted.set()
+        return True
+
+    with _on_interrupt(note):
+        await interrupted.wait()
+
+
 @contextmanager
 def _on_interrupt(cancel: Callable[[], bool]) -> Iterator[None]:
     """Call `cancel` at the first SIGINT; raise at the second, or if there was nothing to cancel."""

@@ -62,6 +62,7 @@ class Deployment:
         place: Where the store is, for people; without a password.
         lang: The language that people read here, `en` or `zh`.
         pins_file: The file of an MCP gateway's pins; empty for none.
+        closes_runtime: Whether the runtime ends with the server.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Deployment:
         defaults: RunDefaults | None = None,
         hub: EventHub | None = None,
         pins_file: str = "",
+        closes_runtime: bool = True,
     ) -> None:
         self.runtime = runtime
         self.models = {_model_name(each): each for each in models}
@@ -82,18 +84,21 @@ class Deployment:
         self.defaults = defaults or RunDefaults()
         self.hub = hub or EventHub()
         self.pins_file = pins_file
+        self._closes_runtime = closes_runtime
         self.index = RunIndex(runtime.store)
         self._shown = 0
         self._waiting_for_others: set[str] = set()
         """Runs that were carried out here, and wait: somebody may answer elsewhere."""
         self._questions: Mapping[str, Sequence[str]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
         self.hub.attach(asyncio.get_running_loop())
         self._watching = asyncio.ensure_future(self._watch())
+        self._reading = asyncio.ensure_future(asyncio.to_thread(self._read_runs))
 
     @property
     def store(self) -> Store:
@@ -306,8 +311,11 @@ class Deployment:
         """Return runs as they stand now; see `RunIndex.search`."""
         last = self.hub.last
         # what happened here is seen at once, what happened elsewhere within a second
-        self.index.refresh(at_least=FRESH_S if last == self._shown else 0.0)
-        self._shown = last
+        if self.index.is_complete:
+            self.index.refresh(at_least=FRESH_S if last == self._shown else 0.0)
+            self._shown = last
+        else:
+            self.index.read_newest()
         return self.index.search(wanted, by, before=before, most=most)
 
     # ------------------------------------------------------------------ what other processes do
@@ -326,6 +334,12 @@ class Deployment:
                 logs.log.warning("the store could not be read: %s", error)
             except Exception as error:
                 logs.log_exception("the store could not be watched", error)
+
+    def _read_runs(self) -> None:
+        try:
+            self.index.refresh(at_least=0.0)
+        except Exception as error:
+            logs.log_exception("the runs of the store could not be read", error)
 
     async def _tell_changes(self) -> None:
         for each in await asyncio.to_thread(self.index.refresh):
@@ -403,7 +417,8 @@ class Deployment:
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
         self.hub.close()
-        await self.runtime.close()
+        if self._closes_runtime:
+            await self.runtime.close()
 
 
 def describe_error(error: BaseException) -> Json:

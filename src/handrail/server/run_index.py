@@ -40,16 +40,19 @@ class RunFilter(Struct, frozen=True):
     failure: str = ""
     is_waiting: bool = False
 
-    def takes(self, row: Row) -> bool:
-        """Whether a run is looked for."""
-        summary = row.summary
-        return (
-            (not self.status or summary.status == self.status)
-            and (not self.tool or self.tool in summary.tools)
-            and (not self.failure or self.failure in summary.failures)
-            and (not self.is_waiting or summary.status == "waiting")
-            and all(word in row.text for word in self.words)
-        )
+    def choose(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return the runs that are looked for; one quick pass over all of them for each member."""
+        for word in self.words:
+            rows = [row for row in rows if word in row.text]
+        if status := "waiting" if self.is_waiting else self.status:
+            rows = [row for row in rows if row.summary.status == status]
+        if self.is_waiting and self.status not in ("", "waiting"):
+            rows = []
+        if tool := self.tool:
+            rows = [row for row in rows if tool in row.summary.tools]
+        if failure := self.failure:
+            rows = [row for row in rows if failure in row.summary.failures]
+        return rows
 
 
 class Row(Struct, frozen=True):
@@ -68,55 +71,68 @@ class RunIndex:
     ) -> None:
         self._store = store
         self._now = now
+        self._reading = Lock()
         self._lock = Lock()
-        self._rows: dict[int, Row] = {}
-        self._numbers: list[int] = []
+        self._rows: list[Row] = []
+        """By rising number."""
         self._newest = 0.0
         self._looked = float("-inf")
-        self._is_read = False
+        self.is_complete = False
+        """Whether the store was read through; until then the newest runs are there."""
 
     def refresh(self, *, at_least: float = FRESH_S) -> Sequence[RunSummary]:
         """Read what has changed, unless that was done this long ago; return what has, since the last time."""
-        with self._lock:
+        with self._reading:
             if self._now() - self._looked < at_least:
                 return ()
-            changed = [each.summary for each in self._read() if self._enter(each)]
-            is_news = self._is_read
-            self._is_read = True
+            since = self._newest - _OVERLAP_S if self.is_complete else 0.0
+            changed: list[RunSummary] = []
+            for rows in self._read(max(0.0, since)):
+                with self._lock:
+                    changed += [each.summary for each in rows if self._enter(each)]
+            was_complete = self.is_complete
+            self.is_complete = True
             self._looked = self._now()
-            return changed if is_news else ()
+            return changed if was_complete else ()
 
-    def _read(self) -> Iterator[Row]:
+    def read_newest(self) -> None:
+        """Read the newest runs: while the store has not been read through, that is what people ask for."""
         store = self._store
         if isinstance(store, BrowsableRunStore):
-            since = max(0.0, self._newest - _OVERLAP_S)
-            after = 0
-            while True:
-                runs = result_now(
-                    store.browse_runs(after=after, since=since, most=PAGE)
-                )
+            runs = result_now(store.browse_runs(most=PAGE))
+            with self._lock:
                 for each in runs:
-                    yield _make_row(each.number, summarize(each.stored))
-                if len(runs) < PAGE:
-                    return
-                after = runs[-1].number
-        if isinstance(store, RunStore):
+                    self._enter(_make_row(each.number, summarize(each.stored)))
+
+    def _read(self, since: float) -> Iterator[list[Row]]:
+        """Yield what was changed since a time, the newest runs first."""
+        store = self._store
+        if isinstance(store, BrowsableRunStore):
+            before: int | None = None
+            while runs := result_now(
+                store.browse_runs(before=before, since=since, most=PAGE)
+            ):
+                yield [_make_row(each.number, summarize(each.stored)) for each in runs]
+                before = runs[-1].number
+        elif isinstance(store, RunStore):
             records = result_now(store.list_runs(most=_MOST_WITHOUT_BROWSING))
-            for number, record in enumerate(reversed(records), 1):
-                stored = result_now(store.load_run(record.run_id))
-                if stored is not None:
-                    yield _make_row(number, summarize(stored))
+            loaded = [result_now(store.load_run(each.run_id)) for each in records]
+            yield [
+                _make_row(len(loaded) - place, summarize(each))
+                for place, each in enumerate(loaded)
+                if each is not None
+            ]
 
     def _enter(self, row: Row) -> bool:
         """Take a row; return whether it is new or differs from the one before."""
-        before = self._rows.get(row.number)
-        if before is not None and before.summary == row.summary:
-            return False
-        if before is None:
-            place = bisect_left(self._numbers, row.number)
-            self._numbers.insert(place, row.number)
-        self._rows[row.number] = row
         self._newest = max(self._newest, row.summary.updated)
+        place = bisect_left(self._rows, row.number, key=_number)
+        if place < len(self._rows) and self._rows[place].number == row.number:
+            if self._rows[place].summary == row.summary:
+                return False
+            self._rows[place] = row
+        else:
+            self._rows.insert(place, row)
         return True
 
     def search(
@@ -128,20 +144,22 @@ class RunIndex:
             before: Only runs with a smaller number.
         """
         with self._lock:
-            numbers = self._numbers
-            end = len(numbers) if before is None else bisect_left(numbers, before)
-            found: list[RunSummary] = []
-            for place in range(end - 1, -1, -1):
-                row = self._rows[numbers[place]]
-                if not wanted.takes(row) or not by.sees(row.summary.id):
-                    continue
-                if len(found) == most:
-                    return found, numbers[place] + 1
-                found.append(row.summary)
-            return found, None
+            rows: Sequence[Row] = self._rows
+            if before is not None:
+                rows = rows[: bisect_left(rows, before, key=_number)]
+            chosen = wanted.choose(rows)
+            if by.scope is not None:
+                chosen = [row for row in chosen if by.sees(row.summary.id)]
+            found = [row.summary for row in chosen[-1 : -most - 1 : -1]]
+            has_more = len(chosen) > most
+            return found, chosen[-most].number if has_more else None
 
     def __len__(self) -> int:
         return len(self._rows)
+
+
+def _number(row: Row) -> int:
+    return row.number
 
 
 def _make_row(number: int, summary: RunSummary) -> Row:

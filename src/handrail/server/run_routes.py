@@ -63,7 +63,10 @@ def list_runs(call: ApiCall) -> Json:
     found, cursor = call.deployment.search_runs(
         wanted, call.by, before=before or None, most=most
     )
-    return page([row(each) for each in found], None if cursor is None else str(cursor))
+    listed = page(
+        [row(each) for each in found], None if cursor is None else str(cursor)
+    )
+    return {**listed, "complete": call.deployment.index.is_complete}
 
 
 def row(summary: RunSummary) -> dict[str, Json]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
+import uvicorn
 from starlette.routing import BaseRoute
 
 from handrail.server.access import Access
@@ -47,3 +49,38 @@ def serve(
     if started is not None:
         started(f"http://{shown}:{bound}/")
     asyncio.run(serve_app(app, listener, log_level="warning"))
+
+
+class _QuietServer(uvicorn.Server):
+    """A server beside a program that has its own ways with signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program."""
+        yield
+
+
+@asynccontextmanager
+async def serve_beside(deployment: Deployment, port: int = 0) -> AsyncIterator[str]:
+    """Serve a deployment on this machine, on the running loop; give the address.
+
+    Raises:
+        ConfigError: It cannot listen there.
+    """
+    listener = open_socket("127.0.0.1", port)
+    app = create_app(deployment)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+    )
+    server = _QuietServer(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        await asyncio.wait([serving])

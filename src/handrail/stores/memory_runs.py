@@ -106,16 +106,17 @@ class FullMemoryStore(MemoryStore):
         self._step_times.setdefault(run_id, {}).setdefault(key, now)
 
     def browse_runs(
-        self, *, after: int = 0, since: float = 0.0, most: int = 100
+        self, *, before: int | None = None, since: float = 0.0, most: int = 100
     ) -> Sequence[BrowsedRun]:
         """See `ports.BrowsableRunStore.browse_runs`."""
         with self._lock:
+            numbered = list(enumerate(self._runs.items(), 1))
             return [
                 BrowsedRun(
                     number, StoredRun(record, tuple(self._steps[run_id].values()))
                 )
-                for number, (run_id, record) in enumerate(self._runs.items(), 1)
-                if number > after and record.updated >= since
+                for number, (run_id, record) in reversed(numbered)
+                if (before is None or number < before) and record.updated >= since
             ][:most]
 
     def step_times(self, run_id: str) -> Mapping[str, float]:

@@ -41,9 +41,9 @@ SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_f
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
 
--- browse: Runs by their number, those that were changed since.
+-- browse: The newest runs before a number, those that were changed since.
 SELECT number, run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner, takeovers FROM runs WHERE number > ? AND updated >= ? ORDER BY number LIMIT ?
+  journal_v, owner, takeovers FROM runs WHERE number < ? AND updated >= ? ORDER BY number DESC LIMIT ?
 
 -- steps_of: What has happened in several runs, in order.
 SELECT s.run_id, s.step_key, s.kind, s.body, s.elapsed_s FROM (VALUES (?)) AS n

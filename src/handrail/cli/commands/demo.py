@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any
 
 import click
@@ -15,12 +21,13 @@ from handrail.approvers.terminal import TerminalApprover
 from handrail.cli import completion, exits, interrupts, options
 from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import TEXTS, Language, Texts, script
-from handrail.cli.printer import Printer, console
+from handrail.cli.printer import Printer
+from handrail.cli.printer import console as open_screen
 from handrail.cli.store_access import command_line, open_store
 from handrail.cli.timeline import Timeline
-from handrail.effects import Approval
+from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError
-from handrail.ports import RunStore, Store
+from handrail.ports import Approver, Observer, RunStore, Store
 from handrail.runs import Run, as_line
 from handrail.runtime import Runtime
 from handrail.testing import WIRES, ScriptedApprover, ScriptedServer
@@ -57,6 +64,11 @@ PAUSE_S = 0.04
     is_flag=True,
     help="Another story: an MCP client, the gateway, two servers, one of which changes overnight.",
 )
+@click.option(
+    "--console",
+    is_flag=True,
+    help="Open the console on the run, live; the answer may be given there. End with Ctrl-C.",
+)
 @options.store
 @options.as_json
 @options.debug
@@ -66,6 +78,7 @@ def command(
     model: str | None,
     wire: str | None,
     over_mcp: bool,
+    console: bool,
     store: str,
     as_json: bool,
 ) -> int:
@@ -81,6 +94,7 @@ def command(
       handrail demo --wire anthropic         # the same story in another provider's own language
       handrail demo --model openai:NAME      # a real model, the same tools
       handrail demo --mcp
+      handrail demo --console
     """
     if over_mcp:
         return _play_over_mcp(lang, no_input)
@@ -91,7 +105,7 @@ def command(
         )
     texts = TEXTS[lang]
     cluster = Cluster()
-    screen = console(sys.stderr if as_json else sys.stdout)
+    screen = open_screen(sys.stderr if as_json else sys.stdout)
     printer = Printer(
         Timeline(streams=True, wire=wire is not None),
         screen,
@@ -102,27 +116,58 @@ def command(
     _introduce(printer, texts, model, asks=asks)
     with (
         _serve_model(model, lang, spoken) as model_name,
-        open_store(store, create=True, writes=True) as run_store,
+        _open_store(store, console=console) as run_store,
     ):
+
+        def conclude(run: Run) -> None:
+            printer.close()
+            if as_json:
+                world = {"restarts": cluster.restarts}
+                click.echo(as_line({**run.as_json(), "world": world}))
+                return
+            _conclude(printer, texts, run, cluster)
+            if isinstance(run_store, RunStore) and store != options.NO_STORE:
+                shown = command_line(f"runs show {run.id}", store)
+                printer.say(f"{texts.saved}{shown}")
+
         run = asyncio.run(
             _investigate(
                 texts,
                 model_name,
                 cluster,
+                approver=_approver(texts, terminal, asks, console and not no_input),
                 terminal=terminal if asks else None,
                 printer=printer,
                 store=run_store,
+                place=store if console else "",
+                conclude=conclude,
             )
         )
-        is_stored = isinstance(run_store, RunStore)
-    printer.close()
-    if as_json:
-        click.echo(as_line({**run.as_json(), "world": {"restarts": cluster.restarts}}))
-    else:
-        _conclude(printer, texts, run, cluster)
-        if is_stored:
-            printer.say(f"{texts.saved}{command_line(f'runs show {run.id}', store)}")
     return exits.of_run(run.status, options.call_failures(run))
+
+
+def _open_store(place: str, *, console: bool) -> AbstractContextManager[Store]:
+    if not console:
+        return open_store(place, create=True, writes=True)
+    from handrail.cli import consoles  # here: it takes the extra `server`
+
+    return consoles.open_kept_store(place)
+
+
+def _approver(
+    texts: Texts, terminal: TerminalApprover, asks: bool, console: bool
+) -> Approver:
+    """Return who is asked: the person at the terminal, else whoever is at the console, else the demo itself."""
+    if asks:
+        return terminal
+    if console:
+        return _wait_for_the_console
+    return ScriptedApprover([Approval(True, by=texts.approver)])
+
+
+async def _wait_for_the_console(_: AskHuman) -> None:
+    """Wait until the question is taken back: somebody has answered it in the console."""
+    await asyncio.Event().wait()
 
 
 def _play_over_mcp(lang: Language, no_input: bool) -> int:
@@ -131,7 +176,7 @@ def _play_over_mcp(lang: Language, no_input: bool) -> int:
     from handrail.cli.demo import mcp_story
 
     asks = TerminalApprover().is_there and not no_input
-    approved = asyncio.run(mcp_story.play(console(sys.stdout), lang, asks=asks))
+    approved = asyncio.run(mcp_story.play(open_screen(sys.stdout), lang, asks=asks))
     return exits.Exit.OK if approved else exits.Exit.DENIED
 
 
@@ -172,19 +217,23 @@ async def _investigate(
     model: str,
     cluster: Cluster,
     *,
+    approver: Approver,
     terminal: TerminalApprover | None,
     printer: Printer,
     store: Store,
+    place: str,
+    conclude: Callable[[Run], None],
 ) -> Run:
-    approver = terminal or ScriptedApprover([Approval(True, by=texts.approver)])
+    """Play the story, with the console beside it if it has a `place`."""
     here: dict[str, Any] = {"printer": printer, "terminal": terminal}
-    async with Runtime(
-        TOOLS,
-        store=store,
-        approver=approver,
-        observers=[printer],
-    ) as runtime:
-        return await interrupts.drive(
+    observers, beside = _console_beside(place, printer)
+    async with (
+        Runtime(
+            TOOLS, store=store, approver=approver, observers=[printer, *observers]
+        ) as runtime,
+        beside(runtime),
+    ):
+        run = await interrupts.drive(
             runtime,
             runtime.run,
             texts.question,
@@ -193,6 +242,30 @@ async def _investigate(
             model=model,
             deps=cluster,
         )
+        conclude(run)
+    return run
+
+
+def _console_beside(
+    place: str, printer: Printer
+) -> tuple[Sequence[Observer], Callable[[Runtime], AbstractAsyncContextManager[None]]]:
+    """Return what observes the run for the console, and what serves it until Ctrl-C; nothing without a place."""
+    if not place:
+        return (), lambda _: nullcontext()
+    from handrail.cli import consoles  # here: these take the extra `server`
+    from handrail.server.hub import EventHub
+
+    hub = EventHub()
+
+    @asynccontextmanager
+    async def serve(runtime: Runtime) -> AsyncIterator[None]:
+        async with consoles.serve_run_beside(runtime, hub, place) as url:
+            printer.say(f"console: {url}")
+            yield
+            printer.say(f"console: {url}   (Ctrl-C)")
+            await interrupts.wait_for_interrupt()
+
+    return [hub.observer()], serve
 
 
 def _introduce(

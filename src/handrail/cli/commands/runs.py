@@ -141,6 +141,11 @@ def list_runs(
     is_flag=True,
     help="Show the answers as the provider sent them, where it needs them back.",
 )
+@click.option(
+    "--console",
+    is_flag=True,
+    help="Open the run in the console, in a browser; end with Ctrl-C.",
+)
 @options.verbose
 @options.store
 @options.as_json
@@ -150,6 +155,7 @@ def show(
     context: click.Context,
     run: str,
     wire: bool,
+    console: bool,
     verbose: bool,
     store: str,
     as_json: bool,
@@ -160,7 +166,11 @@ def show(
     Examples:
       handrail runs show r_1f2e3d4c
       handrail runs show r_1f2e3d4c --json | jq .questions
+      handrail runs show r_1f2e3d4c --console
     """
+    if console:
+        _show_in_console(run, store)
+        return
     with RUNS.open(store) as run_store:
         run = resolve_run_id(run_store, run)
         history = read_history(_require_run(result_now(run_store.load_run(run)), run))
@@ -188,6 +198,15 @@ def show(
     if wire:
         page.wire()
     page.end()
+
+
+def _show_in_console(run: str, place: str) -> None:
+    with RUNS.open(place) as run_store:
+        run = resolve_run_id(run_store, run)
+        _require_run(result_now(run_store.load_run(run)), run)
+    from handrail.cli import consoles  # here: it takes the extra `server`
+
+    consoles.show_run(place, run)
 
 
 def _require_run(stored: StoredRun | None, run: str) -> StoredRun:
