@@ -65,6 +65,7 @@ REFERENCE = {
     "testing": ("Testing", ""),
     "adapters": ("Under other frameworks", ""),
     "mcp": ("Model Context Protocol", ""),
+    "server": ("The server", ""),
     "network": (
         "Network and secrets",
         "http_client async_http_client Egress Secret",
@@ -103,6 +104,15 @@ MODULES = {
         "handrail.mcp.callers.Caller",
         "handrail.mcp.tokens.Tokens",
     ],
+    "server": [
+        "handrail.server.deployment.Deployment",
+        "handrail.server.deployment.RunDefaults",
+        "handrail.server.app.create_app",
+        "handrail.server.access.Access",
+        "handrail.server.access.Proxies",
+        "handrail.server.running.serve",
+        "handrail.serving.tokens.Tokens",
+    ],
     "network": [
         "handrail.network.httpx",
         "handrail.network.requests",
@@ -118,6 +128,9 @@ MODULES = {
 }
 """Whole modules that a page describes, public names and all."""
 
+OPERATION_REGION = re.compile(
+    r"(?<=<!-- operations -->\n).*?(?=<!-- end of operations -->)", re.S
+)
 PROVIDER_REGION = re.compile(
     r"(?<=<!-- providers -->\n).*?(?=<!-- end of providers -->)", re.S
 )

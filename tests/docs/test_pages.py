@@ -15,7 +15,7 @@ import pytest
 
 from docs import build
 from handrail.errors import Code
-from tests.support import dialect_page
+from tests.support import api_page, dialect_page
 from tests.support.pictures import PICTURES, demo_output, drawn, lines_in, lines_of
 
 ROOT = Path(__file__).parents[2]
@@ -169,6 +169,7 @@ def test_the_page_on_errors_has_a_row_for_every_code():
 def write() -> None:
     """Put files and outputs into the pages, and draw the picture."""
     dialect_page.write()
+    api_page.write()
     configuration = build.DOCS / "reference/configuration.md"
     text = configuration.read_text(encoding="utf-8")
     configuration.write_text(

@@ -82,6 +82,7 @@ def serve(
             place=mask_password(store),
             lang=lang,
             defaults=RunDefaults(inject=setup.inject, system=system),
+            pins_file=str(settings.table("mcp").get("pins", "")),
         )
 
         def announce(url: str) -> None:
