@@ -65,6 +65,7 @@ REFERENCE = {
     "testing": ("Testing", ""),
     "adapters": ("Under other frameworks", ""),
     "mcp": ("Model Context Protocol", ""),
+    "endpoints": ("Endpoints", ""),
     "network": (
         "Network and secrets",
         "http_client async_http_client Egress Secret",
@@ -102,6 +103,10 @@ MODULES = {
         "handrail.mcp.notices.Leave",
         "handrail.mcp.callers.Caller",
         "handrail.mcp.tokens.Tokens",
+    ],
+    "endpoints": [
+        "handrail.server.endpoints.Endpoints",
+        "handrail.server.endpoints.driving.Caller",
     ],
     "network": [
         "handrail.network.httpx",
