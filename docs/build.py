@@ -66,6 +66,7 @@ REFERENCE = {
     "adapters": ("Under other frameworks", ""),
     "mcp": ("Model Context Protocol", ""),
     "server": ("The server", ""),
+    "endpoints": ("Endpoints", ""),
     "network": (
         "Network and secrets",
         "http_client async_http_client Egress Secret",
@@ -112,6 +113,10 @@ MODULES = {
         "handrail.server.access.Proxies",
         "handrail.server.running.serve",
         "handrail.serving.tokens.Tokens",
+    ],
+    "endpoints": [
+        "handrail.server.endpoints.Endpoints",
+        "handrail.server.endpoints.driving.Caller",
     ],
     "network": [
         "handrail.network.httpx",

@@ -28,6 +28,7 @@ from handrail.stores.memory_runs import FullMemoryStore
 try:
     from handrail.server.access import Access, Proxies, single_token
     from handrail.server.deployment import Deployment, RunDefaults
+    from handrail.server.endpoints.mounting import mount_endpoints
     from handrail.server.hub import EventHub
     from handrail.server.running import serve as run_server
     from handrail.server.running import serve_beside
@@ -85,8 +86,13 @@ def serve(
             pins_file=str(settings.table("mcp").get("pins", "")),
         )
 
+        endpoints = mount_endpoints(deployment)
+
         def announce(url: str) -> None:
             say_where(url, token, as_json=as_json, opens=opens)
+            if endpoints is not None and not as_json:
+                where = f"clients of OpenAI's find it at {url}v1, front ends of AG-UI at {url}agui"
+                click.echo(where, err=True)
 
         stdout = sys.stdout
         with redirect_stdout(sys.stderr):  # what tools print is no result
@@ -99,6 +105,7 @@ def serve(
                 port=port,
                 hosts=hosts,
                 origins=origins,
+                routes=() if endpoints is None else endpoints.routes,
                 started=announce,
             )
     return 0

@@ -437,7 +437,7 @@ class Engine:
         progress = self._open_progress(run if by_calls else None, said)
         started = self.now()
         principal = self.principal if principal is None else principal
-        known = self._known_with(inject) if inject else self._known
+        known = self.known_secrets(inject) if inject else self._known
         flow_state = self._make_flow(flow)
         listening, trace = self._gather_observers(
             (*self.observers, *observers),
@@ -563,7 +563,7 @@ class Engine:
                 "this runtime is closed, and so are its tools; enter it by `with`, or make a new one"
             )
 
-    def _known_with(self, inject: Mapping[str, Any]) -> KnownSecrets:
+    def known_secrets(self, inject: Mapping[str, Any]) -> KnownSecrets:
         """Return the runtime's secrets and the injected values, except those declared with `secret=False`."""
         openly = self.tools.compute_once(
             "openly", partial(_openly_injected, self.tools)

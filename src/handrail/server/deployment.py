@@ -92,7 +92,9 @@ class Deployment:
         self._questions: Mapping[str, Sequence[str]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._reading: asyncio.Future[None] | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self.recall: Callable[[str], Mapping[str, Any]] = _recall_nothing
+        """Returns options of `Runtime.resume` that only whoever began a run knows, such as tools of a caller."""
 
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
@@ -223,6 +225,18 @@ class Deployment:
         task.add_done_callback(_read_exception)
         return task
 
+    def adopt(self, run_id: str, task: asyncio.Task[Any]) -> None:
+        """Count a run that an endpoint drives among those under way here, until its task ends."""
+
+        def end(_: asyncio.Task[Any]) -> None:
+            if self._tasks.get(run_id) is task:
+                del self._tasks[run_id]
+            self._waiting_for_others.add(run_id)
+            self.hub.publish("run_changed", run_id)
+
+        self._tasks[run_id] = task
+        task.add_done_callback(end)
+
     async def resume(self, run_id: str, principal: str = "") -> None:
         """Have a run go on, here and from now on; returns once it does.
 
@@ -245,6 +259,7 @@ class Deployment:
             await self.runtime.resume(
                 strip_scope(run_id),
                 model=model,
+                **self.recall(run_id),
                 **self._options(principal, scope, note),
             )
 
@@ -419,6 +434,10 @@ class Deployment:
         self.hub.close()
         if self._closes_runtime:
             await self.runtime.close()
+
+
+def _recall_nothing(_: str) -> Mapping[str, Any]:
+    return {}
 
 
 def describe_error(error: BaseException) -> Json:

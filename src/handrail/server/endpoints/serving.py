@@ -1,0 +1,188 @@
+"""What the endpoints have in common over HTTP: reading a request, watching for its sender to hang up, streaming.
+
+Rule 1: an error in a request is one sentence in the protocol's own form, and no run begins.
+Rule 2: an answer that a run has begun is not asked for again by a client's own retries: it says so in a header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from handrail.errors import Json
+from handrail.invisible import json_text
+from handrail.server.endpoints.driving import Answer, Caller
+from handrail.server.endpoints.refusals import Refusal, read_error
+from handrail.server.endpoints.steps import Step
+
+MOST_BODY_BYTES = 8 * 1024 * 1024
+"""The longest request that is read. A conversation with pictures in it is long."""
+
+RUN_HEADER = "x-handrail-run-id"
+
+T = TypeVar("T")
+
+Identify = Callable[[Request], Caller]
+"""Returns whose request it is."""
+
+
+async def read_body(request: Request, form: type[T]) -> T:
+    """Return the body of a request in this form.
+
+    Raises:
+        Refusal: It is too long, no JSON, or of another form.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, "the request must be JSON: content-type application/json")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY_BYTES:
+            raise Refusal(
+                413, f"the request is longer than {MOST_BODY_BYTES >> 20} MiB"
+            )
+    try:
+        return msgspec.json.decode(body, type=form)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"the request cannot be read: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, f"the request is no JSON: {error}") from error
+    except RecursionError:
+        raise Refusal(400, "the request is nested too deep") from None
+
+
+def digest_of(body: Any) -> str:
+    """Return what tells a request from another: its digest, without how the answer is sent."""
+    fields = {
+        name: value
+        for name, value in msgspec.to_builtins(body).items()
+        if name not in ("stream", "stream_options")
+    }
+    return sha256(json_text(fields).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_retry(request: Request) -> bool:
+    """Whether an official client says that it sends a request again."""
+    return request.headers.get("x-stainless-retry-count", "0") != "0"
+
+
+def endpoint(
+    handle: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a Starlette endpoint that answers what `handle` raises in OpenAI's form."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return refuse(read_error(error))
+
+    return answer
+
+
+def refuse(refusal: Refusal, **headers: str) -> Response:
+    """Return a refusal as a response."""
+    told = {"x-should-retry": "true" if refusal.may_retry else "false", **headers}
+    return JSONResponse(refusal.as_json(), refusal.status, headers=told)
+
+
+async def start(request: Request, answer: Answer) -> None:
+    """Wait until the run of an answer is under way.
+
+    Raises:
+        Exception: It could not be started; why.
+    """
+    await _while_connected(request, answer, answer.begin())
+
+
+async def collect(
+    request: Request, answer: Answer, take: Callable[[Step], None]
+) -> None:
+    """Give each step of an answer to `take`, until the run ends.
+
+    Raises:
+        ClientDisconnect: The sender has hung up meanwhile.
+    """
+
+    async def read() -> None:
+        async for step in answer.steps():
+            if step is not None:
+                take(step)
+
+    await _while_connected(request, answer, read())
+
+
+async def _while_connected(
+    request: Request, answer: Answer, work: Awaitable[None]
+) -> None:
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_wait_for_hanging_up(request))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            answer.leave()
+            raise ClientDisconnect
+        working.result()
+    except asyncio.CancelledError:
+        answer.leave()
+        raise
+    finally:
+        working.cancel()
+        watching.cancel()
+
+
+async def _wait_for_hanging_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def stream(
+    answer: Answer,
+    write: Callable[[Step], list[str]],
+    *,
+    headers: Mapping[str, str],
+) -> Response:
+    """Return the steps of an answer as server-sent events, as they come.
+
+    Args:
+        write: Returns the events of a step, each whole.
+    """
+
+    async def pieces() -> AsyncIterator[bytes]:
+        is_over = False
+        try:
+            async for step in answer.steps():
+                # a comment keeps proxies from cutting a silent stream
+                events = [": \n\n"] if step is None else write(step)
+                for event in events:
+                    yield event.encode("utf-8", "replace")
+            is_over = True
+        finally:
+            if not is_over:
+                answer.leave()
+
+    return StreamingResponse(
+        pieces(),
+        media_type="text/event-stream",
+        headers={
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            RUN_HEADER: answer.run_id,
+            **headers,
+        },
+    )
+
+
+def event(data: Mapping[str, Json], name: str = "") -> str:
+    """Return a server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json_text(data)}\n\n"
