@@ -1,0 +1,180 @@
+/** A run as its user saw it, as the model saw it, and as it went over the wire. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+import { useLoad } from "../api";
+import { asText, has, inline, settled } from "../format";
+import { t, type Key } from "../i18n";
+import { useThrottled } from "../live";
+import { Empty, Pending } from "../parts/bits";
+import { Block, Copy, Text } from "../parts/text";
+import { amend, go, place } from "../router";
+import type { Json, Page, RunDetail, WireExchange } from "../types";
+import { AuditTable, type AuditRecord } from "./audit";
+
+export function Chat({ detail, streamed }: { detail: RunDetail; streamed: string }) {
+  const { run } = detail;
+  const text = run.final_text || streamed;
+  return (
+    <div class="scroll">
+      <div class="chat">
+        <div class="message user">
+          <h3>{t("run.user")}</h3>
+          <p class="prose">
+            <Text of={run.question || t("runs.no_question")} />
+          </p>
+        </div>
+        <div class="message assistant" aria-live="polite" aria-busy={!run.final_text && run.status === "running"}>
+          <h3>
+            {t("run.assistant")} {run.final_text && <Copy text={run.final_text} label={t("run.answer")} />}
+          </h3>
+          <p class="prose">{text ? <Text of={text} /> : <span class="quiet">{t("run.no_answer")}</span>}</p>
+        </div>
+      </div>
+    </div>
+  );
+}
+
+type Message = { [name: string]: Json };
+
+/** Read a list of the run again whenever the run changed. */
+function useFresh<T>(path: string, version: unknown) {
+  const loaded = useLoad<T>(path);
+  const reload = useThrottled(loaded.reload);
+  useEffect(() => {
+    if (loaded.data.value) reload();
+  }, [version]);
+  return loaded;
+}
+
+export function itemsOf<T>(answer: Page<T> | T[] | null): T[] {
+  if (answer === null) return [];
+  return Array.isArray(answer) ? answer : answer.items;
+}
+
+export function Debug({ id, version }: { id: string; version: unknown }) {
+  const loaded = useFresh<Page<Message>>(`/runs/${encodeURIComponent(id)}/messages`, version);
+  if (!loaded.data.value) return <Pending error={loaded.error.value} retry={() => void loaded.reload()} />;
+  const messages = itemsOf(loaded.data.value);
+  if (messages.length === 0) return <Empty>{t("run.no_messages")}</Empty>;
+  return (
+    <div class="scroll" data-testid="messages">
+      {messages.map((message) => (
+        <MessageCard message={message} />
+      ))}
+    </div>
+  );
+}
+
+const ROLES: Record<string, Key> = { user: "run.user", assistant: "run.assistant", system: "run.system", tool: "run.tool_role" };
+
+function MessageCard({ message }: { message: Message }) {
+  const role = String(message.role ?? message.type ?? "");
+  const { role: _role, type: _type, text, content, calls, tool_calls, ...rest } = message;
+  const spoken = text ?? content ?? null;
+  const wanted = calls ?? tool_calls ?? null;
+  const others = Object.fromEntries(Object.entries(rest).filter(([, value]) => has(value)));
+  return (
+    <div class={`message ${role}`}>
+      <h3>{ROLES[role] ? t(ROLES[role]!) : <Text of={role} />}</h3>
+      {has(spoken) && <p class="prose">{<Text of={asText(spoken)} />}</p>}
+      {Array.isArray(wanted) && wanted.map((call) => <Wanted call={call as Message} />)}
+      {Object.keys(others).length > 0 && <Block of={settled(others)} label={role} />}
+    </div>
+  );
+}
+
+function Wanted({ call }: { call: Message }) {
+  const name = String(call.name ?? call.tool ?? "");
+  return (
+    <div class="wanted">
+      <code>
+        → <Text of={name} />
+      </code>
+      <Block of={inline(call.arguments ?? call.raw_arguments ?? call)} label={name} />
+    </div>
+  );
+}
+
+export function Wire({ id, version }: { id: string; version: unknown }) {
+  const loaded = useFresh<Page<WireExchange> | WireExchange[]>(`/runs/${encodeURIComponent(id)}/wire`, version);
+  if (!loaded.data.value) return <Pending error={loaded.error.value} retry={() => void loaded.reload()} />;
+  const exchanges = itemsOf(loaded.data.value);
+  if (exchanges.length === 0) return <Empty>{t("run.no_wire")}</Empty>;
+  return (
+    <div class="scroll" data-testid="wire">
+      {exchanges.map((exchange, index) => (
+        <Exchange exchange={exchange} first={index === 0} />
+      ))}
+    </div>
+  );
+}
+
+function Exchange({ exchange: { request, response, curl }, first }: { exchange: WireExchange; first: boolean }) {
+  const open = useSignal(first);
+  return (
+    <details class="exchange" open={open.value} onToggle={(event) => (open.value = event.currentTarget.open)}>
+      <summary>
+        <b>{request.method}</b> <Text of={request.url} /> <span class={response && response.status < 400 ? "good" : "bad"}>{response ? response.status : "–"}</span>
+      </summary>
+      {open.value && (
+        <div class="two">
+          <div>
+            <h4>
+              {t("run.request")} {curl && <Copy text={curl}>{t("run.copy_curl")}</Copy>}
+            </h4>
+            <Headers of={request.headers} />
+            <Block of={settled(request.body)} label={t("run.request")} />
+          </div>
+          <div>
+            <h4>{t("run.response")}</h4>
+            <Headers of={response?.headers ?? null} />
+            <Block of={settled(response?.body ?? null)} label={t("run.response")} />
+          </div>
+        </div>
+      )}
+    </details>
+  );
+}
+
+function Headers({ of }: { of: { [name: string]: string } | null }) {
+  if (!of || Object.keys(of).length === 0) return null;
+  const text = Object.entries(of)
+    .map(([name, value]) => `${name}: ${value}`)
+    .join("\n");
+  return <Block of={text} label={t("run.headers")} tone="faint" />;
+}
+
+const DIALECTS = ["openai", "anthropic", "gemini", "llama3", "mistral", "qwen"];
+
+export function Prompt({ id }: { id: string }) {
+  const chosen = place.value.query.get("dialect") ?? DIALECTS[0]!;
+  const loaded = useLoad<{ dialect: string; text?: string; body?: Json }>(`/runs/${encodeURIComponent(id)}/prompt?dialect=${encodeURIComponent(chosen)}`);
+  const answer = loaded.data.value;
+  const text = answer ? (answer.text ?? settled(answer.body ?? null)) : "";
+  return (
+    <div class="scroll">
+      <div class="bar thin">
+        <label>
+          {t("run.dialect")}{" "}
+          <select value={chosen} onChange={(event) => go(amend({ dialect: event.currentTarget.value }), { replace: true })}>
+            {DIALECTS.map((name) => (
+              <option value={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+      </div>
+      {!answer && <Pending error={loaded.error.value} retry={() => void loaded.reload()} />}
+      {answer && (text ? <Block of={text} label={t("run.prompt")} tone="tall" /> : <Empty>{t("run.no_prompt")}</Empty>)}
+    </div>
+  );
+}
+
+export function RunAudit({ id, version }: { id: string; version: unknown }) {
+  const loaded = useFresh<Page<AuditRecord>>(`/runs/${encodeURIComponent(id)}/audit`, version);
+  if (!loaded.data.value) return <Pending error={loaded.error.value} retry={() => void loaded.reload()} />;
+  const records = itemsOf(loaded.data.value);
+  if (records.length === 0) return <Empty>{t("audit.empty")}</Empty>;
+  return <AuditTable records={records} chosen={place.value.query.get("record")} href={(key) => amend({ record: key })} back={amend({ record: null })} />;
+}
+
