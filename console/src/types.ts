@@ -71,8 +71,8 @@ export interface Decision {
 }
 
 export interface Failure {
-  code?: string;
-  message?: string;
+  error_code?: string;
+  error_message?: string;
   suggestion?: string | null;
   retryable?: boolean | null;
   [key: string]: Json | undefined;

@@ -6,7 +6,7 @@
  * then Enter), so that no stray key approves, and an answered call never hands its place to the next one.
  */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { messageOf, post, useLoad } from "../api";
 import { useAnyEvent } from "../events";
@@ -126,8 +126,13 @@ function Question({ current, onAnswered }: { current: Approval | null; onAnswere
     mode.value = to;
     formError.value = null;
     if (shown) edited.value = shown.arguments;
-    setTimeout(() => actions.current?.querySelector<HTMLElement>("textarea, input:not([type=radio]), select")?.focus());
   };
+  // before the next key: what is typed after `d` is the reason, and never a command
+  useLayoutEffect(() => {
+    if (mode.value === "edit" || mode.value === "deny") {
+      actions.current?.querySelector<HTMLElement>("textarea, input:not([type=radio]), select")?.focus();
+    }
+  }, [mode.value]);
   useKeys(
     open && mayApprove.value
       ? { a: arm, e: () => turn("edit"), d: () => turn("deny"), ...(mode.value === "read" ? {} : { Escape: () => (mode.value = "read") }) }

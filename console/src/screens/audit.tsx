@@ -60,33 +60,37 @@ export function AuditTable({ records, chosen, href, back, onEnd }: Table) {
 }
 
 function Line({ record }: { record: AuditRecord }) {
-  const what = record.what ?? record.kind ?? record.event ?? record.type ?? record.outcome;
+  const body = bodyOf(record);
   return (
     <span class="audit-row">
       <span class="num quiet">{asText(record.seq)}</span>
       <span class="num quiet">
-        <When at={asText(record.at ?? record.time)} />
+        <When at={asText(record.at)} />
       </span>
       <span class="one-line">
-        <Text of={asText(what)} />
+        <Text of={asText(record.event)} />
       </span>
       <span class="one-line">
-        <Text of={asText(record.tool)} />
+        <Text of={asText(body.tool)} />
       </span>
       <span class="one-line quiet wide">
-        <Text of={asText(record.by ?? record.principal ?? record.who)} />
+        <Text of={asText(body.by ?? body.principal)} />
       </span>
     </span>
   );
 }
 
+function bodyOf({ body }: AuditRecord): { [name: string]: Json } {
+  return body !== null && typeof body === "object" && !Array.isArray(body) ? body : {};
+}
+
 function Card({ record }: { record: AuditRecord }) {
-  const run = asText(record.run ?? record.run_id);
+  const run = asText(record.run_id);
   const shown = Object.fromEntries(Object.entries(record).filter(([, value]) => has(value)));
   return (
     <article class="card">
       <h2>
-        <Text of={keyOf(record)} />
+        <Text of={`${keyOf(record)} ${asText(record.event)}`} />
       </h2>
       {run && <a href={link(["runs", run])}>{run}</a>}
       <Block of={settled(shown as Json)} label={t("app.audit")} />

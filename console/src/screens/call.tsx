@@ -117,6 +117,7 @@ function Result({ call }: { call: Call }) {
       </Section>
     );
   }
+  if (result.failure) return null; // its card shows what the model read
   const dropped = (result.dropped_bytes ?? 0) > 0 || (result.dropped_tokens ?? 0) > 0;
   const screened = has(result.screened) && settled(result.screened) !== settled(result.raw);
   const before = has(result.screened) ? result.screened : result.raw;
@@ -146,9 +147,9 @@ function FailureCard({ failure, traceback }: { failure: NonNullable<NonNullable<
   return (
     <Section title={t("call.failure")}>
       <div class="failure">
-        <code class="bad">{failure.code}</code>
+        <code class="bad">{failure.error_code}</code>
         <p>
-          <Text of={failure.message ?? inline(failure as Json)} />
+          <Text of={failure.error_message ?? inline(failure as Json)} />
         </p>
         {failure.suggestion && (
           <p>

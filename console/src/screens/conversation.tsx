@@ -68,30 +68,44 @@ export function Debug({ id, version }: { id: string; version: unknown }) {
 
 const ROLES: Record<string, Key> = { user: "run.user", assistant: "run.assistant", system: "run.system", tool: "run.tool_role" };
 
-function MessageCard({ message }: { message: Message }) {
-  const role = String(message.role ?? message.type ?? "");
-  const { role: _role, type: _type, text, content, calls, tool_calls, ...rest } = message;
-  const spoken = text ?? content ?? null;
-  const wanted = calls ?? tool_calls ?? null;
-  const others = Object.fromEntries(Object.entries(rest).filter(([, value]) => has(value)));
+/** A message as the journal has it: a text, or an object whose calls are lists of id, name and arguments. */
+function MessageCard({ message: { role, content } }: { message: Message }) {
+  const name = String(role);
+  const body: Message = content !== null && typeof content === "object" && !Array.isArray(content) ? content : { text: content ?? null };
+  const calls = Array.isArray(body.calls) ? body.calls : [];
+  const text = body.text ?? body.value ?? null;
   return (
-    <div class={`message ${role}`}>
-      <h3>{ROLES[role] ? t(ROLES[role]!) : <Text of={role} />}</h3>
-      {has(spoken) && <p class="prose">{<Text of={asText(spoken)} />}</p>}
-      {Array.isArray(wanted) && wanted.map((call) => <Wanted call={call as Message} />)}
-      {Object.keys(others).length > 0 && <Block of={settled(others)} label={role} />}
+    <div class={`message ${name}`}>
+      <h3>
+        {ROLES[name] ? t(ROLES[name]!) : <Text of={name} />} {typeof body.name === "string" && <code>{<Text of={body.name} />}</code>}{" "}
+        {has(text) && <Copy text={asText(text)} label={name} />}
+      </h3>
+      {has(body.reasoning) && (
+        <p class="prose quiet">
+          <Text of={asText(body.reasoning)} />
+        </p>
+      )}
+      {has(text) && (
+        <p class="prose" tabIndex={name === "tool" ? 0 : undefined}>
+          <Text of={asText(text)} />
+        </p>
+      )}
+      {has(body.failure) && <Block of={settled(body.failure)} label={t("call.failure")} />}
+      {calls.map((call) => (
+        <Wanted call={call} />
+      ))}
     </div>
   );
 }
 
-function Wanted({ call }: { call: Message }) {
-  const name = String(call.name ?? call.tool ?? "");
+function Wanted({ call }: { call: Json }) {
+  const [, name, given] = Array.isArray(call) ? call : [null, "", call];
   return (
     <div class="wanted">
       <code>
-        → <Text of={name} />
+        → <Text of={asText(name)} />
       </code>
-      <Block of={inline(call.arguments ?? call.raw_arguments ?? call)} label={name} />
+      <Block of={inline(given)} label={asText(name)} />
     </div>
   );
 }

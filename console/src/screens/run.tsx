@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 
 import { addressOf, messageOf, post, useLoad } from "../api";
-import { between, count, duration, inline } from "../format";
+import { between, count, duration, has, inline } from "../format";
 import { t } from "../i18n";
 import { useKeys } from "../keys";
 import { useEvents, useThrottled } from "../live";
@@ -113,7 +113,7 @@ function Head({ detail }: { detail: RunDetail }) {
           {t("run.doubt", { n: run.in_doubt })} <a href={link(["ledger"], { state: "in_doubt" })}>{t("run.look")}</a>
         </Note>
       )}
-      {run.error !== null && run.error !== undefined && run.error !== "" && (
+      {["failed", "cancelled", "poisoned"].includes(run.status) && has(run.error) && (
         <Note tone="bad">
           {t("run.error")}: <Text of={inline(run.error)} />
         </Note>

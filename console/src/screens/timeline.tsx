@@ -144,7 +144,7 @@ function TurnLane({ index, turn, scale }: { index: number; turn: Turn | null; sc
   return (
     <span class="lane turn">
       <span class="name one-line">
-        <b>{t("run.turn", { n: index })}</b> <span class="quiet">{turn?.model && <Text of={turn.model} />}</span>
+        <b>{t("run.turn", { n: index })}</b> <span class="quiet">{turn?.model && <Text of={turn.model.split("@")[0]!} />}</span>
       </span>
       <span class="track">
         <Breaks scale={scale} />
