@@ -33,7 +33,7 @@ export function t(key: Key, words: Record<string, string | number> = {}): string
 }
 
 /** Return the word for a value of the API, such as a status; one that the dictionary lacks is shown as it is. */
-export function word(family: "status" | "risk" | "app.role", value: string): string {
+export function word(family: "status" | "risk" | "app.role" | "checklist" | "servers.state", value: string): string {
   const key = `${family}.${value}` as Key;
   return DICTIONARIES[language.value][key] ?? value;
 }

@@ -23,7 +23,7 @@ const TYPES = [
   "message", "run_started", "model_asked", "tools_selected", "history_mended", "context_folded", "streamed",
   "model_answered", "answer_taken", "answer_refused", "asked_otherwise", "call_admitted", "approval_asked",
   "approval_given", "attempt_started", "progressed", "attempt_failed", "call_finished", "finished_late",
-  "late_result", "http_exchange", "run_ended", "approval_decided", "run_changed", "write_settled", "missed",
+  "late_result", "http_exchange", "run_ended", "approval_decided", "run_changed", "approvals_changed", "write_resolved", "missed",
 ]; // prettier-ignore
 
 /** Call `onEvent` for each event after `after`, of one run or of all; `null` listens to nothing. */

@@ -22,19 +22,30 @@ export function keyOf(record: AuditRecord): string {
 
 export function AuditScreen({ chosen }: { chosen: string | null }) {
   const run = place.value.query.get("run") ?? "";
-  const records = useList<AuditRecord>("/audit", { run });
-  useKeys({ Escape: () => go(link(["audit"], { run })) });
-  const items = records.items.value;
+  const fromStart = place.value.query.get("from") === "start";
+  // the log is read forwards; its newest page is shown backwards
+  const words: Record<string, string> = { run, newest: run || fromStart ? "" : "1" };
+  const records = useList<AuditRecord>("/audit", { ...words, limit: "1000" });
+  useKeys({ Escape: () => go(link(["audit"], { run, from: place.value.query.get("from") })) });
+  const backwards = !run && !fromStart;
+  const items = backwards ? (records.items.value?.toReversed() ?? null) : records.items.value;
+  const here = (record?: string) => link(["audit", ...(record ? [record] : [])], { run, from: fromStart ? "start" : null });
   return (
     <div class="screen">
       <h1 class="unseen-label">{t("app.audit")}</h1>
       <div class="bar">
         <input type="search" data-search placeholder={t("audit.run")} aria-label={t("audit.run")} value={run} onChange={(event) => go(amend({ run: event.currentTarget.value }), { replace: true })} />
+        {!run && (
+          <select aria-label={t("audit.order")} value={fromStart ? "start" : ""} onChange={(event) => go(amend({ from: event.currentTarget.value }), { replace: true })}>
+            <option value="">{t("audit.newest")}</option>
+            <option value="start">{t("audit.from_start")}</option>
+          </select>
+        )}
         <Verify />
       </div>
       {!items && <Pending error={records.error.value} retry={() => void records.reload()} />}
       {items?.length === 0 && <Empty>{t("audit.empty")}</Empty>}
-      {!!items?.length && <AuditTable records={items} chosen={chosen} href={(key) => link(["audit", key], { run })} back={link(["audit"], { run })} onEnd={() => void records.more()} />}
+      {!!items?.length && <AuditTable records={items} chosen={chosen} href={here} back={here()} onEnd={backwards ? undefined : () => void records.more()} />}
     </div>
   );
 }

@@ -159,20 +159,22 @@ function Headers({ of }: { of: { [name: string]: string } | null }) {
   return <Block of={text} label={t("run.headers")} tone="faint" />;
 }
 
-const DIALECTS = ["openai", "anthropic", "gemini", "llama3", "mistral", "qwen"];
-
 export function Prompt({ id }: { id: string }) {
-  const chosen = place.value.query.get("dialect") ?? DIALECTS[0]!;
-  const loaded = useLoad<{ dialect: string; text?: string; body?: Json }>(`/runs/${encodeURIComponent(id)}/prompt?dialect=${encodeURIComponent(chosen)}`);
+  const chosen = place.value.query.get("dialect") ?? "openai-chat";
+  const names = useSignal([chosen]);
+  const loaded = useLoad<{ dialect: string; text: string | null; body: Json; dialects: string[] }>(`/runs/${encodeURIComponent(id)}/prompt?dialect=${encodeURIComponent(chosen)}`);
   const answer = loaded.data.value;
-  const text = answer ? (answer.text ?? settled(answer.body ?? null)) : "";
+  const text = answer ? (answer.text ?? settled(answer.body)) : "";
+  useEffect(() => {
+    if (answer) names.value = answer.dialects;
+  }, [answer]);
   return (
     <div class="scroll">
       <div class="bar thin">
         <label>
           {t("run.dialect")}{" "}
           <select value={chosen} onChange={(event) => go(amend({ dialect: event.currentTarget.value }), { replace: true })}>
-            {DIALECTS.map((name) => (
+            {names.value.map((name) => (
               <option value={name}>{name}</option>
             ))}
           </select>

@@ -1,6 +1,6 @@
 /** What a run cost in tokens, where its time went, and what its set-up lacks. */
 import { count, duration } from "../format";
-import { t } from "../i18n";
+import { t, word } from "../i18n";
 import { Section } from "../parts/bits";
 import { Text } from "../parts/text";
 import type { Call, RunDetail } from "../types";
@@ -125,7 +125,7 @@ function Checklist({ detail: { checklist } }: { detail: RunDetail }) {
               <span class={ok ? "good" : ok === false ? "bad" : "quiet"} aria-label={ok ? t("app.yes") : t("app.no")}>
                 {ok ? "✓" : ok === false ? "✗" : "·"}
               </span>{" "}
-              <Text of={key} /> {note && <span class="quiet">{<Text of={note} />}</span>}
+              <Text of={word("checklist", key)} /> {note && <span class="quiet">{<Text of={note} />}</span>}
             </li>
           ))}
         </ul>

@@ -11,7 +11,7 @@ import { Empty, Facts, Note, Pending, Section, Split, Status, When } from "../pa
 import { Rows } from "../parts/rows";
 import { Block, Text } from "../parts/text";
 import { amend, go, link, place } from "../router";
-import { mayApprove } from "../session";
+import { mayAdminister } from "../session";
 import type { Json } from "../types";
 
 interface Write {
@@ -77,7 +77,7 @@ function Line({ write }: { write: Write }) {
     <span class="ledger-row">
       <Status of={write.state} />
       <span class="one-line">
-        <Text of={asText(write.tool)} />
+        <Text of={asText(write.scope)} />
       </span>
       <span class="one-line quiet">
         <code>
@@ -85,7 +85,7 @@ function Line({ write }: { write: Write }) {
         </code>
       </span>
       <span class="num quiet">
-        <When at={asText(write.changed_at ?? write.settled_at ?? write.claimed_at)} />
+        <When at={asText(write.updated_at)} />
       </span>
     </span>
   );
@@ -94,7 +94,7 @@ function Line({ write }: { write: Write }) {
 function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<void> }) {
   const note = useSignal("");
   const error = useSignal<string | null>(null);
-  const { state, result, arguments: given, ...rest } = write;
+  const { id: _id, state, value, scope, ...rest } = write;
   const settle = (outcome: "done" | "not_done") => async () => {
     error.value = null;
     try {
@@ -108,14 +108,14 @@ function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<voi
     <article class="card">
       <header>
         <h2>
-          <Text of={asText(write.tool) || write.id} />
+          <Text of={asText(scope)} />
         </h2>
         <Status of={state} />
       </header>
       {state === "in_doubt" && (
         <Section title={t("ledger.decide")}>
           <p>{t("ledger.doubt_hint")}</p>
-          {mayApprove.value && (
+          {mayAdminister.value && (
             <>
               <label for="settle-note">{t("ledger.note")}</label>
               <input id="settle-note" type="text" autocomplete="off" value={note.value} onInput={(event) => (note.value = event.currentTarget.value)} />
@@ -136,15 +136,10 @@ function Card({ write, onSettled }: { write: Write; onSettled: () => Promise<voi
           )}
         </Section>
       )}
-      <Facts of={Object.entries(rest).map(([name, value]) => [name, name === "run" && value ? <a href={link(["runs", String(value)])}>{String(value)}</a> : has(value) ? <Value of={value} /> : null])} />
-      {has(given) && (
-        <Section title={t("call.arguments")}>
-          <Block of={settled(given)} label={t("call.arguments")} />
-        </Section>
-      )}
-      {has(result) && (
+      <Facts of={Object.entries(rest).map(([name, value]) => [name.replaceAll("_", " "), name === "run" && value ? <a href={link(["runs", String(value)])}>{String(value)}</a> : has(value) ? <Value of={value} /> : null])} />
+      {has(value) && (
         <Section title={t("call.result")}>
-          <Block of={settled(result)} label={t("call.result")} />
+          <Block of={settled(value)} label={t("call.result")} />
         </Section>
       )}
     </article>

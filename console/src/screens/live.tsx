@@ -6,7 +6,7 @@ import { useAnyEvent } from "../events";
 import { has } from "../format";
 import { t, type Key } from "../i18n";
 import { useThrottled } from "../live";
-import { Pending, Section } from "../parts/bits";
+import { Facts, Pending, Section } from "../parts/bits";
 import type { Json } from "../types";
 import { Value } from "./ledger";
 
@@ -14,6 +14,7 @@ const PARTS: { name: string; title: Key }[] = [
   { name: "rates", title: "live.rates" },
   { name: "breakers", title: "live.breakers" },
   { name: "locks", title: "live.locks" },
+  { name: "runs", title: "live.runs" },
 ];
 
 export function LiveScreen() {
@@ -27,8 +28,9 @@ export function LiveScreen() {
   const live = loaded.data.value;
   if (!live) return <Pending error={loaded.error.value} retry={() => void loaded.reload()} />;
   return (
-    <div class="screen scroll">
+    <div class="scroll fill">
       <h1 class="unseen-label">{t("app.live")}</h1>
+      <Facts of={[[t("live.listeners"), String(live.listeners ?? "")]]} />
       {PARTS.map(({ name, title }) => (
         <Section title={t(title)}>{has(live[name]) ? <Table of={live[name]!} /> : <p class="quiet">{t("live.empty")}</p>}</Section>
       ))}

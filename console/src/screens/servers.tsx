@@ -1,21 +1,24 @@
-/** MCP servers: what was accepted of each, and what changed since. */
+/** MCP servers: what a person agreed to of each tool, and what it says of itself now. */
 import { useSignal } from "@preact/signals";
 
 import { messageOf, post, useLoad } from "../api";
-import { asText, has, settled } from "../format";
-import { t } from "../i18n";
-import { Empty, Facts, Note, Pending, Section } from "../parts/bits";
-import { Block, DiffBlock, Text } from "../parts/text";
+import { t, word } from "../i18n";
+import { Empty, Note, Pending, Section } from "../parts/bits";
+import { Copy, Text } from "../parts/text";
 import { mayAdminister } from "../session";
-import type { Json, Page } from "../types";
-import { Value } from "./ledger";
+import type { Page } from "../types";
+
+interface Pinned {
+  name: string;
+  state: "agreed" | "changed" | "unknown" | "gone";
+  digest: string;
+  diff: string;
+  description: string | null;
+}
 
 interface Server {
   name: string;
-  diff?: Json;
-  diffs?: Json;
-  changed?: boolean;
-  [name: string]: Json | undefined;
+  tools: Pinned[];
 }
 
 export function ServersScreen() {
@@ -23,44 +26,50 @@ export function ServersScreen() {
   if (!loaded.data.value) return <Pending error={loaded.error.value} retry={() => void loaded.reload()} />;
   const servers = loaded.data.value.items;
   return (
-    <div class="screen scroll">
+    <div class="screen">
       <h1 class="unseen-label">{t("app.servers")}</h1>
-      {servers.length === 0 ? <Empty>{t("servers.empty")}</Empty> : servers.map((server) => <Card server={server} onAccepted={loaded.reload} />)}
+      <div class="scroll">{servers.length === 0 ? <Empty>{t("servers.empty")}</Empty> : servers.map((server) => <Card server={server} onAccepted={loaded.reload} />)}</div>
     </div>
   );
 }
 
-function Card({ server, onAccepted }: { server: Server; onAccepted: () => Promise<void> }) {
+function Card({ server: { name, tools }, onAccepted }: { server: Server; onAccepted: () => Promise<void> }) {
   const error = useSignal<string | null>(null);
-  const { name, diff, diffs, changed, ...rest } = server;
-  const changes = diff ?? diffs ?? null;
-  const differs = changed ?? has(changes);
+  const open = tools.filter(({ state }) => state === "changed" || state === "unknown");
   const accept = async () => {
     error.value = null;
     try {
-      await post(`/servers/${encodeURIComponent(name)}/accept`, {});
-      await onAccepted();
+      // names what is on this page: a tool that changed since is not agreed to
+      await post(`/servers/${encodeURIComponent(name)}/accept`, { digests: Object.fromEntries(open.map((tool) => [tool.name, tool.digest])) });
     } catch (failure) {
       error.value = messageOf(failure);
     }
+    await onAccepted();
   };
   return (
     <Section title={name}>
-      <Facts of={Object.entries(rest).map(([key, value]) => [key.replaceAll("_", " "), has(value) ? <Value of={value} /> : null])} />
-      {differs ? (
-        <>
-          <Note tone="warn">{t("servers.changed")}</Note>
-          {Array.isArray(changes) ? changes.map((change) => <Change of={change} />) : has(changes) && <Block of={settled(changes)} label={name} />}
-          {mayAdminister.value && (
-            <div class="line">
-              <button type="button" class="main" onClick={() => void accept()}>
-                {t("servers.accept")}
-              </button>
-            </div>
-          )}
-        </>
-      ) : (
-        <p class="quiet">{t("servers.unchanged")}</p>
+      {open.length > 0 && <Note tone="warn">{t("servers.changed")}</Note>}
+      <table>
+        <tbody>
+          {tools.map((tool) => (
+            <tr>
+              <td>
+                <code>
+                  <Text of={tool.name} />
+                </code>
+              </td>
+              <td class={tool.state === "agreed" ? "quiet" : "warn"}>{word("servers.state", tool.state)}</td>
+              <td>{tool.diff ? <UnifiedDiff of={tool.diff} label={tool.name} /> : <Text of={tool.description ?? ""} />}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {open.length > 0 && mayAdminister.value && (
+        <div class="line">
+          <button type="button" class="main" onClick={() => void accept()}>
+            {t("servers.accept")}
+          </button>
+        </div>
       )}
       {error.value && (
         <Note tone="bad">
@@ -71,17 +80,17 @@ function Card({ server, onAccepted }: { server: Server; onAccepted: () => Promis
   );
 }
 
-function Change({ of }: { of: Json }) {
-  if (of === null || typeof of !== "object" || Array.isArray(of)) return <Block of={asText(of)} label={t("servers.offered")} />;
-  const before = of.before ?? of.pinned ?? of.old ?? null;
-  const after = of.after ?? of.offered ?? of.new ?? null;
-  const tool = asText(of.tool ?? of.name);
+function UnifiedDiff({ of, label }: { of: string; label: string }) {
   return (
-    <div class="step">
-      <h4>
-        <Text of={tool} />
-      </h4>
-      {before === null && after === null ? <Block of={settled(of)} label={tool} /> : <DiffBlock before={before ?? ""} after={after ?? ""} label={tool} />}
+    <div class="block">
+      <Copy text={of} label={label} />
+      <pre tabIndex={0} role="region" aria-label={label}>
+        {of.split("\n").map((line) => {
+          const text = <Text of={`${line}\n`} />;
+          if (line.startsWith("+")) return <ins>{text}</ins>;
+          return line.startsWith("-") ? <del>{text}</del> : text;
+        })}
+      </pre>
     </div>
   );
 }

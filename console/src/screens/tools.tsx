@@ -11,7 +11,7 @@ import { Rows } from "../parts/rows";
 import { Block, Text } from "../parts/text";
 import { amend, go, link, place } from "../router";
 import { mayApprove } from "../session";
-import type { Json, Page, Schema, ToolEntry } from "../types";
+import type { Failure, Json, Page, Schema, ToolEntry } from "../types";
 
 export function ToolsScreen({ chosen }: { chosen: string | null }) {
   const loaded = useLoad<Page<ToolEntry>>("/tools");
@@ -134,18 +134,25 @@ function Card({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<voi
   );
 }
 
+interface Answer {
+  ok: boolean;
+  text: string;
+  failure?: Failure | null;
+  question?: string | null;
+}
+
 function ByHand({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<void> }) {
   const value = useSignal(defaultsOf(tool.schema));
   const formError = useSignal<string | null>(null);
-  const result = useSignal<{ ok: boolean; text: string } | null>(null);
+  const result = useSignal<Answer | null>(null);
   const busy = useSignal(false);
   const call = async (event: Event) => {
     event.preventDefault();
     busy.value = true;
     result.value = null;
     try {
-      const answer = await post<Json>(`/tools/${encodeURIComponent(tool.name)}/call`, { arguments: value.value });
-      result.value = { ok: true, text: settled(answer) };
+      const answer = await post<Answer>(`/tools/${encodeURIComponent(tool.name)}/call`, { arguments: value.value });
+      result.value = answer;
       void onCalled();
     } catch (failure) {
       result.value = { ok: false, text: messageOf(failure) };
@@ -164,10 +171,15 @@ function ByHand({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<v
           </button>
         </div>
       </form>
-      {result.value?.ok && <Block of={result.value.text} label={t("tools.result")} />}
-      {result.value && !result.value.ok && (
+      {result.value?.question && (
+        <Note tone="warn">
+          {t("tools.asks")} <a href={link(["approvals", result.value.question])}>{t("run.look")}</a>
+        </Note>
+      )}
+      {result.value?.ok && <Block of={settled(result.value.text)} label={t("tools.result")} />}
+      {result.value && !result.value.ok && !result.value.question && (
         <Note tone="bad">
-          <Text of={result.value.text} />
+          <Text of={result.value.failure?.error_message ?? result.value.text} />
         </Note>
       )}
     </Section>
