@@ -1,24 +1,26 @@
-/** What one text has and another has not, by words. */
+/** What one text has and another has not. */
 
 export interface Piece {
   kind: "same" | "gone" | "new";
   text: string;
 }
 
-/** Longest table that is computed: beyond it a page would stand still, and nobody reads such a diff. */
-const MOST_CELLS = 4_000_000;
+/** Largest tables that are computed: beyond them a page would stand still, and nobody reads such a diff. */
+const MOST_CELLS = { words: 500_000, lines: 4_000_000 };
 
-/** Compare two texts; `null` when what differs is too long. */
+/** Compare two texts by words, long ones by lines; `null` when even that is too much. */
 export function diff(before: string, after: string): Piece[] | null {
-  const from = tokens(before);
-  const to = tokens(after);
+  return compared(words(before), words(after), MOST_CELLS.words) ?? compared(lines(before), lines(after), MOST_CELLS.lines);
+}
+
+function compared(from: string[], to: string[], most: number): Piece[] | null {
   let head = 0;
   while (head < from.length && head < to.length && from[head] === to[head]) head++;
   let tail = 0;
   while (tail < from.length - head && tail < to.length - head && from.at(-1 - tail) === to.at(-1 - tail)) tail++;
   const a = from.slice(head, from.length - tail);
   const b = to.slice(head, to.length - tail);
-  if ((a.length + 1) * (b.length + 1) > MOST_CELLS) return null;
+  if ((a.length + 1) * (b.length + 1) > most) return null;
   const pieces: Piece[] = [];
   push(pieces, "same", from.slice(0, head));
   compare(pieces, a, b);
@@ -26,8 +28,12 @@ export function diff(before: string, after: string): Piece[] | null {
   return pieces;
 }
 
-function tokens(text: string): string[] {
+function words(text: string): string[] {
   return text.match(/\n[ \t]*|[ \t]+|[\p{L}\p{N}_]+|[^\s]/gu) ?? [];
+}
+
+function lines(text: string): string[] {
+  return text.match(/[^\n]*\n|[^\n]+$/g) ?? [];
 }
 
 function push(pieces: Piece[], kind: Piece["kind"], words: string[]): void {

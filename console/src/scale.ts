@@ -67,7 +67,7 @@ export class Scale {
       const first = Math.ceil((piece.start - origin) / step) * step;
       for (let time = first; origin + time <= piece.end; time += step) {
         const at = this.at(origin + time);
-        if (at - before < 60 / most || edge - at < 3) continue;
+        if (at - before < 60 / most || edge - at < 36 / most) continue;
         ticks.push({ time, at });
         before = at;
       }

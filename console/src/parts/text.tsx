@@ -7,7 +7,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
-import { diff } from "../diff";
+import { diff, type Piece } from "../diff";
 import { inline, settled } from "../format";
 import { t } from "../i18n";
 import type { Json } from "../types";
@@ -44,31 +44,47 @@ export function Block({ of, label, tone = "" }: { of: string; label: string; ton
 export function DiffBlock({ before, after, label, verbatim = false }: { before: Json; after: Json; label: string; verbatim?: boolean }) {
   const from = verbatim ? inline(before) : settled(before);
   const to = verbatim ? inline(after) : settled(after);
+  const whole = useSignal(false);
   if (from === to) return <p class="quiet">{t("call.unchanged")}</p>;
   const pieces = diff(from, to);
+  const long = pieces?.some(({ text }) => isLong(text)) ?? false;
   return (
     <div class="block">
       <Copy text={to} label={label} />
       <pre tabIndex={0} role="region" aria-label={label}>
-        {pieces === null ? (
-          <Text of={to} />
-        ) : (
-          pieces.map(({ kind, text }) => {
-            if (kind === "same") return <Text of={text} />;
-            return kind === "gone" ? (
-              <del>
-                <Text of={text} />
-              </del>
-            ) : (
-              <ins>
-                <Text of={text} />
-              </ins>
-            );
-          })
-        )}
+        {pieces === null ? <Text of={to} /> : pieces.map((piece) => <Changed piece={piece} whole={whole.value} />)}
       </pre>
+      {long && (
+        <button type="button" class="small" onClick={() => (whole.value = !whole.value)}>
+          {whole.value ? t("diff.short") : t("diff.whole")}
+        </button>
+      )}
       {pieces === null && <p class="quiet">{t("diff.too_long")}</p>}
     </div>
+  );
+}
+
+/** Lines of a long stretch that are drawn at its beginning and at its end, so that what changed is in sight. */
+const EDGE = 3;
+
+function isLong(text: string): boolean {
+  return text.split("\n").length > 2 * EDGE + 4;
+}
+
+function Changed({ piece: { kind, text }, whole }: { piece: Piece; whole: boolean }) {
+  const drawn = whole || !isLong(text) ? <Text of={text} /> : <Folded of={text} />;
+  if (kind === "same") return drawn;
+  return kind === "gone" ? <del>{drawn}</del> : <ins>{drawn}</ins>;
+}
+
+function Folded({ of }: { of: string }) {
+  const lines = of.split("\n");
+  return (
+    <>
+      <Text of={lines.slice(0, EDGE).join("\n")} />
+      <span class="folded">{t("diff.lines", { n: lines.length - 2 * EDGE })}</span>
+      <Text of={lines.slice(-EDGE).join("\n")} />
+    </>
   );
 }
 

@@ -28,7 +28,7 @@ function Tokens({ detail: { turns } }: { detail: RunDetail }) {
         <table>
           <thead>
             <tr>
-              <th>{t("run.turn", { n: "" })}</th>
+              <th>{t("run.turn_head")}</th>
               <th class="num">{t("run.input")}</th>
               <th class="num">{t("run.cached")}</th>
               <th class="num">{t("run.output")}</th>

@@ -5,7 +5,7 @@ import { messageOf, post, useLoad } from "../api";
 import { count, duration, has, settled } from "../format";
 import { t } from "../i18n";
 import { useKeys } from "../keys";
-import { Empty, Facts, Note, Pending, Risk, Section, Split } from "../parts/bits";
+import { Empty, Facts, Note, Pending, Risk, Section, Split, When } from "../parts/bits";
 import { SchemaForm } from "../parts/form";
 import { Rows } from "../parts/rows";
 import { Block, Text } from "../parts/text";
@@ -66,7 +66,7 @@ function Line({ tool, slowest }: { tool: ToolEntry; slowest: number }) {
   return (
     <span class="tool-row">
       <span class="one-line">
-        <Text of={tool.name} /> {findings > 0 && <span class="warn small">{t("tools.n_findings", { n: findings })}</span>}
+        <Text of={tool.name} /> {findings > 0 && <span class="quiet small">{t("tools.n_findings", { n: findings })}</span>}
       </span>
       <span class="num">{count(tool.calls)}</span>
       <span class={tool.failures ? "num bad" : "num"}>{count(tool.failures)}</span>
@@ -106,7 +106,7 @@ function Card({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<voi
             <tbody>
               {tool.findings.map(({ rule, severity, message }) => (
                 <tr>
-                  <td class={severity === "error" ? "bad" : "warn"}>{severity}</td>
+                  <td class={{ error: "bad", warning: "warn" }[severity] ?? "quiet"}>{severity}</td>
                   <td>
                     <code>{rule}</code>
                   </td>
@@ -124,13 +124,27 @@ function Card({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<voi
       {mayApprove.value && <ByHand tool={tool} onCalled={onCalled} />}
       {has(tool.last_failure) && (
         <Section title={t("tools.last_failure")}>
-          <Block of={settled(tool.last_failure)} label={t("tools.last_failure")} />
+          <LastFailure of={tool.last_failure} />
         </Section>
       )}
       <Section title={t("tools.definition")}>
         <Block of={settled(tool.schema as Json)} label={t("tools.definition")} />
       </Section>
     </article>
+  );
+}
+
+function LastFailure({ of }: { of: Json }) {
+  if (of === null || typeof of !== "object" || Array.isArray(of)) return <Block of={settled(of)} label={t("tools.last_failure")} />;
+  const run = typeof of.run === "string" ? of.run : "";
+  return (
+    <p class="line">
+      <code class="bad">
+        <Text of={String(of.code ?? "")} />
+      </code>
+      <When at={typeof of.at === "string" ? of.at : null} />
+      {run && <a href={link(["runs", run])}>{run}</a>}
+    </p>
   );
 }
 
