@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
 
-.PHONY: help demo test test-fast docs bench conformance chaos storm frameworks gateway-kills clean
+.PHONY: help demo test test-fast docs console bench conformance chaos storm frameworks gateway-kills clean
 
 help: ## Say what there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ test-fast: .venv/dev.stamp ## Run the quick tests: no corpus, no server, no kill
 
 docs: .venv/docs.stamp ## Build the site strictly into build/site.
 	@$(BIN)/python -m docs.build
+
+console: ## Build the console's page from console/ into src/handrail/server/assets; needs Node 20.19 or newer.
+	@cd console && npm ci --silent --no-audit --no-fund && npm run --silent build
 
 bench: .venv/dev.stamp ## Print what handrail costs, as ratios to a hand-written loop.
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -449,8 +449,8 @@ class CallCard:
             decisions.append(_decision("limits", "refused", code, note))
         if write is not None:
             outcome = "repeated" if result is not None and result.replayed else "new"
-            note = f"{write.state}, fence {write.fence}"
-            decisions.append(_decision("ledger", outcome, write.key, note))
+            state = f"{write.state}, fence {write.fence}"
+            decisions.append(_decision("ledger", outcome, write.key, state))
         if result is not None:
             outcome = "ok" if result.ok else str(code)
             note = "" if result.ok else note

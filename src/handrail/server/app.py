@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from handrail._version import __version__
@@ -177,13 +178,25 @@ def _asset_route() -> Any:
             return Response(body, media_type=kind, headers=headers)
         if "." in path.rpartition("/")[2]:
             raise not_found("such file")
-        # every other address is one of the console's own pages
         index = assets.get("index.html")
         if index is None:
             return HTMLResponse(_NO_ASSETS)
-        return Response(index[0], media_type=index[1])
+        if path:
+            return RedirectResponse(_screen_address(request))
+        # a page from before an update asks for files that are gone
+        return Response(
+            index[0], media_type=index[1], headers={"cache-control": "no-cache"}
+        )
 
     return give_asset
+
+
+def _screen_address(request: Request) -> str:
+    """Return where a screen of the console is: `/runs/r_1` is `/#/runs/r_1`, whatever path a proxy serves it below."""
+    path = request.url.path.lstrip("/")
+    query = f"?{request.url.query}" if request.url.query else ""
+    up = "../" * path.count("/") or "./"
+    return f"{up}#/{quote(path, safe='/')}{query}"
 
 
 def _read_assets() -> dict[str, tuple[bytes, str]]:

@@ -252,11 +252,10 @@ def show_wire(call: ApiCall) -> Json:
 def show_prompt(call: ApiCall) -> Json:
     """Return the conversation as a model of a dialect would get it, with the tools that are served here."""
     name = call.query.get("dialect", "openai-chat")
-    if name not in plugins.list_names("dialects"):
+    names = list(plugins.list_names("dialects"))
+    if name not in names:
         raise ApiError(
-            422,
-            "bad_parameter",
-            "`dialect` is one of " + ", ".join(plugins.list_names("dialects")),
+            422, "bad_parameter", "`dialect` is one of " + ", ".join(names)
         )
     history = read(load(call))
     tools = call.deployment.runtime.offered()
@@ -264,9 +263,9 @@ def show_prompt(call: ApiCall) -> Json:
     spoken = dialect(name)
     if not isinstance(spoken, WireDialect):
         text = spoken.encode_request(messages, tools, history.asked.options)
-        return {"dialect": name, "text": text, "body": None}
+        return {"dialect": name, "text": text, "body": None, "dialects": names}
     body = spoken.encode_request(messages, tools, history.asked.options)
-    return {"dialect": name, "text": None, "body": body}
+    return {"dialect": name, "text": None, "body": body, "dialects": names}
 
 
 def show_audit(call: ApiCall) -> Json:
