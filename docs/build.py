@@ -164,7 +164,9 @@ def stage() -> None:
     """Write every page of the site to `build/docs`."""
     shutil.rmtree(STAGED, ignore_errors=True)
     for source in (
-        path for path in DOCS.rglob("*") if path.suffix in (".md", ".svg", ".png", ".css")
+        path
+        for path in DOCS.rglob("*")
+        if path.suffix in (".md", ".svg", ".png", ".css")
     ):
         target = STAGED / source.relative_to(DOCS)
         target.parent.mkdir(parents=True, exist_ok=True)

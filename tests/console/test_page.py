@@ -85,7 +85,9 @@ def test_no_screen_has_a_serious_fault_of_accessibility(
 ) -> None:
     faults = []
     with open_page(browser, desk) as page:
-        page.evaluate(axe)  # by the test, not by the page: no script of a page may do so
+        page.evaluate(
+            axe
+        )  # by the test, not by the page: no script of a page may do so
         for name, address in screens(desk.runs).items():
             go(page, address)
             for theme, size in (("light", WIDE), ("dark", NARROW)):

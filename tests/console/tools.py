@@ -10,7 +10,7 @@ from pydantic import Field
 import handrail as hr
 
 HOSTILE = (
-    "<img src=x onerror=\"window.hurt = 1\"><script>window.hurt = 1</script>"
+    '<img src=x onerror="window.hurt = 1"><script>window.hurt = 1</script>'
     " {{7*7}} javascript:window.hurt=1 \u202egnp.exe"
 )
 """Text that must stay text, wherever it is shown."""

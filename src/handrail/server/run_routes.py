@@ -254,9 +254,7 @@ def show_prompt(call: ApiCall) -> Json:
     name = call.query.get("dialect", "openai-chat")
     names = list(plugins.list_names("dialects"))
     if name not in names:
-        raise ApiError(
-            422, "bad_parameter", "`dialect` is one of " + ", ".join(names)
-        )
+        raise ApiError(422, "bad_parameter", "`dialect` is one of " + ", ".join(names))
     history = read(load(call))
     tools = call.deployment.runtime.offered()
     messages = sanitize(history.messages).messages
