@@ -34,7 +34,7 @@ COMMANDS = {
     "run": "Ask a model one question and let it use your tools.",
     "chat": "Chat with a model that can use your tools.",
     "call": "Call one tool by hand, with every check that a model's call gets.",
-    "serve": "Serve your tools to the clients of a protocol, with every check that a model's call gets.",
+    "serve": "Serve the console and the HTTP API, or your tools to the clients of a protocol.",
     "tools": "Show tools as a model sees them.",
     "lint": "Find faults in tools that lead a model to choose or fill them wrongly.",
     "check": "Check tools against the checklist for production.",
