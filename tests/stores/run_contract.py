@@ -83,6 +83,30 @@ class RunContract:
         assert (stored.record.epoch, list(stored.steps)) == (2, [ANSWER])
         assert self.settled(store.load_run("r_none")) is None
 
+    def test_runs_are_read_through_from_the_newest_with_their_steps(self, store):
+        for number in range(1, 6):
+            self.settled(store.begin_run(replace(RUN, run_id=f"r_{number}"), new=True))
+        self.settled(store.append_entry(JournalEntry("r_2", 1, [ANSWER, RESULT])))
+        first = self.settled(store.browse_runs(most=2))
+        assert [each.stored.record.run_id for each in first] == ["r_5", "r_4"]
+        rest = self.settled(store.browse_runs(before=first[-1].number))
+        assert [each.stored.record.run_id for each in rest] == ["r_3", "r_2", "r_1"]
+        assert rest[1].stored == self.settled(store.load_run("r_2"))
+        assert list(rest[1].stored.steps) == [ANSWER, RESULT]
+        changed = rest[1].stored.record.updated
+        since = self.settled(store.browse_runs(since=changed))
+        assert "r_2" in [each.stored.record.run_id for each in since]
+        assert self.settled(store.browse_runs(since=changed + 60)) == []
+
+    def test_when_each_step_was_recorded_is_known(self, store):
+        begun = self.begun(store)
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [ANSWER])))
+        self.settled(store.append_entry(JournalEntry("r_1", 1, [RESULT])))
+        times = self.settled(store.step_times("r_1"))
+        assert sorted(times) == ["1.0", "1.m"]
+        assert begun.record.created <= times["1.m"] <= times["1.0"]
+        assert self.settled(store.step_times("r_none")) == {}
+
     def test_a_run_is_begun_together_with_steps_or_not_at_all(self, store):
         begun = self.settled(store.begin_run(RUN, new=True, steps=[ANSWER]))
         assert list(begun.steps) == [ANSWER]

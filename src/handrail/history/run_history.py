@@ -199,12 +199,14 @@ def question_in(messages: Sequence[Message]) -> str:
 
 
 def _turns(steps: Sequence[JournalStep]) -> Iterator[HistoryTurn]:
+    by_turn: dict[int, list[JournalStep]] = {}
+    for each in steps:
+        if each.kind == "call":
+            by_turn.setdefault(each.turn, []).append(each)
     for step in sorted(
         (step for step in steps if step.kind == "model"), key=lambda step: step.turn
     ):
-        call_steps = [
-            each for each in steps if each.kind == "call" and each.turn == step.turn
-        ]
+        call_steps = by_turn.get(step.turn, [])
         call_steps.sort(key=lambda each: int(each.key.split(".")[1]))
         results = [codec.result_from_json(each.body) for each in call_steps]
         turn = _separate_calls(codec.turn_from_json(step.body), results)

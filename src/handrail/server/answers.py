@@ -40,6 +40,7 @@ def not_found(what: str) -> ApiError:
 
 
 _REDACTOR = Redactor()
+_PLAIN = frozenset((int, float, bool, type(None)))
 _SCHEMAS = ("schema", "parameters", "inputSchema", "input_schema")
 
 
@@ -48,11 +49,15 @@ def redact(value: Json) -> Json:
 
     As the audit log has it, but for counts of tokens and for JSON Schemas, whose names speak of secrets and have none.
     """
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return _REDACTOR.text(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         return {
-            _REDACTOR.name(name): _redact_under(name, value[name]) for name in value
+            _REDACTOR.name(name): _redact_under(name, part)
+            for name, part in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [redact(each) for each in value]

@@ -1,0 +1,120 @@
+"""What other processes do with the store: it is seen, and runs that were answered there go on here."""
+
+import asyncio
+
+import handrail as hr
+from handrail import admin
+from handrail.server.access import Principal
+from handrail.server.run_index import RunFilter, RunIndex
+from handrail.stores.memory_runs import FullMemoryStore
+from handrail.stores.sqlite import SqliteStore
+from handrail.testing import ScriptedModel
+from tests.server.served import (
+    PATIENCE_S,
+    delete_order,
+    get_order,
+    scripted,
+    serving,
+    wait_until,
+)
+
+EVERYBODY = Principal("anna", "administer")
+ALL = RunFilter()
+
+
+def test_a_question_that_is_answered_elsewhere_lets_the_run_go_on_here(tmp_path):
+    place = f"{tmp_path}/h.db"
+    with serving(model=scripted(), store=f"sqlite:///{place}") as served:
+        run = served.post("/runs", {"question": "Delete A-1."}, 201)["id"]
+        served.run_until(run, "waiting")
+        with SqliteStore(place) as elsewhere:
+            admin.approve(elsewhere, served.question()["id"], by="maria")
+        page = served.run_until(run, "done")
+    assert page["approvals"][0]["by"] == "maria"
+
+
+def test_a_run_of_another_process_is_told_to_listeners_and_listed(tmp_path):
+    place = f"{tmp_path}/h.db"
+    with serving(store=f"sqlite:///{place}") as served:
+        assert served.get("/runs")["items"] == []
+        with served.client.stream("GET", "/api/v1/events") as answer:
+            lines = answer.iter_lines()
+            next(lines)
+
+            async def elsewhere():
+                async with hr.Runtime(
+                    [get_order], store=f"sqlite:///{place}"
+                ) as runtime:
+                    await runtime.run(
+                        "Hello?", model=ScriptedModel(["Hello."]), run_id="r_else"
+                    )
+
+            asyncio.run(elsewhere())
+            assert any("r_else" in line for line in lines)
+        listed = wait_until(lambda: served.get("/runs")["items"], bool)
+        assert (listed[0]["id"], listed[0]["status"]) == ("r_else", "done")
+
+
+def run_one(store, name, *script):
+    async def run():
+        async with hr.Runtime([get_order, delete_order], store=store) as runtime:
+            await runtime.run(
+                f"Question of {name}", model=ScriptedModel(list(script)), run_id=name
+            )
+
+    asyncio.run(run())
+
+
+def test_pages_of_a_list_meet_without_a_gap_or_a_run_twice():
+    store = FullMemoryStore()
+    for number in range(7):
+        run_one(store, f"r_{number}", "Hello.")
+    index = RunIndex(store)
+    index.refresh()
+    seen, before = [], None
+    while True:
+        found, before = index.search(ALL, EVERYBODY, before=before, most=3)
+        seen += [each.id for each in found]
+        if before is None:
+            break
+    assert seen == [f"r_{number}" for number in reversed(range(7))]
+
+
+def test_a_change_is_seen_at_the_next_look_and_only_once():
+    store = FullMemoryStore()
+    run_one(store, "r_1", "Hello.")
+    index = RunIndex(store)
+    assert index.refresh(at_least=0) == ()
+    assert index.refresh(at_least=0) == []
+    run_one(store, "r_2", "Hello.")
+    assert [each.id for each in index.refresh(at_least=0)] == ["r_2"]
+    assert index.refresh(at_least=0) == []
+
+
+def test_a_thousand_sockets_listen_and_one_that_never_reads_slows_none():
+    count = 1000
+    with serving() as served:
+        hub = served.deployment.hub
+        host, _, port = served.url.removeprefix("http://").partition(":")
+        request = f"GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+
+        async def connect():
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request)
+            return reader, writer
+
+        async def listen_all():
+            connections = [await connect() for _ in range(count + 1)]
+            while hub.listeners <= count:
+                await asyncio.sleep(0.05)
+            # the last of them is never read
+            heard = [
+                asyncio.ensure_future(reader.readuntil(b"event: mark"))
+                for reader, _ in connections[:-1]
+            ]
+            hub.publish("mark")
+            await asyncio.wait_for(asyncio.gather(*heard), PATIENCE_S)
+            for _, writer in connections:
+                writer.close()
+
+        asyncio.run(listen_all())
