@@ -5,6 +5,7 @@ import asyncio
 import handrail as hr
 from handrail import admin
 from handrail.server.access import Principal
+from handrail.server.rates import Rate
 from handrail.server.run_index import RunFilter, RunIndex
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
@@ -93,7 +94,7 @@ def test_a_change_is_seen_at_the_next_look_and_only_once():
 
 def test_a_thousand_sockets_listen_and_one_that_never_reads_slows_none():
     count = 1000
-    with serving() as served:
+    with serving(rate=Rate(10_000, 10_000)) as served:
         hub = served.deployment.hub
         host, _, port = served.url.removeprefix("http://").partition(":")
         request = f"GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
@@ -105,8 +106,9 @@ def test_a_thousand_sockets_listen_and_one_that_never_reads_slows_none():
 
         async def listen_all():
             connections = [await connect() for _ in range(count + 1)]
-            while hub.listeners <= count:
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(PATIENCE_S):
+                while hub.listeners <= count:
+                    await asyncio.sleep(0.05)
             # the last of them is never read
             heard = [
                 asyncio.ensure_future(reader.readuntil(b"event: mark"))
