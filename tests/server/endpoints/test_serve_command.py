@@ -176,7 +176,8 @@ def test_the_guard_of_the_server_stands_before_the_endpoints(shop):
         assert answer.json()["error"]["message"]
 
     token = ENTRIES["approve"].token
-    for path in ("v1/responses", "v1/chat/completions", "agui"):
+    paths = ("v1/responses", "v1/chat/completions", "agui", "v1/ui-messages")
+    for path in paths:
         post(path, 401)
         post(path, 401, "wrong-wrong-wrong-wrong")
         post(path, 403, ENTRIES["see"].token)
