@@ -183,8 +183,8 @@ def test_the_guard_of_the_server_stands_before_the_endpoints(shop):
         post(path, 403, ENTRIES["see"].token)
         post(path, 403, token, origin="http://evil.example")
         post(path, 400, token, host="evil.example")
-        post(path, 413, token, b" " * 10_000_000)
         post(path, 400, token)
+    post("v1/responses", 413, token, b" " * 10_000_000)
     assert paid(folder) == ""
 
 
