@@ -75,7 +75,9 @@ class Endpoints:
         ui = UiEndpoint(door, identify)
         shown = UiMessagesEndpoint(door, identify)
         self.aclose = door.aclose
+        """End what is under way, so that any process may resume it. Await it before the runtime is closed."""
         self.recall = door.recall
+        """Return options of `Runtime.resume` for whoever else goes on with a run here: the tools of its caller."""
         self.routes = [
             Route("/v1/responses", endpoint(responses.respond), methods=["POST"]),
             Route("/v1/chat/completions", endpoint(chat.complete), methods=["POST"]),
