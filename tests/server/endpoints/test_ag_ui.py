@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from handrail.testing import call
-from tests.server.endpoints.ag_ui import run_program
+from tests.server.endpoints.node import AG_UI, run_program
 from tests.server.endpoints.serving import (
     ANSWER,
     LOOKING,
@@ -25,7 +25,8 @@ def place(tmp_path_factory):
 
 
 _DEMO = f"""
-const agent = new HttpAgent({{ url }});
+import {{ HttpAgent }} from "@ag-ui/client";
+const agent = new HttpAgent({{ url: url + "/agui" }});
 const types = [];
 agent.subscribe({{ onEvent: ({{ event }}) => void types.push(event.type) }});
 agent.messages = [{{ id: "u1", role: "user", content: {json.dumps(QUESTION)} }}];
@@ -42,7 +43,7 @@ tell({{ types, interrupts: agent.pendingInterrupts, messages: agent.messages }})
 
 def test_the_demos_question_is_answered_once_the_interrupt_is_resolved(tmp_path):
     with serve_demo(tmp_path) as (served, cluster):
-        first, second = run_program(_DEMO, served.url)
+        first, second = run_program(AG_UI, _DEMO, served.url)
     assert first["types"].count("TEXT_MESSAGE_CONTENT") > 3
     assert first["types"].count("TOOL_CALL_RESULT") == 5
     assert first["types"][-1] == "RUN_FINISHED"
@@ -62,7 +63,8 @@ def test_the_demos_question_is_answered_once_the_interrupt_is_resolved(tmp_path)
 
 
 _FRONT_END_TOOL = """
-const agent = new HttpAgent({ url });
+import { HttpAgent } from "@ag-ui/client";
+const agent = new HttpAgent({ url: url + "/agui" });
 agent.messages = [{ id: "u1", role: "user", content: "pick" }];
 const tools = [{
   name: "ask_user",
@@ -88,7 +90,7 @@ def test_a_tool_of_the_front_end_runs_there_and_ours_here(place):
         both(call("look", city="Oslo"), call("ask_user", question="Which day?")),
         lambda messages: f"It was {messages[-1].result.text}.",
     )
-    calls, waiting, answer = run_program(_FRONT_END_TOOL, served.url)
+    calls, waiting, answer = run_program(AG_UI, _FRONT_END_TOOL, served.url)
     assert {each["function"]["name"] for each in calls} == {"look", "ask_user"}
     assert [each["function"]["name"] for each in waiting] == ["ask_user"]
     assert answer == "It was Tuesday."

@@ -8,7 +8,6 @@ import httpx2
 import openai
 import pytest
 
-import handrail as hr
 from handrail.testing import call
 from tests.server.endpoints.serving import (
     ANSWER,
@@ -17,7 +16,6 @@ from tests.server.endpoints.serving import (
     QUESTION,
     both,
     serve_demo,
-    serve_endpoints,
     serve_world,
     wait_until,
 )
@@ -281,32 +279,6 @@ def test_a_run_with_a_key_goes_on_when_the_client_hangs_up(place):
     world.gate.set()
     assert ask(served, user(word), key="k-1").choices[0].message.content == "Done."
     assert world.notes.count("kept") == 1
-
-
-def test_two_servers_on_one_store_make_one_run_of_a_key(place):
-    served, world = place
-    word = world.says("two", call("linger", text="two"), "Done.")
-    world.gate.clear()
-    world.started.clear()
-    other = hr.Runtime(served.runtime.tools, store=served.runtime.store)
-    answers = []
-
-    def send(client):
-        answers.append(ask(client, user(word), key="order-8"))
-
-    with serve_endpoints(other, {"told": world.model}) as second:
-        threads = [
-            threading.Thread(target=send, args=[each]) for each in (served, second)
-        ]
-        for thread in threads:
-            thread.start()
-        assert world.started.wait(10)
-        world.gate.set()
-        for thread in threads:
-            thread.join(20)
-    assert [each.choices[0].message.content for each in answers] == ["Done."] * 2
-    assert len({each.id for each in answers}) == 1
-    assert world.notes.count("two") == 1
 
 
 def test_a_conversation_goes_on_after_its_waiting_run_was_cancelled(place):

@@ -1,4 +1,4 @@
-"""Doors for programs that speak a protocol of others: OpenAI's Responses and Chat Completions, and AG-UI.
+"""Doors for programs that speak a protocol of others: OpenAI's, AG-UI, and Vercel's UI message stream.
 
     endpoints = Endpoints(runtime, {"assistant": "openai:NAME"})
     app = Starlette(routes=endpoints.routes)
@@ -23,6 +23,7 @@ from handrail.server.endpoints.chat_completions import ChatEndpoint, Link
 from handrail.server.endpoints.driving import Caller, Door
 from handrail.server.endpoints.responses import ResponsesEndpoint
 from handrail.server.endpoints.serving import Identify, endpoint
+from handrail.server.endpoints.ui_messages import UiMessagesEndpoint
 
 
 def _anybody(_: Request) -> Caller:
@@ -72,11 +73,15 @@ class Endpoints:
         chat = ChatEndpoint(door, identify, link)
         responses = ResponsesEndpoint(door, identify)
         ui = UiEndpoint(door, identify)
+        shown = UiMessagesEndpoint(door, identify)
         self.aclose = door.aclose
+        """End what is under way, so that any process may resume it. Await it before the runtime is closed."""
         self.recall = door.recall
+        """Return options of `Runtime.resume` for whoever else goes on with a run here: the tools of its caller."""
         self.routes = [
             Route("/v1/responses", endpoint(responses.respond), methods=["POST"]),
             Route("/v1/chat/completions", endpoint(chat.complete), methods=["POST"]),
+            Route("/v1/ui-messages", endpoint(shown.chat), methods=["POST"]),
             Route("/agui", endpoint(ui.run), methods=["POST"]),
             Route("/v1/models", endpoint(chat.list_models), methods=["GET"]),
             Route("/v1/models/{name:path}", endpoint(chat.show_model), methods=["GET"]),

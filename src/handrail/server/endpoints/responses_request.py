@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -99,23 +100,12 @@ def read_request(body: ResponsesRequest) -> Turned:
     for name in _NOT_SERVED:
         if getattr(body, name):
             raise Refusal(400, f"`{name}` is not served here; leave it out", param=name)
-    before = None
-    if body.previous_response_id is not None:
-        before = read_place(body.previous_response_id)
-        if before is None:
-            raise Refusal(
-                404,
-                "there is no such response of yours",
-                param="previous_response_id",
-                code="previous_response_not_found",
-            )
+    before = _read_before(body.previous_response_id)
     items = body.input
     if isinstance(items, str):
         items = [{"role": "user", "content": items}] if items else []
-    last = max(
-        (place for place, item in enumerate(items) if _is_output(item)), default=-1
-    )
-    words = dict(filter(None, map(_read_word, items[last + 1 :])))
+    since = _items_since_output(items)
+    words = dict(filter(None, map(_read_word, since)))
     run_ids = {run_id for (run_id, _) in words}
     if before is not None:
         run_ids.add(before.run_id)
@@ -123,12 +113,37 @@ def read_request(body: ResponsesRequest) -> Turned:
         raise Refusal(
             400, "the request goes on with several runs; send one run's answers"
         )
-    run_id = run_ids.pop() if run_ids else ""
     if words:
-        items = [item for item in items[last + 1 :] if _read_word(item) is None]
+        items = [item for item in since if _read_word(item) is None]
     elif before is not None:
-        items = items[last + 1 :]
+        items = since
     messages = _messages(items)
+    _check_content(messages, words)
+    run_id = run_ids.pop() if run_ids else ""
+    return Turned(_read_asked(body, messages), run_id, before, list(words.values()))
+
+
+def _read_before(response_id: str | None) -> Place | None:
+    if response_id is None:
+        return None
+    before = read_place(response_id)
+    if before is None:
+        raise Refusal(
+            404,
+            "there is no such response of yours",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return before
+
+
+def _items_since_output(items: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the items that follow the last one of a response."""
+    outputs = [place for place, item in enumerate(items) if _is_output(item)]
+    return items[outputs[-1] + 1 :] if outputs else items
+
+
+def _check_content(messages: Sequence[Message], words: Mapping[Any, Word]) -> None:
     if not messages and not words:
         raise Refusal(400, "`input` is empty", param="input")
     if messages and words:
@@ -137,7 +152,10 @@ def read_request(body: ResponsesRequest) -> Turned:
             "send the answers to what the run waits for alone, and the next question after its response",
             param="input",
         )
-    asked = Asked(
+
+
+def _read_asked(body: ResponsesRequest, messages: Sequence[Message]) -> Asked:
+    return Asked(
         messages,
         model=body.model,
         system=body.instructions or "",
@@ -152,7 +170,6 @@ def read_request(body: ResponsesRequest) -> Turned:
         tools=[_describe(tool) for tool in body.tools or ()],
         digest=digest_of(body),
     )
-    return Turned(asked, run_id, before, list(words.values()))
 
 
 def _is_output(item: Mapping[str, Json]) -> bool:

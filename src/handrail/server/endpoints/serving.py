@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from handrail.errors import Json
 from handrail.invisible import json_text
@@ -101,7 +102,7 @@ async def start(request: Request, answer: Answer) -> None:
     Raises:
         Exception: It could not be started; why.
     """
-    await _while_connected(request, answer, answer.begin())
+    await _while_connected(request.receive, answer, answer.begin())
 
 
 async def collect(
@@ -118,31 +119,58 @@ async def collect(
             if step is not None:
                 take(step)
 
-    await _while_connected(request, answer, read())
+    await _while_connected(request.receive, answer, read())
 
 
 async def _while_connected(
-    request: Request, answer: Answer, work: Awaitable[None]
+    receive: Receive, answer: Answer, work: Awaitable[None]
 ) -> None:
+    """Wait for some work, unless the sender hangs up: then the answer is left.
+
+    A server that ends cancels this, and leaves nothing: the run is released with the others.
+
+    Raises:
+        ClientDisconnect: The sender has hung up.
+    """
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_wait_for_hanging_up(request))
+    watching = asyncio.ensure_future(_wait_for_hanging_up(receive))
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             answer.leave()
             raise ClientDisconnect
         working.result()
-    except asyncio.CancelledError:
-        answer.leave()
-        raise
     finally:
         working.cancel()
         watching.cancel()
 
 
-async def _wait_for_hanging_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _wait_for_hanging_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class _Stream(StreamingResponse):
+    """An answer that is sent as it comes."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        pieces: AsyncIterator[bytes],
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(pieces, media_type="text/event-stream", headers=headers)
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's
+        """Send it, until it ends or its reader hangs up."""
+        try:
+            sending = self.stream_response(send)
+            await _while_connected(receive, self._answer, sending)
+        except ClientDisconnect:
+            pass
+        except OSError:  # how some servers say that nobody reads
+            self._answer.leave()
 
 
 def stream(
@@ -158,28 +186,19 @@ def stream(
     """
 
     async def pieces() -> AsyncIterator[bytes]:
-        is_over = False
-        try:
-            async for step in answer.steps():
-                # a comment keeps proxies from cutting a silent stream
-                events = [": \n\n"] if step is None else write(step)
-                for event in events:
-                    yield event.encode("utf-8", "replace")
-            is_over = True
-        finally:
-            if not is_over:
-                answer.leave()
+        async for step in answer.steps():
+            # a comment keeps proxies from cutting a silent stream
+            events = [": \n\n"] if step is None else write(step)
+            for event in events:
+                yield event.encode("utf-8", "replace")
 
-    return StreamingResponse(
-        pieces(),
-        media_type="text/event-stream",
-        headers={
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",
-            RUN_HEADER: answer.run_id,
-            **headers,
-        },
-    )
+    given = {
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+        RUN_HEADER: answer.run_id,
+        **headers,
+    }
+    return _Stream(answer, pieces(), given)
 
 
 def event(data: Mapping[str, Json], name: str = "") -> str:
