@@ -22,6 +22,7 @@ from tests.console.desk import (
     open_desk,
 )
 from tests.console.pages import NARROW, WIDE, go, open_page, screens
+from tests.console.pictures import FOLDER, PICTURES, difference
 from tests.console.tools import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -302,6 +303,16 @@ def test_a_deep_path_leads_to_its_screen(browser: Any, desk: Desk) -> None:
     with open_page(browser, desk, f"runs/{desk.runs[SLOW]}?view=chat") as page:
         page.locator("h1", has_text=SLOW).wait_for()
         assert "#/runs/" in page.url
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_shows_what_the_page_shows(
+    browser: Any, desk: Desk, name: str
+) -> None:
+    """`python -m tests.console.pictures` takes them again."""
+    kept = (FOLDER / name).read_bytes()
+    assert len(kept) < 100_000
+    assert difference(browser, kept, PICTURES[name](browser, desk)) < 0.02
 
 
 def test_every_hostile_word_is_among_those_shown(desk: Desk) -> None:

@@ -185,13 +185,18 @@ function CallLane({ call, origin, scale }: { call: Call; origin: number; scale: 
         ))}
         {spans.length === 0 && start !== null && end !== null && <Bar kind={call.status === "ok" ? "attempt" : "failed_attempt"} start={start} end={end} scale={scale} title={took} />}
         {took && (
-          <span class="took" style={after < 88 ? { left: `calc(${after}% + 6px)` } : { right: `calc(${100 - (start === null ? 0 : scale.at(start))}% + 6px)` }}>
+          <span class="took" style={after < (isNarrow() ? 72 : 88) ? { left: `calc(${after}% + 6px)` } : { right: `calc(${100 - (start === null ? 0 : scale.at(start))}% + 6px)` }}>
             {took}
           </span>
         )}
       </span>
     </span>
   );
+}
+
+/** Whether the page is so narrow that a label takes a quarter of a track. */
+function isNarrow(): boolean {
+  return matchMedia("(max-width: 700px)").matches;
 }
 
 function brief(call: Call) {
