@@ -1,7 +1,7 @@
 """Measure the console's page in a real browser: `python -m benchmarks.console_page`.
 
 A run of 2,000 calls is made and opened. Printed are the time to the first row that can be read, from a new page and an
-empty cache; frames while it is scrolled from end to end; and the time from an event to its row on the page.
+empty cache; frames while it is scrolled by 120 pixels a frame, as a quick flick does; and the time from an event to its row on the page.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ ROUNDS = 5
 SCROLL = """async () => {
     const rows = document.querySelector('[data-testid=timeline]');
     const frames = [];
-    const end = rows.scrollHeight - rows.clientHeight;
     await new Promise(done => {
         let last = performance.now();
         let step = 0;
         const draw = now => {
             frames.push(now - last);
             last = now;
-            rows.scrollTop = end * (++step / 180);
+            rows.scrollTop = ++step * 120;
             if (step < 180) requestAnimationFrame(draw); else done();
         };
         requestAnimationFrame(draw);
