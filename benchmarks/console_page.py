@@ -1,7 +1,8 @@
 """Measure the console's page in a real browser: `python -m benchmarks.console_page`.
 
 A run of 2,000 calls is made and opened. Printed are the time to the first row that can be read, from a new page and an
-empty cache; frames while it is scrolled by 120 pixels a frame, as a quick flick does; and the time from an event to its row on the page.
+empty cache; frames while it is scrolled by 120 pixels a frame, as a quick flick does; and the time from an event to its
+row on the page.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.console.conftest import find_browser
+from tests.console.desk import TICKET, Desk, open_desk
+
 import handrail as hr
 from handrail.messages import Turn
 from handrail.testing import ScriptedModel, call
-from tests.console.conftest import find_browser
-from tests.console.desk import TICKET, Desk, open_desk
 
 TURNS = 500
 CALLS_PER_TURN = 4
@@ -57,9 +59,7 @@ async def make_large_run(store: str) -> str:
         )
         for turn in range(TURNS)
     ]
-    budget = hr.Budget(
-        turns=TURNS + 5, calls=TURNS * CALLS_PER_TURN + 5, time_s=600
-    )
+    budget = hr.Budget(turns=TURNS + 5, calls=TURNS * CALLS_PER_TURN + 5, time_s=600)
     async with hr.Runtime([look], store=store) as runtime:
         run = await runtime.run(
             "look at everything", model=ScriptedModel([*turns, "Done."]), budget=budget

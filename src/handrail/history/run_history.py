@@ -8,8 +8,7 @@ Rule 1: pure: steps come in, turns and messages come out.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
