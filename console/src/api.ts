@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { parseJson } from "./json";
 import type { Page } from "./types";
+import { useThrottled } from "./throttled";
 
 const BASE = "api/v1";
 
@@ -96,6 +97,16 @@ export function useLoad<T>(path: string | null): Loaded<T> {
     };
   }, [path]);
   return { data, error, reload };
+}
+
+/** Load what `path` answers, and read it again whenever `version` is another, such as a newer state of its run. */
+export function useFresh<T>(path: string | null, version: unknown): Loaded<T> {
+  const loaded = useLoad<T>(path);
+  const reload = useThrottled(loaded.reload);
+  useEffect(() => {
+    if (loaded.data.value) reload();
+  }, [version]);
+  return loaded;
 }
 
 export interface Listed<T> {

@@ -2,7 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 
-import { duration, inline, millis, roughly } from "../format";
+import { duration, millis, roughly } from "../format";
 import { t, type Key } from "../i18n";
 import { Empty, Status } from "../parts/bits";
 import { Rows } from "../parts/rows";
@@ -205,10 +205,7 @@ function isNarrow(): boolean {
 }
 
 function brief(call: Call) {
-  const value = call.arguments?.final ?? call.arguments?.coerced ?? call.arguments?.raw ?? null;
-  if (value === null) return null;
-  const text = typeof value === "object" && !Array.isArray(value) ? Object.values(value).map(inline).join(", ") : inline(value);
-  return <Text of={text.slice(0, 120)} />;
+  return call.brief ? <Text of={call.brief} /> : null;
 }
 
 function kindOf({ kind, ok }: Segment): string {

@@ -132,6 +132,22 @@ def describe_calls(history: RunHistory, sources: Sources) -> list[dict[str, Json
     return calls
 
 
+_BRIEF_CHARS = 120
+
+
+def without_texts(card: Mapping[str, Any]) -> dict[str, Json]:
+    """Return a card without what was written and read: a timeline of thousands of calls needs `brief` only."""
+    arguments = card["arguments"]
+    given = arguments["raw"] if arguments["final"] is None else arguments["final"]
+    values = given.values() if isinstance(given, Mapping) else [given]
+    brief = ", ".join(
+        each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
+        for each in values
+    )
+    left_out: dict[str, Json] = dict.fromkeys(("arguments", "result", "decisions"))
+    return {**card, **left_out, "brief": brief[:_BRIEF_CHARS]}
+
+
 def checklist(
     calls: Sequence[Mapping[str, Any]], questions: Sequence[ApprovalRequest]
 ) -> list[dict[str, Json]]:

@@ -50,6 +50,8 @@ def redact(value: Json) -> Json:
     """
     if isinstance(value, str):
         return _REDACTOR.text(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     if isinstance(value, Mapping):
         return {
             _REDACTOR.name(name): _redact_under(name, value[name]) for name in value
