@@ -1,6 +1,6 @@
 /** Requests to the server, and what a screen holds of an answer. */
 import { signal, useSignal, type Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { parseJson } from "./json";
 import type { Page } from "./types";
@@ -88,7 +88,8 @@ export function useLoad<T>(path: string | null): Loaded<T> {
       if (number === asked.current) error.value = messageOf(failure);
     }
   };
-  useEffect(() => {
+  // before the first paint: an effect would wait for it
+  useLayoutEffect(() => {
     data.value = null;
     error.value = null;
     void reload();
