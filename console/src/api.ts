@@ -1,9 +1,10 @@
 /** Requests to the server, and what a screen holds of an answer. */
 import { signal, useSignal, type Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { parseJson } from "./json";
 import type { Page } from "./types";
+import { useThrottled } from "./throttled";
 
 const BASE = "api/v1";
 
@@ -87,7 +88,8 @@ export function useLoad<T>(path: string | null): Loaded<T> {
       if (number === asked.current) error.value = messageOf(failure);
     }
   };
-  useEffect(() => {
+  // before the first paint: an effect would wait for it
+  useLayoutEffect(() => {
     data.value = null;
     error.value = null;
     void reload();
@@ -96,6 +98,16 @@ export function useLoad<T>(path: string | null): Loaded<T> {
     };
   }, [path]);
   return { data, error, reload };
+}
+
+/** Load what `path` answers, and read it again whenever `version` is another, such as a newer state of its run. */
+export function useFresh<T>(path: string | null, version: unknown): Loaded<T> {
+  const loaded = useLoad<T>(path);
+  const reload = useThrottled(loaded.reload);
+  useEffect(() => {
+    if (loaded.data.value) reload();
+  }, [version]);
+  return loaded;
 }
 
 export interface Listed<T> {

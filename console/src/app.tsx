@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { locked, messageOf } from "./api";
 import { chooseLanguage, language, t, word, type Key } from "./i18n";
 import { useKeys } from "./keys";
-import { connected, useEvents, useThrottled } from "./live";
+import { connected, useEvents } from "./live";
 import { Empty, Note } from "./parts/bits";
 import { Text } from "./parts/text";
 import { go, link, place } from "./router";
@@ -19,6 +19,7 @@ import { RunsScreen } from "./screens/runs";
 import { ServersScreen } from "./screens/servers";
 import { ToolsScreen } from "./screens/tools";
 import { countApprovals, enter, failure, openApprovals, openSession, singleKeys, theme, whoami, type Theme } from "./session";
+import { useThrottled } from "./throttled";
 
 const SCREENS: { path: string; letter: string; name: Key }[] = [
   { path: "runs", letter: "r", name: "app.runs" },

@@ -114,6 +114,8 @@ export interface Call {
   locks: Json[] | null;
   risk: string | null;
   label: Json;
+  /** The values of its arguments in short, where the call was read in brief. */
+  brief?: string;
 }
 
 export interface Approval {

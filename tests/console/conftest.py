@@ -15,7 +15,8 @@ from tests.console.desk import Desk, furnish, open_desk
 ROOT = Path(__file__).parents[2]
 
 
-def _find_browser() -> str | None:
+def find_browser() -> str | None:
+    """Return the program of a Chromium."""
     named = os.environ.get("HANDRAIL_CHROMIUM")
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -32,7 +33,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 def browser() -> Iterator[Any]:
     """A real Chromium."""
     playwright = pytest.importorskip("playwright.sync_api")
-    program = _find_browser()
+    program = find_browser()
     if program is None:
         pytest.skip("no Chromium on PATH; HANDRAIL_CHROMIUM can name one")
     with playwright.sync_playwright() as started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.console.desk import (
     open_desk,
 )
 from tests.console.pages import NARROW, WIDE, go, open_page, screens
+from tests.console.pictures import FOLDER, PICTURES, difference
 from tests.console.tools import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -43,7 +45,10 @@ LOOK = """() => ({
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 28)"}
 
 
+IS_LONG = os.environ.get("HANDRAIL_LONG_TESTS") == "1"
 LOOKS = list(product(("light", "dark"), ("en", "zh"), (WIDE, NARROW)))
+if not IS_LONG:  # each two of the three together, in half as many
+    LOOKS = [LOOKS[0], LOOKS[3], LOOKS[5], LOOKS[6]]
 
 
 def test_every_screen_opens_in_every_look(browser: Any, desk: Desk) -> None:
@@ -88,9 +93,10 @@ def test_no_screen_has_a_serious_fault_of_accessibility(
         page.evaluate(
             axe
         )  # by the test, not by the page: no script of a page may do so
-        for name, address in screens(desk.runs).items():
+        for number, (name, address) in enumerate(screens(desk.runs).items()):
             go(page, address)
-            for theme, size in (("light", WIDE), ("dark", NARROW)):
+            looks = [("light", WIDE), ("dark", NARROW)]
+            for theme, size in looks if IS_LONG else [looks[number % 2]]:
                 page.emulate_media(color_scheme=theme)
                 page.set_viewport_size(size)
                 faults += [(name, theme, *each) for each in page.evaluate(AXE_RUN)]
@@ -302,6 +308,16 @@ def test_a_deep_path_leads_to_its_screen(browser: Any, desk: Desk) -> None:
     with open_page(browser, desk, f"runs/{desk.runs[SLOW]}?view=chat") as page:
         page.locator("h1", has_text=SLOW).wait_for()
         assert "#/runs/" in page.url
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_shows_what_the_page_shows(
+    browser: Any, desk: Desk, name: str
+) -> None:
+    """`python -m tests.console.pictures` takes them again."""
+    kept = (FOLDER / name).read_bytes()
+    assert len(kept) < 100_000
+    assert difference(browser, kept, PICTURES[name](browser, desk)) < 0.02
 
 
 def test_every_hostile_word_is_among_those_shown(desk: Desk) -> None:

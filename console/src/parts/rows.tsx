@@ -7,29 +7,32 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-const BEYOND = 12;
+const BEYOND = 6;
 
-interface Props<Item> {
+interface Props<Item, Context> {
   items: Item[];
   height: number;
   label: string;
   testid?: string;
   /** Address of a row; a row without one is a heading that the keys pass over. */
   href: (item: Item) => string | null;
-  draw: (item: Item) => ComponentChildren;
+  draw: (item: Item, context: Context) => ComponentChildren;
   keyOf: (item: Item) => string;
   chosen?: string | null;
   /** Called when the end comes near. */
   onEnd?: () => void;
-  /** Called with the rows that can be seen, when they change. */
-  onSight?: (first: number, last: number) => void;
+  /** What all rows are drawn with, made from the rows that can be seen, such as a scale that fits them. */
+  prepare?: (first: number, last: number) => Context;
+  /** What stands above the rows. */
+  header?: (context: Context) => ComponentChildren;
 }
 
-export function Rows<Item>({ items, height, label, testid, href, draw, keyOf, chosen = null, onEnd, onSight }: Props<Item>) {
+export function Rows<Item extends object, Context = undefined>({ items, height, label, testid, href, draw, keyOf, chosen = null, onEnd, prepare, header }: Props<Item, Context>) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, size: 800 });
   const [focused, setFocused] = useState<string | null>(null);
   const wanted = useRef<string | null>(null);
+  const drawn = useRef(new WeakMap<object, { context: Context; node: ComponentChildren }>());
 
   useLayoutEffect(() => {
     const element = box.current!;
@@ -49,7 +52,7 @@ export function Rows<Item>({ items, height, label, testid, href, draw, keyOf, ch
 
   const topmost = Math.floor(view.top / height);
   const lowest = Math.min(items.length, Math.ceil((view.top + view.size) / height));
-  useLayoutEffect(() => onSight?.(topmost, lowest), [topmost, lowest, items.length]);
+  const context = prepare?.(topmost, lowest) as Context;
 
   const indexOf = (key: string | null) => (key === null ? -1 : items.findIndex((item) => keyOf(item) === key));
   const focusIndex = indexOf(focused);
@@ -104,30 +107,42 @@ export function Rows<Item>({ items, height, label, testid, href, draw, keyOf, ch
     else move(entry, step);
   }
 
+  // a node that is handed over again is not compared: rows that stay in sight cost nothing
+  const cached = (item: Item) => {
+    const before = drawn.current.get(item);
+    if (before && before.context === context) return before.node;
+    const node = draw(item, context);
+    drawn.current.set(item, { context, node });
+    return node;
+  };
+
   const indices: number[] = [];
   for (let index = first; index < last; index++) indices.push(index);
   if (entry >= 0 && (entry < first || entry >= last)) indices.push(entry);
 
   return (
-    <div class="rows" ref={box} data-testid={testid} onScroll={(event) => setView({ top: event.currentTarget.scrollTop, size: event.currentTarget.clientHeight })} onKeyDown={onKey}>
-      <ul aria-label={label} style={{ height: `${items.length * height}px` }}>
-        {indices.map((index) => {
-          const item = items[index]!;
-          const key = keyOf(item);
-          const address = href(item);
-          return (
-            <li key={key} data-row={index} style={{ transform: `translateY(${index * height}px)`, height: `${height}px` }} aria-setsize={items.length} aria-posinset={index + 1}>
-              {address === null ? (
-                <div class="row heading">{draw(item)}</div>
-              ) : (
-                <a class="row" href={address} tabIndex={index === entry ? 0 : -1} aria-current={key === chosen ? "true" : undefined} onFocus={() => setFocused(key)}>
-                  {draw(item)}
-                </a>
-              )}
-            </li>
-          );
-        })}
-      </ul>
-    </div>
+    <>
+      {header?.(context)}
+      <div class="rows" ref={box} data-testid={testid} onScroll={(event) => setView({ top: event.currentTarget.scrollTop, size: event.currentTarget.clientHeight })} onKeyDown={onKey}>
+        <ul aria-label={label} style={{ height: `${items.length * height}px` }}>
+          {indices.map((index) => {
+            const item = items[index]!;
+            const key = keyOf(item);
+            const address = href(item);
+            return (
+              <li key={key} data-row={index} style={{ transform: `translateY(${index * height}px)`, height: `${height}px` }} aria-setsize={items.length} aria-posinset={index + 1}>
+                {address === null ? (
+                  <div class="row heading">{cached(item)}</div>
+                ) : (
+                  <a class="row" href={address} tabIndex={index === entry ? 0 : -1} aria-current={key === chosen ? "true" : undefined} onFocus={() => setFocused(key)}>
+                    {cached(item)}
+                  </a>
+                )}
+              </li>
+            );
+          })}
+        </ul>
+      </div>
+    </>
   );
 }

@@ -13,7 +13,7 @@ import { useAnyEvent } from "../events";
 import { has, inline, settled } from "../format";
 import { t } from "../i18n";
 import { useKeys } from "../keys";
-import { useThrottled } from "../live";
+import { useThrottled } from "../throttled";
 import { Countdown, Empty, Facts, Note, Pending, Risk, Section, Split, When } from "../parts/bits";
 import { SchemaForm } from "../parts/form";
 import { Rows } from "../parts/rows";

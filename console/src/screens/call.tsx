@@ -1,4 +1,5 @@
 /** What became of one call, step by step: every arrow is a diff. */
+import { useFresh } from "../api";
 import { count, duration, has, inline, moment, settled } from "../format";
 import { t } from "../i18n";
 import { Empty, Facts, Risk, Section, Status } from "../parts/bits";
@@ -17,8 +18,10 @@ function agreedTo({ state, by, given }: Approval): string[] {
 }
 
 export function CallCard({ detail, chosen }: { detail: RunDetail; chosen: string | null }) {
+  const brief = detail.calls.find((each) => nameOf(each) === chosen);
+  const whole = useFresh<Call>(brief ? `/runs/${encodeURIComponent(detail.run.id)}/calls/${encodeURIComponent(nameOf(brief))}` : null, detail);
   if (chosen === null) return <Empty>{t("call.choose")}</Empty>;
-  const call = detail.calls.find((each) => nameOf(each) === chosen);
+  const call = whole.data.value && nameOf(whole.data.value) === chosen ? whole.data.value : brief;
   if (!call) return <Empty>{t("app.no_page")}</Empty>;
   const agreed = detail.approvals.filter((approval) => (approval.step ? approval.step === call.step : approval.call === call.id)).flatMap(agreedTo);
   return (
@@ -110,6 +113,7 @@ function asWritten(value: Json): Json {
 
 function Result({ call }: { call: Call }) {
   const result = call.result;
+  if (call.brief !== undefined) return null; // still being read
   if (!result) {
     return (
       <Section title={t("call.result")}>

@@ -2,10 +2,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-import { useLoad } from "../api";
+import { useFresh, useLoad } from "../api";
 import { asText, has, inline, settled } from "../format";
 import { t, type Key } from "../i18n";
-import { useThrottled } from "../live";
 import { Empty, Pending } from "../parts/bits";
 import { Block, Copy, Text } from "../parts/text";
 import { amend, go, place } from "../router";
@@ -36,16 +35,6 @@ export function Chat({ detail, streamed }: { detail: RunDetail; streamed: string
 }
 
 type Message = { [name: string]: Json };
-
-/** Read a list of the run again whenever the run changed. */
-function useFresh<T>(path: string, version: unknown) {
-  const loaded = useLoad<T>(path);
-  const reload = useThrottled(loaded.reload);
-  useEffect(() => {
-    if (loaded.data.value) reload();
-  }, [version]);
-  return loaded;
-}
 
 export function itemsOf<T>(answer: Page<T> | T[] | null): T[] {
   if (answer === null) return [];

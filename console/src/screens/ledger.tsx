@@ -6,7 +6,7 @@ import { useAnyEvent } from "../events";
 import { asText, has, inline, settled } from "../format";
 import { t, word } from "../i18n";
 import { useKeys } from "../keys";
-import { useThrottled } from "../live";
+import { useThrottled } from "../throttled";
 import { Empty, Facts, Note, Pending, Section, Split, Status, When } from "../parts/bits";
 import { Rows } from "../parts/rows";
 import { Block, Text } from "../parts/text";

@@ -5,7 +5,7 @@ import { useLoad } from "../api";
 import { useAnyEvent } from "../events";
 import { has } from "../format";
 import { t, type Key } from "../i18n";
-import { useThrottled } from "../live";
+import { useThrottled } from "../throttled";
 import { Facts, Pending, Section } from "../parts/bits";
 import type { Json } from "../types";
 import { Value } from "./ledger";

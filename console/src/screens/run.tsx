@@ -5,23 +5,24 @@ import { addressOf, messageOf, post, useLoad } from "../api";
 import { between, count, duration, has, inline } from "../format";
 import { t } from "../i18n";
 import { useKeys } from "../keys";
-import { useEvents, useThrottled } from "../live";
+import { useEvents } from "../live";
 import { Note, Pending, Split, Status, Tabs, When } from "../parts/bits";
 import { Copy, Text } from "../parts/text";
 import { amend, go, link, place } from "../router";
-import { countApprovals, mayApprove } from "../session";
+import { countApprovals, mayAdminister, mayApprove } from "../session";
 import type { RunDetail } from "../types";
 import { CallCard } from "./call";
 import { Chat, Debug, Prompt, RunAudit, Wire } from "./conversation";
 import { Cost } from "./cost";
 import { Timeline } from "./timeline";
+import { useThrottled } from "../throttled";
 
 const VIEWS = ["timeline", "chat", "debug", "wire", "prompt", "cost", "audit"] as const;
 type View = (typeof VIEWS)[number];
 
 export function RunScreen({ id }: { id: string }) {
   const path = `/runs/${encodeURIComponent(id)}`;
-  const loaded = useLoad<RunDetail>(path);
+  const loaded = useLoad<RunDetail>(`${path}?brief=1`);
   const streamed = useSignal("");
   const reload = useThrottled(loaded.reload);
   const detail = loaded.data.value;
@@ -159,9 +160,11 @@ function Actions({ detail, ended }: { detail: RunDetail; ended: boolean }) {
           ))}
         </select>
       )}
-      <a class="button small" href={addressOf(`/runs/${encodeURIComponent(id)}/export`)} download={`${id}.jsonl`}>
-        {t("run.export")}
-      </a>
+      {mayAdminister.value && (
+        <a class="button small" href={addressOf(`/runs/${encodeURIComponent(id)}/export`)} download={`${id}.jsonl`}>
+          {t("run.export")}
+        </a>
+      )}
       <Copy text={location.href}>{t("app.copy_link")}</Copy>
     </span>
   );

@@ -6,7 +6,7 @@ import { messageOf, post, useList, useLoad } from "../api";
 import { useAnyEvent } from "../events";
 import { between, count, duration } from "../format";
 import { t, word } from "../i18n";
-import { useThrottled } from "../live";
+import { useThrottled } from "../throttled";
 import { Empty, Note, Pending, Status, When } from "../parts/bits";
 import { Rows } from "../parts/rows";
 import { Text } from "../parts/text";

@@ -2,7 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 
-import { duration, inline, millis, roughly } from "../format";
+import { duration, millis, roughly } from "../format";
 import { t, type Key } from "../i18n";
 import { Empty, Status } from "../parts/bits";
 import { Rows } from "../parts/rows";
@@ -13,6 +13,8 @@ import type { Call, RunDetail, Segment, Turn } from "../types";
 import { nameOf } from "./call";
 
 const ROW = 26;
+/** A scale that fits the rows in sight changes every so many rows. */
+const STEP = 16;
 const BAD = ["failed", "denied", "in_doubt"];
 
 type Row = { kind: "turn"; key: string; index: number; turn: Turn | null } | { kind: "call"; key: string; call: Call };
@@ -21,14 +23,21 @@ export function Timeline({ detail, chosen }: { detail: RunDetail; chosen: string
   const onlyFailed = useSignal(false);
   const fold = useSignal(true);
   const fit = useSignal(detail.calls.length > 60);
-  const sight = useSignal<[number, number]>([0, 0]);
   const rows = useMemo(() => {
     const calls = onlyFailed.value ? detail.calls.filter(({ status }) => BAD.includes(status)) : detail.calls;
     return rowsOf(detail.turns, calls, onlyFailed.value);
   }, [detail, onlyFailed.value]);
   const origin = millis(detail.run.started_at) ?? 0;
-  const [first, last] = fit.value ? sight.value : [0, rows.length];
-  const scale = useMemo(() => scaleOf(rows.slice(first, last), origin, fold.value), [rows, first, last, fold.value]);
+  const whole = useMemo(() => (fit.value ? null : scaleOf(rows, origin, fold.value)), [rows, fit.value, fold.value]);
+  const fitted = useMemo(() => {
+    const scales = new Map<number, Scale>();
+    return (first: number, last: number) => {
+      const name = first * 1e6 + last;
+      const scale = scales.get(name) ?? scaleOf(rows.slice(first, last), origin, fold.value);
+      scales.set(name, scale);
+      return scale;
+    };
+  }, [rows, fold.value]);
   return (
     <div class="timeline">
       <div class="bar thin">
@@ -40,22 +49,18 @@ export function Timeline({ detail, chosen }: { detail: RunDetail; chosen: string
       {rows.length === 0 ? (
         <Empty>{t("run.no_calls")}</Empty>
       ) : (
-        <>
-          <Axis scale={scale} origin={origin} />
-          <Rows
-            items={rows}
-            height={ROW}
-            label={t("run.timeline")}
-            testid="timeline"
-            keyOf={(row) => row.key}
-            chosen={chosen === null ? null : `call ${chosen}`}
-            href={(row) => (row.kind === "call" ? amend({ call: nameOf(row.call) }) : null)}
-            draw={(row) => (row.kind === "turn" ? <TurnLane index={row.index} turn={row.turn} scale={scale} /> : <CallLane call={row.call} origin={origin} scale={scale} />)}
-            onSight={(top, bottom) => {
-              if (top !== sight.value[0] || bottom !== sight.value[1]) sight.value = [top, bottom];
-            }}
-          />
-        </>
+        <Rows
+          items={rows}
+          height={ROW}
+          label={t("run.timeline")}
+          testid="timeline"
+          keyOf={(row) => row.key}
+          chosen={chosen === null ? null : `call ${chosen}`}
+          href={(row) => (row.kind === "call" ? amend({ call: nameOf(row.call) }) : null)}
+          prepare={(first, last) => whole ?? fitted(Math.floor(first / STEP) * STEP, Math.ceil(last / STEP) * STEP)}
+          header={(scale) => <Axis scale={scale} origin={origin} />}
+          draw={(row, scale) => (row.kind === "turn" ? <TurnLane index={row.index} turn={row.turn} scale={scale} /> : <CallLane call={row.call} origin={origin} scale={scale} />)}
+        />
       )}
     </div>
   );
@@ -96,7 +101,8 @@ function scaleOf(rows: Row[], origin: number, fold: boolean): Scale {
   };
   for (const row of rows) {
     if (row.kind === "turn") {
-      add(millis(row.turn?.started_at), millis(row.turn?.ended_at));
+      const ended = millis(row.turn?.ended_at);
+      add(millis(row.turn?.started_at) ?? ended, ended); // of a run read from its records only the end is known
       continue;
     }
     const spans = spansOf(row.call, origin);
@@ -148,19 +154,18 @@ function TurnLane({ index, turn, scale }: { index: number; turn: Turn | null; sc
       </span>
       <span class="track">
         <Breaks scale={scale} />
-        {start !== null && end !== null && <Bar kind="model" start={start} end={end} scale={scale} title={t("segment.model")} />}
-        {turn?.text && start !== null && end !== null && <Says text={turn.text} at={scale.at(end)} />}
+        {end !== null && <Bar kind="model" start={start ?? end} end={end} scale={scale} title={t("segment.model")} />}
+        {turn?.text && end !== null && <Says text={turn.text} at={scale.at(end)} />}
       </span>
     </span>
   );
 }
 
-/** What the model said, beside its bar where there is more room. */
+/** What the model said, beside its bar where there is room. */
 function Says({ text, at }: { text: string; at: number }) {
-  const style = at < 55 ? { left: `calc(${at}% + 6px)`, right: "0" } : { right: `calc(${100 - at}% + 6px)`, left: "0", textAlign: "right" as const };
   if (at >= 55) return null;
   return (
-    <span class="says one-line" style={style}>
+    <span class="says one-line" style={{ left: `calc(${at}% + 6px)`, right: "0" }}>
       <Text of={text.slice(0, 200)} />
     </span>
   );
@@ -185,7 +190,7 @@ function CallLane({ call, origin, scale }: { call: Call; origin: number; scale: 
         ))}
         {spans.length === 0 && start !== null && end !== null && <Bar kind={call.status === "ok" ? "attempt" : "failed_attempt"} start={start} end={end} scale={scale} title={took} />}
         {took && (
-          <span class="took" style={after < 88 ? { left: `calc(${after}% + 6px)` } : { right: `calc(${100 - (start === null ? 0 : scale.at(start))}% + 6px)` }}>
+          <span class="took" style={after < (isNarrow() ? 72 : 88) ? { left: `calc(${after}% + 6px)` } : { right: `calc(${100 - (start === null ? 0 : scale.at(start))}% + 6px)` }}>
             {took}
           </span>
         )}
@@ -194,11 +199,13 @@ function CallLane({ call, origin, scale }: { call: Call; origin: number; scale: 
   );
 }
 
+/** Whether the page is so narrow that a label takes a quarter of a track. */
+function isNarrow(): boolean {
+  return matchMedia("(max-width: 700px)").matches;
+}
+
 function brief(call: Call) {
-  const value = call.arguments?.final ?? call.arguments?.coerced ?? call.arguments?.raw ?? null;
-  if (value === null) return null;
-  const text = typeof value === "object" && !Array.isArray(value) ? Object.values(value).map(inline).join(", ") : inline(value);
-  return <Text of={text.slice(0, 120)} />;
+  return call.brief ? <Text of={call.brief} /> : null;
 }
 
 function kindOf({ kind, ok }: Segment): string {

@@ -66,11 +66,8 @@ class Sources(Struct, frozen=True):
 
 def describe_turns(history: RunHistory, sources: Sources) -> list[dict[str, Json]]:
     """Return the turns of a run."""
-    asked = {
-        int(each.body.get("turn") or 0): each.at
-        for each in sources.moments
-        if each.name == "ModelAsked"
-    }
+    asked = _times_of_turns(sources.moments, "ModelAsked")
+    answered = _times_of_turns(sources.moments, "ModelAnswered")
     return [
         {
             "index": each.number,
@@ -80,7 +77,11 @@ def describe_turns(history: RunHistory, sources: Sources) -> list[dict[str, Json
             "finish": each.turn.finish,
             "tokens": _tokens(each.turn),
             "started_at": sources.time_text(asked.get(each.number)),
-            "ended_at": sources.time_text(_answered_at(each, sources)),
+            "ended_at": sources.time_text(
+                answered.get(
+                    each.number, sources.step_times.get(codec.model_key(each.number))
+                )
+            ),
             "elapsed_s": round(each.answered_at_s, 3),
         }
         for each in history.turns
@@ -96,14 +97,13 @@ def _tokens(turn: Turn) -> dict[str, Json]:
     }
 
 
-def _answered_at(turn: HistoryTurn, sources: Sources) -> float | None:
-    times = (
-        each.at
-        for each in sources.moments
-        if each.name == "ModelAnswered" and each.body.get("turn") == turn.number
-    )
-    at = next(times, None)
-    return sources.step_times.get(codec.model_key(turn.number)) if at is None else at
+def _times_of_turns(moments: Iterable[Moment], name: str) -> dict[int, float]:
+    """Return when something happened first in each turn."""
+    times: dict[int, float] = {}
+    for each in moments:
+        if each.name == name:
+            times.setdefault(int(each.body.get("turn") or 0), each.at)
+    return times
 
 
 def describe_calls(history: RunHistory, sources: Sources) -> list[dict[str, Json]]:
@@ -130,6 +130,22 @@ def describe_calls(history: RunHistory, sources: Sources) -> list[dict[str, Json
             )
             calls.append(card.as_json(writes))
     return calls
+
+
+_BRIEF_CHARS = 120
+
+
+def without_texts(card: Mapping[str, Any]) -> dict[str, Json]:
+    """Return a card without what was written and read: a timeline of thousands of calls needs `brief` only."""
+    arguments = card["arguments"]
+    given = arguments["raw"] if arguments["final"] is None else arguments["final"]
+    values = given.values() if isinstance(given, Mapping) else [given]
+    brief = ", ".join(
+        each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
+        for each in values
+    )
+    left_out: dict[str, Json] = dict.fromkeys(("arguments", "result", "decisions"))
+    return {**card, **left_out, "brief": brief[:_BRIEF_CHARS]}
 
 
 def checklist(

@@ -8,7 +8,7 @@ Rule 1: pure: steps come in, turns and messages come out.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -199,14 +199,14 @@ def question_in(messages: Sequence[Message]) -> str:
 
 
 def _turns(steps: Sequence[JournalStep]) -> Iterator[HistoryTurn]:
-    by_turn: dict[int, list[JournalStep]] = {}
-    for each in steps:
-        if each.kind == "call":
-            by_turn.setdefault(each.turn, []).append(each)
+    steps_of_turns: dict[int, list[JournalStep]] = defaultdict(list)
+    for step in steps:
+        if step.kind == "call":
+            steps_of_turns[step.turn].append(step)
     for step in sorted(
         (step for step in steps if step.kind == "model"), key=lambda step: step.turn
     ):
-        call_steps = by_turn.get(step.turn, [])
+        call_steps = steps_of_turns[step.turn]
         call_steps.sort(key=lambda each: int(each.key.split(".")[1]))
         results = [codec.result_from_json(each.body) for each in call_steps]
         turn = _separate_calls(codec.turn_from_json(step.body), results)

@@ -40,7 +40,6 @@ def not_found(what: str) -> ApiError:
 
 
 _REDACTOR = Redactor()
-_PLAIN = frozenset((int, float, bool, type(None)))
 _SCHEMAS = ("schema", "parameters", "inputSchema", "input_schema")
 
 
@@ -49,15 +48,13 @@ def redact(value: Json) -> Json:
 
     As the audit log has it, but for counts of tokens and for JSON Schemas, whose names speak of secrets and have none.
     """
-    kind = type(value)
-    if kind is str:
+    if isinstance(value, str):
         return _REDACTOR.text(value)
-    if kind in _PLAIN:
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
         return {
-            _REDACTOR.name(name): _redact_under(name, part)
-            for name, part in value.items()
+            _REDACTOR.name(name): _redact_under(name, value[name]) for name in value
         }
     if isinstance(value, (list, tuple)):
         return [redact(each) for each in value]

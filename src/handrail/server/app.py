@@ -181,14 +181,20 @@ def _asset_route() -> Any:
         index = assets.get("index.html")
         if index is None:
             return HTMLResponse(_NO_ASSETS)
-        if path:
+        if path.partition("/")[0] in _SCREENS:
             return RedirectResponse(_screen_address(request))
+        if path:
+            raise not_found("such page")
         # a page from before an update asks for files that are gone
         return Response(
             index[0], media_type=index[1], headers={"cache-control": "no-cache"}
         )
 
     return give_asset
+
+
+_SCREENS = ("runs", "approvals", "ledger", "audit", "tools", "live", "servers")
+"""What the console shows, as the first part of an address."""
 
 
 def _screen_address(request: Request) -> str:

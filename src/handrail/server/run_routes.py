@@ -21,6 +21,7 @@ from handrail.history.call_cards import (
     describe_question,
     describe_turns,
     label_text,
+    without_texts,
 )
 from handrail.history.run_history import RunHistory, read_history
 from handrail.history.run_moments import Moment, moments_in
@@ -118,14 +119,29 @@ def show_run(call: ApiCall) -> Json:
         "seconds": result.get("seconds") if isinstance(result, Mapping) else None,
     }
     calls = describe_calls(history, sources)
+    is_brief = call.query.get("brief") == "1"
+    if is_brief:
+        run["labels"] = None
     return {
         "run": run,
         "turns": describe_turns(history, sources),
-        "calls": calls,
+        "calls": [without_texts(each) for each in calls] if is_brief else calls,
         "approvals": [describe_question(each, time_text) for each in questions],
         "checklist": checklist(calls, questions),
         "last_event": last_event,
     }
+
+
+def show_call(call: ApiCall) -> Json:
+    """Return one call of a run whole."""
+    stored = load(call)
+    questions = questions_of(call, stored.record.run_id)
+    sources = gather(call, stored, questions)
+    step = call.path["step"]
+    for each in describe_calls(read(stored), sources):
+        if each["step"] == step:
+            return each
+    raise not_found(f"call {step!r}")
 
 
 def gather(
@@ -365,7 +381,15 @@ OPERATIONS = [
         required=("question",),
         status=201,
     ),
-    Operation("GET", "/runs/{id}", show_run, "see", "Show a run whole."),
+    Operation(
+        "GET",
+        "/runs/{id}",
+        show_run,
+        "see",
+        "Show a run whole.",
+        query={"brief": "1 for its calls without their arguments and results."},
+    ),
+    Operation("GET", "/runs/{id}/calls/{step}", show_call, "see", "Show one call."),
     Operation(
         "GET", "/runs/{id}/messages", show_messages, "see", "Show every message."
     ),
