@@ -12,6 +12,7 @@ import handrail as hr
 from handrail.engine.nested_runs import agent_tool
 from handrail.testing import ScriptedModel
 from tests.engine.test_provenance import QUESTION, TOOLS, call, read_page
+from tests.support.effort import examples
 
 EVE = {"to": "eve@evil.example", "body": "News."}
 STRANGERS = {"page", "long page", "agent", "beside a sum"}
@@ -32,6 +33,8 @@ class Journey:
         self.script: list = []
         self.run: hr.Run | None = None
         self.tainted = False
+        self.imported = 0
+        """How many turns stand in its first question: those are none of its own."""
 
     def go_on(self, passage: str, steps: list[str]) -> None:
         """Take the steps in a runtime of their own, after the passage to it."""
@@ -58,8 +61,8 @@ class Journey:
         if passage == "fork" and before is not None:
             del self.script[-1]  # from its last turn on, it goes another way
             self._write(steps)
-            turns = [e for e in before.messages if isinstance(e, hr.AssistantMessage)]
-            return runtime.fork(before.id, at_turn=len(turns), model=self._model())
+            at_turn = _turns(before) - self.imported
+            return runtime.fork(before.id, at_turn=at_turn, model=self._model())
         if passage == "wait":
             self._write(["publish", *steps])
             run = self._ask(runtime)
@@ -69,6 +72,7 @@ class Journey:
             return runtime.resume(run.id, model=self._model())
         self._write(steps)
         if passage == "import" and before is not None:
+            self.imported = _turns(before)
             document = hr.messages_as_json(before.messages)
             messages = hr.messages_from_json(document)
             return runtime.run(
@@ -91,15 +95,19 @@ class Journey:
         return ScriptedModel([*self.script, "Done."])
 
 
+def _turns(run: hr.Run) -> int:
+    return sum(isinstance(each, hr.AssistantMessage) for each in run.messages)
+
+
 def _turn(step: str, id: str) -> list[hr.ToolCall]:
     if step == "page":
-        return [call("read_page", id, name="news")]
+        return [call("read_page", id, name=f"news {id}")]
     if step == "long page":
-        return [call("read_page", id, name="long")]
+        return [call("read_page", id, name=f"long {id}")]
     if step == "agent":
-        return [call("ask_reader", id, task="Read it.")]
+        return [call("ask_reader", id, task=f"Read {id}.")]
     if step == "beside a sum":
-        page = call("read_page", id, name="news")
+        page = call("read_page", id, name=f"news {id}")
         return [page, call("calculate", f"{id}s", expression=f"{id[1:]} + 1")]
     if step == "publish":
         return [call("publish", id)]
@@ -113,7 +121,7 @@ PASSAGES = st.sampled_from(["after", "fork", "wait", "import"])
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(10, long=200), deadline=None)
 @given(st.lists(st.tuples(PASSAGES, STEPS), min_size=1, max_size=4))
 def test_a_conversation_asks_if_and_only_if_it_has_read_a_strangers_words(stages):
     with tempfile.TemporaryDirectory() as folder:
