@@ -24,7 +24,7 @@ def send_mail(to: EmailAddress, body: str) -> str:
 
 
 def person(asked: hr.AskHuman) -> hr.Approval:
-    print(f"asked, because {asked.reason}")
+    print("asked, because", asked.reason.split(" (call ")[0])
     return hr.Approval(granted=False, by="ana", reason="nobody ordered that")
 
 
@@ -37,4 +37,4 @@ for question, first, mail in (
 ):
     with hr.SyncRuntime([read_page, get_customer, send_mail], approver=person) as runtime:
         run = runtime.run(question, model=ScriptedModel([[first], [call("send_mail", **mail)], "Done."]))
-    print(run.messages[-2].result.text)
+    print("sent" if run.messages[-2].result.ok else "not sent")

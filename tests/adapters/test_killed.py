@@ -1,7 +1,6 @@
 """`kill -9` at four places of a write, for each way to keep a framework's run, and to know what became of the write."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.killed import WAYS
+from tests.support.effort import IS_LONG
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
 IN_EACH_RUN = {
-    "sqlite": ("langgraph", "langgraph-sync", "pydantic-ai", "openai-agents, RunState"),
+    "sqlite": ("langgraph", "pydantic-ai"),
     "postgresql": ("openai-agents",),
 }
 """With HANDRAIL_LONG_TESTS set, every way is killed on both stores."""
@@ -29,7 +29,7 @@ def test_a_killed_write_happens_once_and_the_model_is_told_what_became_of_it(
     if WAYS[way].missing:
         pytest.skip(WAYS[way].missing)
     kind = store.partition(":")[0]
-    if way not in IN_EACH_RUN[kind] and "HANDRAIL_LONG_TESTS" not in os.environ:
+    if way not in IN_EACH_RUN[kind] and not IS_LONG:
         pytest.skip("HANDRAIL_LONG_TESTS=1 runs it")
     ended = subprocess.run(
         [sys.executable, "-m", "tests.adapters.killed", way, str(tmp_path), store],

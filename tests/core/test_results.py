@@ -26,7 +26,7 @@ from handrail.core.results import (
     shape,
     with_note,
 )
-from handrail.invisible import clean
+from handrail.invisible import clean, clean_json
 from tests.dialects.contract import check_growth
 
 
@@ -159,12 +159,29 @@ def long_of(value: st.SearchStrategy) -> st.SearchStrategy:
     )
 
 
+def as_seen(value):
+    """Return the whole text without what nobody sees; two names of an object that would then be one stay two."""
+    seen = clean(as_text(value))
+    if isinstance(value, str) or size_of(json.loads(seen)) == size_of(plain(value)):
+        return seen
+    return as_text(clean_json(plain(value)))
+
+
+def size_of(value):
+    """Count the values in a JSON value."""
+    if isinstance(value, dict):
+        return 1 + sum(map(size_of, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(size_of, value))
+    return 1
+
+
 @settings(max_examples=120, deadline=None)
 @given(value=long_of(JSON), most_bytes=st.integers(LEAST_RESULT_BYTES, 3000))
 def test_a_result_never_takes_more_than_its_budget(value, most_bytes):
     shaped = shape(value, most_bytes)
     assert len(shaped.text.encode()) <= most_bytes
-    seen = clean(as_text(value))
+    seen = as_seen(value)
     assert bool(shaped.cut) == bool(shaped.whole) == (shaped.text != seen)
 
 
@@ -173,7 +190,7 @@ def test_a_result_never_takes_more_than_its_budget(value, most_bytes):
 def test_what_is_kept_aside_is_the_whole_text(value):
     shaped = shape(value, 1000)
     whole = as_text(value)
-    assert shaped.whole == whole if shaped.cut else shaped.text == clean(whole)
+    assert shaped.whole == whole if shaped.cut else shaped.text == as_seen(value)
 
 
 @settings(max_examples=80, deadline=None)

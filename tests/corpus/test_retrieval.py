@@ -12,6 +12,7 @@ import pytest
 import handrail as hr
 from handrail.ports import Described
 from tests.support.corpus import rows
+from tests.support.once import compute_once
 
 CATALOGUE = rows("retrieval/catalogue.jsonl.gz")
 QUESTIONS = rows("retrieval/queries.jsonl")
@@ -40,13 +41,15 @@ def recalls(ranking, questions):
 
 
 @pytest.fixture(scope="module")
-def ranking():
-    return hr.selectors.bm25(TOOLS)
+def recall(tmp_path_factory):
+    def by_key():
+        ranking = hr.selectors.bm25(TOOLS)
+        return [(*key, share) for key, share in recalls(ranking, QUESTIONS).items()]
 
-
-@pytest.fixture(scope="module")
-def recall(ranking):
-    return recalls(ranking, QUESTIONS)
+    return {
+        (lang, half): share
+        for lang, half, share in compute_once("recall", by_key, tmp_path_factory)
+    }
 
 
 def test_the_default_ranking_finds_what_is_wanted_in_both_languages(recall):

@@ -22,6 +22,7 @@ from handrail.engine.scoped_store import ScopedStore
 from handrail.futures import result_now
 from handrail.testing import ScriptedModel, call
 from tests.support.drivers import BOUND_S, KINDS, Driver
+from tests.support.effort import examples
 
 PAIRS = [
     ("acme", "globex"),
@@ -325,7 +326,7 @@ _count = itertools.count()
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=40,
+    max_examples=examples(15, long=200),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -24,10 +24,10 @@ def test_conversations_that_are_killed_at_random_repeat_nothing_and_lose_nothing
         folder=tmp_path,
         seconds=240,
         seed=3,
-        conversations=8,
+        conversations=4,
     )
     assert verdict.kills > 0
-    assert verdict.counts["writes"] == len(CLASSES) * 8
+    assert verdict.counts["writes"] == len(CLASSES) * 4
     assert not any(verdict.broken.values()), verdict.broken
 
 

@@ -16,13 +16,9 @@ from mcp.shared.exceptions import MCPError
 from handrail.mcp.tokens import make_entry
 from tests.mcp.gateways import MANY, agree, serve_gateway, write_config
 from tests.mcp.reaching import NEW, OLD, ROOT, listens, text_of, wait_until
+from tests.support.effort import long_only
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        "HANDRAIL_LONG_TESTS" not in os.environ, reason="HANDRAIL_LONG_TESTS=1 runs it"
-    ),
-]
+pytestmark = [pytest.mark.slow, long_only]
 
 CLIENTS = 16
 

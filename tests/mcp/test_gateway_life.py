@@ -22,13 +22,9 @@ from tests.mcp.gateways import (
 )
 from tests.mcp.reaching import NEW, OLD, ROOT, text_of, wait_until
 from tests.mcp.test_gateway_clients import client_of
+from tests.support.effort import long_only
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        "HANDRAIL_LONG_TESTS" not in os.environ, reason="HANDRAIL_LONG_TESTS=1 runs it"
-    ),
-]
+pytestmark = [pytest.mark.slow, long_only]
 
 SILENT = [sys.executable, "-m", "tests.mcp.rogue", "silent"]
 

@@ -1,4 +1,4 @@
-"""The probes of `tests.workers.test_sandboxed`, as programs at the levels that run programs.
+"""The probes of `tests.workers.sandboxed_tools`, as programs at the levels that run programs.
 
 There they run as a tool, at `process` and `isolated`; here at `container`, `wasm` and `monty`. A probe that gets out
 prints what it got; one that is held raises, or is ended.
@@ -15,7 +15,8 @@ from handrail.ports import SandboxJob
 from handrail.sandboxes.container import ContainerSandbox
 from handrail.sandboxes.monty import MontySandbox
 from handrail.sandboxes.wasm import WasmSandbox
-from tests.workers.test_sandboxed import BY_NUMBER, PROBES, key, world  # noqa: F401
+from tests.workers.sandboxed_tools import BY_NUMBER, PROBES
+from tests.workers.test_sandboxed import key, world  # noqa: F401
 
 LEVELS = [ContainerSandbox(), WasmSandbox(), MontySandbox()]
 

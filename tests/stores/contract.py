@@ -17,13 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.effects import Claim, Claimed, ClaimState, Renew, Settle
+from handrail.effects import Claimed, ClaimState, Renew, Settle
 from handrail.ports import LeaseStore, Store
+from tests.stores.claims import A_REFUND, LONG_S, OVER_S
 
-OVER_S, LONG_S = -1.0, 600.0
 THREADS = 64
-
-A_REFUND = Claim("refund", "refund:881", b"fp-881-20", "r1", "none", LONG_S)
 
 # One test method serves several stores' classes, which hypothesis would take for a mistake.
 shared = settings(

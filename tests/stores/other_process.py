@@ -17,7 +17,7 @@ from handrail import plugins
 from handrail.effects import Settle
 from handrail.errors import RunNameTaken
 from handrail.records import RunRecord
-from tests.stores.contract import A_REFUND, OVER_S
+from tests.stores.claims import A_REFUND, OVER_S
 
 
 def race(store, acts, threads):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import handrail as hr
 from handrail.testing import ScriptedModel, call
 from handrail.testing.cassettes import Cassette, NotOnTape
+from tests.support.pytest_runs import run_pytest
 
 KEY = "sk-proj-abcdefghij0123456789"
 SCRIPT = [
@@ -284,22 +284,9 @@ def test_paying(cassette):
 @pytest.mark.slow
 def test_the_fixture_records_when_told_and_plays_otherwise(tmp_path):
     (tmp_path / "test_desk.py").write_text(TEST)
-
-    def pytest_of_somebody(*options):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *options,
-        ]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    missing = pytest_of_somebody()
+    missing = run_pytest(folder=tmp_path)
     assert missing.returncode == 1
     assert "record it: pytest --record-cassettes" in missing.stdout
-    assert pytest_of_somebody("--record-cassettes").returncode == 0
+    assert run_pytest("--record-cassettes", folder=tmp_path).returncode == 0
     assert (tmp_path / "cassettes/test_desk.test_paying.json").exists()
-    assert pytest_of_somebody().returncode == 0
+    assert run_pytest(folder=tmp_path).returncode == 0

@@ -17,6 +17,7 @@ from handrail.testing.crashes import (
     effects_wanted,
     ends_in_doubt,
 )
+from tests.support.pytest_runs import run_pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/proof/test_tickets.py"
@@ -220,19 +221,7 @@ def test_whoever_does_not_use_the_fixtures_pays_for_nothing(tmp_path):
 
 
 def test_the_example_of_the_how_to_holds(tmp_path):
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        EXAMPLE,
-        "--basetemp",
-        tmp_path / "t",
-    ]
-    told = subprocess.run(command, cwd=EXAMPLE.parent, capture_output=True, text=True)
+    told = run_pytest(EXAMPLE, "--basetemp", tmp_path / "t", folder=EXAMPLE.parent)
     assert told.returncode == 0, told.stdout
     assert f"{2 * len(Boundary) + 1} passed" in told.stdout
 

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from tests.support.once import compute_once
 
 HERE = Path(__file__).parent
 ACCEPTED = sorted(HERE.glob("accepted_*.py"))
@@ -25,8 +27,16 @@ Errors = dict[tuple[Path, int], list[str]]
 """The errors by file and line: their codes and messages."""
 
 
-def mypy() -> Errors:
-    run = _run("mypy", "--strict", "--output=json", *_files())
+class Ended(NamedTuple):
+    """A type checker that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def mypy(folders: pytest.TempPathFactory) -> Errors:
+    run = _run(folders, "mypy", "--strict", "--output=json", *_files())
     if run.returncode not in (0, 1):
         pytest.fail(f"mypy did not end as it should: {run.stderr or run.stdout}")
     errors: Errors = defaultdict(list)
@@ -36,9 +46,9 @@ def mypy() -> Errors:
     return errors
 
 
-def pyright() -> Errors:
+def pyright(folders: pytest.TempPathFactory) -> Errors:
     pytest.importorskip("pyright", reason="pyright is not installed")
-    run = _run("pyright", "--outputjson", "--pythonpath", sys.executable, *_files())
+    run = _run(folders, "pyright", "--outputjson", "--pythonpath", sys.executable, *_files())
     if run.returncode not in (0, 1) or not run.stdout.startswith("{"):
         pytest.skip(f"pyright cannot start here, it needs node: {(run.stderr or run.stdout)[:300]}")
     errors: Errors = defaultdict(list)
@@ -49,12 +59,12 @@ def pyright() -> Errors:
     return errors
 
 
-CHECKERS = {"mypy": cache(mypy), "pyright": cache(pyright)}
+CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 
-@pytest.fixture(params=CHECKERS)
-def errors(request) -> Errors:
-    return CHECKERS[request.param]()
+@pytest.fixture(params=CHECKERS, scope="module")
+def errors(request, tmp_path_factory) -> Errors:
+    return CHECKERS[request.param](tmp_path_factory)
 
 
 @pytest.mark.parametrize("file", ACCEPTED, ids=lambda file: file.name)
@@ -90,6 +100,11 @@ def _files() -> list[str]:
     return [str(file) for file in (*ACCEPTED, *REFUSED)]
 
 
-def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, cwd=HERE.parents[1], check=False)
+def _run(folders: pytest.TempPathFactory, module: str, *arguments: str) -> Ended:
+    def run() -> tuple[int, str, str]:
+        command = [sys.executable, "-m", module, *arguments]
+        root = HERE.parents[1]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, cwd=root, check=False)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    return Ended(*compute_once(module, run, folders))

@@ -85,9 +85,16 @@ def _run_warm(python: str, job: SandboxJob, cancelled: Event) -> JobEnded | None
         ended = process.run(job, launch, cancelled)
     finally:
         WARM.give_back(process)
-    if ended is None:
+    if ended is not None and not _was_lost_unstarted(ended):
+        return ended
+    if process.check_ended():
         WARM.give_up(job, process)
-    return ended
+    return None
+
+
+def _was_lost_unstarted(ended: JobEnded) -> bool:
+    """Whether a forked process died before it ran anything, as when the warm one is killed: it writes first of all."""
+    return ended.end == "lost" and not ended.stdout
 
 
 def _limits(job: SandboxJob) -> dict[str, int]:

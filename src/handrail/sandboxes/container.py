@@ -1,11 +1,11 @@
-"""Level `container`: a box made by an OCI runtime, `runsc` (gVisor, a kernel of its own) or `runc`.
+"""Level `container`: a box made by an OCI runtime: `runsc` (gVisor, a kernel of its own), `runc` or `crun`.
 
-No image and no daemon: the bundle is made from the declaration, with /usr and what the job mounts read-only, and
-folders in memory beside it. It has no network and no capabilities; it is nobody in a user namespace. The limits are
-those of `isolated`, and where we are root, cgroups hold the memory, the processes and the CPU of all of it together,
-without the gaps of polling.
+No image and no daemon: Docker and Podman bring one of these runtimes, which is used directly. The bundle is made from
+the declaration, with /usr and what the job mounts read-only, and folders in memory beside it. It has no network and no
+capabilities; it is nobody in a user namespace. The limits are those of `isolated`, and where we are root, cgroups hold
+the memory, the processes and the CPU of all of it together, without the gaps of polling.
 
-Limits: with `runc` the kernel is shared, as at level `isolated`. The runtime takes 30 to 250 ms.
+Limits: with `runc` and `crun` the kernel is shared, as at level `isolated`. The runtime takes 30 to 250 ms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from handrail.sandboxes.limits import (
     process_limits,
 )
 
-RUNTIMES = ("runsc", "runc")
+RUNTIMES = ("runsc", "runc", "crun")
 """The stronger one first."""
 MOST_CPU = 1.0
 """Processors that all of its processes use together."""

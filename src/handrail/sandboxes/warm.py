@@ -195,6 +195,12 @@ class WarmProcess:
                     self.has_ended = True
         return self.is_ready and not self.has_ended
 
+    def check_ended(self) -> bool:
+        """Whether it is gone, and no call can use it."""
+        with self._guard:
+            self.has_ended = self.has_ended or self._process.poll() is not None
+            return self.has_ended
+
     def _read_ready(self) -> None:
         self.is_ready = self._line.recv(64) == READY
         if not self.is_ready:
