@@ -9,7 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail.server.access import Access, Proxies
-from handrail.server.rates import Rate
+from handrail.server.rates import RequestRate
 from handrail.serving.tokens import make_entry
 from handrail.testing import call
 from tests.server.served import scripted, serving
@@ -42,7 +42,7 @@ def guarded(tmp_path_factory):
     )
     with serving(
         model=scripted(), store=f"sqlite:///{folder}/h.db", access=Access(file),
-        rate=Rate(10_000, 10_000),
+        rate=RequestRate(10_000, 10_000),
     ) as served:  # fmt: skip
         served.tokens = tokens
         yield served
@@ -421,7 +421,7 @@ def test_a_model_that_was_not_named_at_the_start_is_not_asked(open_server):
 
 def test_too_many_requests_are_refused_until_time_has_passed():
     now = [0.0]
-    with serving(rate=Rate(10, 3, now=lambda: now[0])) as served:
+    with serving(rate=RequestRate(10, 3, now=lambda: now[0])) as served:
         codes = [served.client.get("/api/v1/").status_code for _ in range(5)]
         assert codes == [200, 200, 200, 429, 429]
         now[0] = 1.0

@@ -5,7 +5,7 @@ import asyncio
 import handrail as hr
 from handrail import admin
 from handrail.server.access import Principal
-from handrail.server.rates import Rate
+from handrail.server.rates import RequestRate
 from handrail.server.run_index import RunFilter, RunIndex
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
@@ -94,7 +94,7 @@ def test_a_change_is_seen_at_the_next_look_and_only_once():
 
 def test_a_thousand_sockets_listen_and_one_that_never_reads_slows_none():
     count = 1000
-    with serving(rate=Rate(10_000, 10_000)) as served:
+    with serving(rate=RequestRate(10_000, 10_000)) as served:
         hub = served.deployment.hub
         host, _, port = served.url.removeprefix("http://").partition(":")
         request = f"GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()

@@ -21,7 +21,7 @@ from handrail.calls import Label, ToolCall, ToolResult
 from handrail.core.results import as_text
 from handrail.errors import PENDING, Code, Json
 from handrail.history.run_history import HistoryTurn, RunHistory
-from handrail.history.run_moments import Moment
+from handrail.history.run_moments import RunMoment
 from handrail.invisible import remove_hidden
 from handrail.journal import codec
 from handrail.messages import Turn
@@ -33,6 +33,12 @@ MOST_TEXT_CHARS = 256 * 1024
 
 _ABOUT_TURNS = ("ModelAsked", "ModelAnswered")
 _DENIALS = (Code.NOT_APPROVED, Code.NOT_PERMITTED, Code.APPROVAL_EXPIRED)
+_REFUSED_AT: Mapping[str, str] = {
+    Code.RULE_VIOLATED: "rule",
+    Code.NOT_PERMITTED: "permission",
+}
+"""The steps that refuse a call with valid arguments, by the code of its failure."""
+_LIMITS = (Code.REPEATED_CALL, Code.BUDGET_EXHAUSTED, Code.RATE_LIMITED)
 _FAULTS_OF_ARGUMENTS = (
     Code.BAD_JSON,
     Code.INVALID_ARGUMENTS,
@@ -50,13 +56,12 @@ class Sources(Struct, frozen=True):
         writes: Those of the run in the ledger.
         step_times: When each step was recorded, as Unix time, by its key; empty where the store does not say.
         injected: The names of the parameters that the model never sees, by tool; of tools that are known here.
-        locks: The resources that a call holds, by tool and arguments; of tools that are known here.
         is_under_way: Whether a process carries the run out now.
         time_text: Writes a Unix time.
     """
 
     time_text: Callable[[float | None], str | None]
-    moments: Sequence[Moment] = ()
+    moments: Sequence[RunMoment] = ()
     questions: Sequence[ApprovalRequest] = ()
     writes: Sequence[WriteRecord] = ()
     step_times: Mapping[str, float] = {}
@@ -97,7 +102,7 @@ def _tokens(turn: Turn) -> dict[str, Json]:
     }
 
 
-def _times_of_turns(moments: Iterable[Moment], name: str) -> dict[int, float]:
+def _times_of_turns(moments: Iterable[RunMoment], name: str) -> dict[int, float]:
     """Return when something happened first in each turn."""
     times: dict[int, float] = {}
     for each in moments:
@@ -168,10 +173,10 @@ def checklist(
     return [{"key": key, "ok": ok, "note": note or None} for key, ok, note in items]
 
 
-def _by_call(moments: Iterable[Moment]) -> Mapping[tuple[int, str], list[Moment]]:
+def _by_call(moments: Iterable[RunMoment]) -> Mapping[tuple[int, str], list[RunMoment]]:
     """Return the moments of each call, by its turn and id: a model may give one id twice."""
     turn = 0
-    by_call: dict[tuple[int, str], list[Moment]] = defaultdict(list)
+    by_call: dict[tuple[int, str], list[RunMoment]] = defaultdict(list)
     for each in moments:
         if each.name in _ABOUT_TURNS:
             turn = int(each.body.get("turn") or turn)
@@ -190,7 +195,7 @@ class CallCard:
         index: int,
         call: ToolCall,
         result: ToolResult | None,
-        moments: Sequence[Moment],
+        moments: Sequence[RunMoment],
         questions: Sequence[ApprovalRequest],
         created: float,
         sources: Sources,
@@ -233,12 +238,12 @@ class CallCard:
 
     # ------------------------------------------------------------------ when
 
-    def _last(self, *names: str) -> Moment | None:
+    def _last(self, *names: str) -> RunMoment | None:
         return next(
             (each for each in reversed(self._moments) if each.name in names), None
         )
 
-    def _last_with(self, field: str) -> Moment | None:
+    def _last_with(self, field: str) -> RunMoment | None:
         """Return the record of a read's end: the audit log has its admission in it."""
         ended = self._last("CallFinished")
         return ended if ended is not None and field in ended.body else None
@@ -443,38 +448,55 @@ class CallCard:
 
     def _decisions(self, write: WriteRecord | None) -> list[Json]:
         """Return each check that decided about the call, in the order in which they are made."""
+        if self._failure_code in _FAULTS_OF_ARGUMENTS:
+            return [self._refusal("schema")]
+        decisions = self._admission_decisions()
+        decisions += [_decision_of(each) for each in self._questions]
+        if self._failure_code in _LIMITS:
+            decisions.append(self._refusal("limits"))
+        if write is not None:
+            decisions.append(self._ledger_decision(write))
+        if self._result is not None:
+            outcome = self._failure_code or "ok"
+            decisions.append(_decision("result", outcome, "", self._failure_message))
+        return decisions
+
+    def _admission_decisions(self) -> list[Json]:
         result = self._result
-        code = result.failure.code if result is not None and result.failure else ""
-        note = result.failure.message if result is not None and result.failure else ""
         decisions: list[Json] = []
-        if code in _FAULTS_OF_ARGUMENTS:
-            return [_decision("schema", "refused", code, note)]
         if self._admitted is not None or (result is not None and result.attempts):
             repairs = ", ".join(result.repairs) if result is not None else ""
             decisions.append(_decision("schema", "passed", "", repairs))
-        if code == Code.RULE_VIOLATED:
-            decisions.append(_decision("rule", "refused", code, note))
-        if code == Code.NOT_PERMITTED:
-            decisions.append(_decision("permission", "refused", code, note))
+        step = _REFUSED_AT.get(self._failure_code)
+        if step is not None:
+            decisions.append(self._refusal(step))
         if self._admitted is not None:
             body = self._admitted.body
             rule = str(body.get("why") or "")
             decisions.append(_decision("risk", str(body.get("risk") or ""), rule, ""))
-        decisions += [_decision_of(each) for each in self._questions]
-        if code in (Code.REPEATED_CALL, Code.BUDGET_EXHAUSTED, Code.RATE_LIMITED):
-            decisions.append(_decision("limits", "refused", code, note))
-        if write is not None:
-            outcome = "repeated" if result is not None and result.replayed else "new"
-            state = f"{write.state}, fence {write.fence}"
-            decisions.append(_decision("ledger", outcome, write.key, state))
-        if result is not None:
-            outcome = "ok" if result.ok else str(code)
-            note = "" if result.ok else note
-            decisions.append(_decision("result", outcome, "", note))
         return decisions
 
+    def _ledger_decision(self, write: WriteRecord) -> Json:
+        replayed = self._result is not None and self._result.replayed
+        outcome = "repeated" if replayed else "new"
+        state = f"{write.state}, fence {write.fence}"
+        return _decision("ledger", outcome, write.key, state)
 
-def _is_own(moment: Moment) -> bool:
+    def _refusal(self, step: str) -> Json:
+        return _decision(step, "refused", self._failure_code, self._failure_message)
+
+    @property
+    def _failure_code(self) -> str:
+        failure = self._result.failure if self._result is not None else None
+        return str(failure.code) if failure is not None else ""
+
+    @property
+    def _failure_message(self) -> str:
+        failure = self._result.failure if self._result is not None else None
+        return failure.message if failure is not None else ""
+
+
+def _is_own(moment: RunMoment) -> bool:
     """Whether something happened to the call then: it was not answered from the journal, nor left waiting."""
     return not moment.body.get("recalled") and moment.body.get("code") not in PENDING
 

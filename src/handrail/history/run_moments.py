@@ -23,7 +23,7 @@ MOST_MOMENTS = 20_000
 MOST_EXCHANGES = 200
 
 
-class Moment(Struct, frozen=True):
+class RunMoment(Struct, frozen=True):
     """Something that happened.
 
     Attributes:
@@ -46,7 +46,7 @@ class RunMemory:
     """What this process has seen of a run."""
 
     def __init__(self) -> None:
-        self.moments: list[Moment] = []
+        self.moments: list[RunMoment] = []
         self.exchanges: list[tuple[float, HttpExchange]] = []
 
 
@@ -73,20 +73,20 @@ class RecentMoments:
             elif len(memory.moments) < MOST_MOMENTS:
                 memory.moments.append(moment_of(event, at))
 
-    def add_moment(self, run_id: str, moment: Moment) -> None:
+    def add_moment(self, run_id: str, moment: RunMoment) -> None:
         """Remember what is no event, such as a person's word that was given here."""
         with self._lock:
             memory = self._runs.get(run_id)
             if memory is not None:
                 memory.moments.append(moment)
 
-    def of(self, run_id: str) -> Sequence[Moment]:
+    def of(self, run_id: str) -> Sequence[RunMoment]:
         """Return what is remembered of a run, in order."""
         with self._lock:
             memory = self._runs.get(run_id)
             return list(memory.moments) if memory else ()
 
-    def all(self) -> Sequence[tuple[str, Moment]]:
+    def all(self) -> Sequence[tuple[str, RunMoment]]:
         """Return what is remembered of all runs, each with its run."""
         with self._lock:
             return [
@@ -106,7 +106,7 @@ _LEFT_OUT = ("call", "approval", "result", "answer", "value", "run_id")
 """What the journal has: the moments hold when and how."""
 
 
-def moment_of(event: Event, at: float) -> Moment:
+def moment_of(event: Event, at: float) -> RunMoment:
     """Return an event as a moment."""
     call = getattr(event, "call", None)
     fields = event_fields(event, _LEFT_OUT)
@@ -129,9 +129,9 @@ def moment_of(event: Event, at: float) -> Moment:
         }
         if approval.arguments is not None:
             fields["arguments"] = dict(approval.arguments)
-    return Moment(at, type(event).__name__, fields)
+    return RunMoment(at, type(event).__name__, fields)
 
 
-def moments_in(records: Iterable[AuditRecord]) -> list[Moment]:
+def moments_in(records: Iterable[AuditRecord]) -> list[RunMoment]:
     """Return the records of a run in the audit log as moments."""
-    return [Moment(each.at, each.event, each.body) for each in records]
+    return [RunMoment(each.at, each.event, each.body) for each in records]

@@ -62,7 +62,7 @@ class MontySandbox(Struct, frozen=True):
         import pydantic_monty
 
         program = read_program(job)
-        output = _Output(job.output_bytes)
+        output = _MontyOutput(job.output_bytes)
         try:
             if not program.files:
                 end, exit_code = _run(program, job, cancelled, output, None)
@@ -90,7 +90,7 @@ def _run(
     program: PythonProgram,
     job: SandboxJob,
     cancelled: Event,
-    output: _Output,
+    output: _MontyOutput,
     mount: Any,
 ) -> tuple[EndReason, int | None]:
     import pydantic_monty as monty
@@ -123,7 +123,7 @@ def _run(
     return "exited", 0
 
 
-def _read_error(error: Any, output: _Output) -> int:
+def _read_error(error: Any, output: _MontyOutput) -> int:
     """Write an error as Python would, and return the exit code."""
     inner = error.exception()
     if isinstance(inner, SystemExit):
@@ -136,7 +136,7 @@ def _read_error(error: Any, output: _Output) -> int:
     return 1
 
 
-class _Output:
+class _MontyOutput:
     """The beginning of two streams. What is dropped is counted: the interpreter does not limit it."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -153,7 +153,7 @@ class _Output:
         self.dropped += len(data) - len(sent)
 
 
-class _Pool:
+class _MontyPool:
     """The interpreters of this process, started with the first program."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class _Pool:
             pool.__exit__(None, None, None)
 
 
-_POOL = _Pool()
+_POOL = _MontyPool()
 
 if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
     os.register_at_fork(after_in_child=_POOL.reset)

@@ -25,7 +25,7 @@ from msgspec import Struct
 from handrail import logs
 from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError
-from handrail.server.rates import Rate
+from handrail.server.rates import RequestRate
 from handrail.serving.tokens import ROLES, Owner, Role, Tokens, digest_of
 
 SESSION_S = 12 * 3600.0
@@ -124,7 +124,7 @@ class Access:
         self._everybody = everybody
         self._proxies = proxies or Proxies()
         self._now = now
-        self._failures = Rate(0.2, 10)
+        self._failures = RequestRate(0.2, 10)
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
         if self._file is not None:
             self._read = Tokens.from_toml(self._file)

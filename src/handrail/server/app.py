@@ -32,8 +32,8 @@ from handrail.server.answers import ApiError, not_found, refuse
 from handrail.server.deployment import Deployment
 from handrail.server.guard import Guard
 from handrail.server.openapi import describe_api
-from handrail.server.operations import PREFIX, ApiCall, Operation
-from handrail.server.rates import Rate
+from handrail.server.operations import PREFIX, ApiCall, ApiOperation
+from handrail.server.rates import RequestRate
 from handrail.serving.listening import LOCAL_NAMES
 from handrail.serving.tokens import Role
 
@@ -66,8 +66,10 @@ def who_am_i(call: ApiCall) -> Json:
     }
 
 
-_OPERATIONS: Sequence[Operation] = [
-    Operation("GET", "/", who_am_i, "see", "Say who asks, and what they may do here."),
+_OPERATIONS: Sequence[ApiOperation] = [
+    ApiOperation(
+        "GET", "/", who_am_i, "see", "Say who asks, and what they may do here."
+    ),
     *session_routes.OPERATIONS,
     *run_routes.OPERATIONS,
     *event_routes.OPERATIONS,
@@ -86,7 +88,7 @@ def show_document(_: ApiCall) -> Json:
 
 OPERATIONS = [
     *_OPERATIONS,
-    Operation("GET", "/openapi.json", show_document, None, "Describe this API."),
+    ApiOperation("GET", "/openapi.json", show_document, None, "Describe this API."),
 ]
 
 
@@ -108,7 +110,7 @@ def create_app(
     names: Sequence[str] = LOCAL_NAMES,
     origins: Sequence[str] = (),
     routes: Iterable[BaseRoute] = (),
-    rate: Rate | None = None,
+    rate: RequestRate | None = None,
 ) -> Guard:
     """Return the server as an ASGI application.
 

@@ -13,12 +13,12 @@ from handrail import admin
 from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.history.call_cards import describe_question
-from handrail.history.run_moments import Moment
+from handrail.history.run_moments import RunMoment
 from handrail.ports import ApprovalStore
 from handrail.records import ApprovalRequest
 from handrail.server.access import is_same
 from handrail.server.answers import ApiError, not_found, page, time_text
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 
 
 def list_questions(call: ApiCall) -> Json:
@@ -42,7 +42,7 @@ async def decide(call: ApiCall) -> Json:
     granted = call.body["verdict"] == "approve"
     call.deployment.hub.moments.add_moment(
         decided.run_id,
-        Moment(time.time(), "ApprovalDecided", {**word, "granted": granted}),
+        RunMoment(time.time(), "ApprovalDecided", {**word, "granted": granted}),
     )
     call.deployment.hub.publish(
         "approval_decided",
@@ -127,7 +127,7 @@ def questions_store(call: ApiCall) -> ApprovalStore:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET",
         "/approvals",
         list_questions,
@@ -135,7 +135,7 @@ OPERATIONS = [
         "List the questions to people, the oldest first.",
         query={"state": "`open` by default; another state, or `all`."},
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/approvals/{id}",
         decide,

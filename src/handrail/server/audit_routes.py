@@ -10,7 +10,7 @@ from handrail.futures import result_now
 from handrail.ports import AuditStore, KeyedAuditStore
 from handrail.records import AuditRecord
 from handrail.server.answers import ApiError, page, time_text
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 
 _PAGE = 1000
 _MOST_LOOKED_AT = 20_000
@@ -108,7 +108,7 @@ def log_of(call: ApiCall) -> AuditStore:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET",
         "/audit",
         list_records,
@@ -121,5 +121,5 @@ OPERATIONS = [
             "limit": "How many, from 1 to 1000; 100 by default.",
         },
     ),
-    Operation("GET", "/audit/verify", verify, "see", "Check the chain of the log."),
+    ApiOperation("GET", "/audit/verify", verify, "see", "Check the chain of the log."),
 ]

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response, StreamingResponse
 
 from handrail.server.answers import ApiError
-from handrail.server.hub import MOST_LISTENERS, Listener
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.hub import MOST_LISTENERS, EventListener
+from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_routes import load
 
 
@@ -41,7 +41,7 @@ def _stream(call: ApiCall, run_id: str) -> Response:
     )
 
 
-async def _chunks(listener: Listener) -> AsyncIterator[bytes]:
+async def _chunks(listener: EventListener) -> AsyncIterator[bytes]:
     async for chunk in listener:
         yield chunk
 
@@ -49,7 +49,7 @@ async def _chunks(listener: Listener) -> AsyncIterator[bytes]:
 _AFTER = {"after": "The number of the last event that you know; `Last-Event-ID` too."}
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET",
         "/events",
         listen,
@@ -58,7 +58,7 @@ OPERATIONS = [
         gives="text/event-stream",
         query=_AFTER,
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/runs/{id}/events",
         listen_to_run,

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from handrail.server.access import Access
 from handrail.server.answers import ApiError, refuse
-from handrail.server.rates import Rate
+from handrail.server.rates import RequestRate
 from handrail.serving.listening import LOCAL_NAMES, has_port
 from handrail.serving.tokens import Role
 
@@ -66,14 +66,14 @@ class Guard:
         names: Sequence[str] = LOCAL_NAMES,
         origins: Sequence[str] = (),
         needs: Callable[[str, str], Role | None],
-        rate: Rate | None = None,
+        rate: RequestRate | None = None,
     ) -> None:
         self._app = app
         self._access = access
         self._names = frozenset(each.lower() for each in names)
         self._origins = frozenset(each.lower().rstrip("/") for each in origins)
         self._needs = needs
-        self._rate = rate or Rate(200, 400)
+        self._rate = rate or RequestRate(200, 400)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

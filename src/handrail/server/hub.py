@@ -57,7 +57,7 @@ class Frame(Struct, frozen=True):
         return tenant is None or parse_scope(self.run_id) == tenant
 
 
-class Listener:
+class EventListener:
     """Somebody who listens; iterate over it for what is to be sent."""
 
     def __init__(self, hub: EventHub, run: str, tenant: str | None) -> None:
@@ -122,7 +122,7 @@ class EventHub:
         self._kept: deque[Frame] = deque()
         self._kept_bytes = 0
         self._gone_before = self._number
-        self._listeners: set[Listener] = set()
+        self._listeners: set[EventListener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.moments = RecentMoments()
 
@@ -192,7 +192,7 @@ class EventHub:
 
     def listen(
         self, *, after: int | None = None, run: str = "", tenant: str | None = None
-    ) -> Listener:
+    ) -> EventListener:
         """Return a listener.
 
         Args:
@@ -201,7 +201,7 @@ class EventHub:
             tenant: Of this tenant only; None for all.
         """
         self._deliver()
-        listener = Listener(self, run, tenant)
+        listener = EventListener(self, run, tenant)
         if after is not None:
             if after < self._gone_before:
                 missed = {"v": 1, "event": "missed", "run_id": run}
@@ -216,7 +216,7 @@ class EventHub:
         self._listeners.add(listener)
         return listener
 
-    def forget(self, listener: Listener) -> None:
+    def forget(self, listener: EventListener) -> None:
         """Offer a listener no more events."""
         self._listeners.discard(listener)
 

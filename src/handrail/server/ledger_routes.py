@@ -15,7 +15,7 @@ from handrail.ports import LedgerStore
 from handrail.records import WriteRecord
 from handrail.server.access import Principal
 from handrail.server.answers import ApiError, not_found, page, time_text
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 
 _STATES = ("", "claimed", "done", "failed", "in_doubt")
 
@@ -107,7 +107,7 @@ def ledger_of(call: ApiCall) -> LedgerStore:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET",
         "/ledger",
         list_writes,
@@ -119,7 +119,7 @@ OPERATIONS = [
             "limit": "How many, from 1 to 1000; 100 by default.",
         },
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/ledger/{id}",
         resolve,

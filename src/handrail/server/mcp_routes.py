@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from handrail.errors import ConfigError, Json
 from handrail.server.answers import ApiError, not_found, page
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 
 if TYPE_CHECKING:
     from handrail.mcp.pins import Pin, Pins
@@ -67,10 +67,10 @@ def _pins(call: ApiCall) -> Pins | None:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET", "/servers", list_servers, "see", "List MCP servers and their pins."
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/servers/{name}/accept",
         accept,

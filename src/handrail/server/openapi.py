@@ -8,7 +8,7 @@ from typing import Any
 
 from handrail._version import __version__
 from handrail.errors import Json
-from handrail.server.operations import PREFIX, Operation
+from handrail.server.operations import PREFIX, ApiOperation
 
 _ERROR: dict[str, Json] = {
     "type": "object",
@@ -39,7 +39,7 @@ _REFUSALS = {
 }
 
 
-def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
+def describe_api(operations: Sequence[ApiOperation]) -> dict[str, Json]:
     """Return the document."""
     paths: dict[str, dict[str, Json]] = {}
     for each in operations:
@@ -67,7 +67,7 @@ def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
     }
 
 
-def _describe(operation: Operation) -> dict[str, Json]:
+def _describe(operation: ApiOperation) -> dict[str, Json]:
     name = operation.handler.__name__.strip("_")
     body: dict[str, Any] = {
         "operationId": name,

@@ -73,7 +73,7 @@ Handler: TypeAlias = Callable[[ApiCall], Any]
 """Returns JSON or a whole answer. A plain function runs in a thread, where it may wait for the store."""
 
 
-class Operation(Struct, frozen=True):
+class ApiOperation(Struct, frozen=True):
     """One operation.
 
     Attributes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 _MOST_NAMES = 10_000
 
 
-class Rate:
+class RequestRate:
     """A bucket of tokens for each of many names.
 
     Args:

@@ -40,7 +40,7 @@ class RunFilter(Struct, frozen=True):
     failure: str = ""
     is_waiting: bool = False
 
-    def choose(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def choose(self, rows: Sequence[RunRow]) -> Sequence[RunRow]:
         """Return the runs that are looked for; one quick pass over all of them for each member."""
         for word in self.words:
             rows = [row for row in rows if word in row.text]
@@ -55,7 +55,7 @@ class RunFilter(Struct, frozen=True):
         return rows
 
 
-class Row(Struct, frozen=True):
+class RunRow(Struct, frozen=True):
     """A run in the index; `text` is what words are looked for in."""
 
     number: int
@@ -73,7 +73,7 @@ class RunIndex:
         self._now = now
         self._reading = Lock()
         self._lock = Lock()
-        self._rows: list[Row] = []
+        self._rows: list[RunRow] = []
         """By rising number."""
         self._newest = 0.0
         self._looked = float("-inf")
@@ -104,7 +104,7 @@ class RunIndex:
                 for each in runs:
                     self._enter(_make_row(each.number, summarize(each.stored)))
 
-    def _read(self, since: float) -> Iterator[list[Row]]:
+    def _read(self, since: float) -> Iterator[list[RunRow]]:
         """Yield what was changed since a time, the newest runs first."""
         store = self._store
         if isinstance(store, BrowsableRunStore):
@@ -123,7 +123,7 @@ class RunIndex:
                 if each is not None
             ]
 
-    def _enter(self, row: Row) -> bool:
+    def _enter(self, row: RunRow) -> bool:
         """Take a row; return whether it is new or differs from the one before."""
         self._newest = max(self._newest, row.summary.updated)
         place = bisect_left(self._rows, row.number, key=_number)
@@ -144,7 +144,7 @@ class RunIndex:
             before: Only runs with a smaller number.
         """
         with self._lock:
-            rows: Sequence[Row] = self._rows
+            rows: Sequence[RunRow] = self._rows
             if before is not None:
                 rows = rows[: bisect_left(rows, before, key=_number)]
             chosen = wanted.choose(rows)
@@ -158,9 +158,9 @@ class RunIndex:
         return len(self._rows)
 
 
-def _number(row: Row) -> int:
+def _number(row: RunRow) -> int:
     return row.number
 
 
-def _make_row(number: int, summary: RunSummary) -> Row:
-    return Row(number, summary, f"{summary.question}\n{summary.id}".casefold())
+def _make_row(number: int, summary: RunSummary) -> RunRow:
+    return RunRow(number, summary, f"{summary.question}\n{summary.id}".casefold())

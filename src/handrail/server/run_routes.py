@@ -24,7 +24,7 @@ from handrail.history.call_cards import (
     without_texts,
 )
 from handrail.history.run_history import RunHistory, read_history
-from handrail.history.run_moments import Moment, moments_in
+from handrail.history.run_moments import RunMoment, moments_in
 from handrail.history.summaries import RunSummary, summarize
 from handrail.history.wire import as_curl
 from handrail.invisible import json_text
@@ -38,7 +38,7 @@ from handrail.ports import (
 )
 from handrail.records import ApprovalRequest, StoredRun, WriteRecord
 from handrail.server.answers import ApiError, not_found, page, time_text
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_index import RunFilter
 
 MOST_AUDIT_RECORDS = 20_000
@@ -169,7 +169,7 @@ def gather(
     )
 
 
-def moments_of(call: ApiCall, run_id: str) -> Sequence[Moment]:
+def moments_of(call: ApiCall, run_id: str) -> Sequence[RunMoment]:
     """Return when what happened: as this process saw it, if it saw the run begin, else as the audit log has it."""
     seen = call.deployment.hub.moments.of(run_id)
     if any(each.name == "ModelAsked" and each.body.get("turn") == 1 for each in seen):
@@ -352,7 +352,7 @@ def _named(call: ApiCall) -> str:
 _TEXT: Mapping[str, Json] = {"type": "string"}
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET",
         "/runs",
         list_runs,
@@ -368,7 +368,7 @@ OPERATIONS = [
             "cursor": "`next` of the page before.",
         },
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/runs",
         start_run,
@@ -381,7 +381,7 @@ OPERATIONS = [
         required=("question",),
         status=201,
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/runs/{id}",
         show_run,
@@ -389,14 +389,14 @@ OPERATIONS = [
         "Show a run whole.",
         query={"brief": "1 for its calls without their arguments and results."},
     ),
-    Operation("GET", "/runs/{id}/calls/{step}", show_call, "see", "Show one call."),
-    Operation(
+    ApiOperation("GET", "/runs/{id}/calls/{step}", show_call, "see", "Show one call."),
+    ApiOperation(
         "GET", "/runs/{id}/messages", show_messages, "see", "Show every message."
     ),
-    Operation(
+    ApiOperation(
         "GET", "/runs/{id}/wire", show_wire, "see", "Show the requests to models."
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/runs/{id}/prompt",
         show_prompt,
@@ -404,8 +404,10 @@ OPERATIONS = [
         "Show the conversation as a model of a dialect gets it.",
         query={"dialect": "Its name; `openai-chat` by default."},
     ),
-    Operation("GET", "/runs/{id}/audit", show_audit, "see", "Show its audit records."),
-    Operation(
+    ApiOperation(
+        "GET", "/runs/{id}/audit", show_audit, "see", "Show its audit records."
+    ),
+    ApiOperation(
         "GET",
         "/runs/{id}/export",
         export,
@@ -413,9 +415,9 @@ OPERATIONS = [
         "Export the journal, a line of JSON for each step.",
         gives="application/jsonl",
     ),
-    Operation("POST", "/runs/{id}/cancel", cancel_run, "approve", "Cancel a run."),
-    Operation("POST", "/runs/{id}/resume", resume_run, "approve", "Resume a run."),
-    Operation(
+    ApiOperation("POST", "/runs/{id}/cancel", cancel_run, "approve", "Cancel a run."),
+    ApiOperation("POST", "/runs/{id}/resume", resume_run, "approve", "Resume a run."),
+    ApiOperation(
         "POST",
         "/runs/{id}/fork",
         fork_run,

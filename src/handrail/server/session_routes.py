@@ -7,7 +7,7 @@ from starlette.responses import Response
 from handrail.server.access import SESSION_S
 from handrail.server.answers import ApiError, answer
 from handrail.server.guard import COOKIE, read_cookie, too_many_failures
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 
 
 def open_session(call: ApiCall) -> Response:
@@ -42,7 +42,7 @@ def _set(response: Response, call: ApiCall, value: str, max_age_s: int) -> None:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "POST",
         "/session",
         open_session,
@@ -52,5 +52,5 @@ OPERATIONS = [
         required=("token",),
         status=201,
     ),
-    Operation("DELETE", "/session", close_session, "see", "Forget the session."),
+    ApiOperation("DELETE", "/session", close_session, "see", "Forget the session."),
 ]

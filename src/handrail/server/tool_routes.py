@@ -11,7 +11,7 @@ from handrail.linting import lint
 from handrail.ports import AuditStore
 from handrail.server.answers import ApiError, not_found, page
 from handrail.server.audit_routes import newest_number
-from handrail.server.operations import ApiCall, Operation
+from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.tool_stats import ToolStats, count_calls
 from handrail.tools.tool import BaseTool
 
@@ -124,10 +124,10 @@ def show_live(call: ApiCall) -> Json:
 
 
 OPERATIONS = [
-    Operation(
+    ApiOperation(
         "GET", "/tools", list_tools, "see", "List tools, with findings and figures."
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/tools/{name}/call",
         call_tool,
@@ -135,7 +135,7 @@ OPERATIONS = [
         "Carry out one call, with every check that a model's call gets.",
         body={"arguments": {"type": "object"}},
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/live",
         show_live,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from handrail.errors import PENDING, Json
-from handrail.history.run_moments import Moment
+from handrail.history.run_moments import RunMoment
 from handrail.server.answers import time_text
 
 MOST_DURATIONS = 2_000
@@ -35,7 +35,7 @@ class ToolStats(Struct):
         }
 
 
-def count_calls(moments: Iterable[tuple[str, Moment]]) -> Mapping[str, ToolStats]:
+def count_calls(moments: Iterable[tuple[str, RunMoment]]) -> Mapping[str, ToolStats]:
     """Count calls by tool.
 
     Args:

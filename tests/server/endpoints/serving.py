@@ -18,7 +18,7 @@ from handrail.cli.demo.cluster import TOOLS, Cluster
 from handrail.cli.demo.story import TEXTS, script
 from handrail.messages import TextDelta, Turn
 from handrail.server.endpoints import Endpoints
-from handrail.server.endpoints.driving import Caller
+from handrail.server.endpoints.driving import Requester
 from handrail.serving.listening import open_socket
 from handrail.testing import ScriptedServer, line_for
 
@@ -55,10 +55,10 @@ class Served:
         return {"base_url": url, "api_key": principal, "max_retries": 0}
 
 
-def identify(request: Any) -> Caller:
+def identify(request: Any) -> Requester:
     """Return whose request it is: of whoever the token names, who may do what the name says."""
     name = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return Caller(
+    return Requester(
         name,
         may_start=name != "visitor",
         may_approve=name not in ("visitor", "clerk"),

@@ -20,14 +20,14 @@ from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.server.endpoints.ag_ui import UiEndpoint
 from handrail.server.endpoints.chat_completions import ChatEndpoint, Link
-from handrail.server.endpoints.driving import Caller, Door
+from handrail.server.endpoints.driving import Door, Requester
 from handrail.server.endpoints.responses import ResponsesEndpoint
 from handrail.server.endpoints.serving import Identify, endpoint
 from handrail.server.endpoints.ui_messages import UiMessagesEndpoint
 
 
-def _anybody(_: Request) -> Caller:
-    return Caller()
+def _anybody(_: Request) -> Requester:
+    return Requester()
 
 
 def _nowhere(_: Request, __: str) -> str:
@@ -56,7 +56,7 @@ class Endpoints:
         models: Mapping[str, str | Model],
         *,
         system: str = "",
-        options: Callable[[Caller], Mapping[str, Any]] | None = None,
+        options: Callable[[Requester], Mapping[str, Any]] | None = None,
         identify: Identify = _anybody,
         link: Link = _nowhere,
         selector: str | Selector = "auto",

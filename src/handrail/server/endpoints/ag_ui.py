@@ -22,8 +22,8 @@ from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text, printable
 from handrail.messages import Message, Options, SystemMessage, conversation_of
 from handrail.runs import Run
-from handrail.server.endpoints.caller_tools import Described
-from handrail.server.endpoints.driving import Answer, Asked, Caller, Door, Word
+from handrail.server.endpoints.caller_tools import CallerTool
+from handrail.server.endpoints.driving import Asked, Door, Requester, RunAnswer, Word
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
     Identify,
@@ -35,13 +35,13 @@ from handrail.server.endpoints.serving import (
 )
 from handrail.server.endpoints.steps import (
     AttemptMissed,
-    Broken,
+    BrokenOff,
     CallEnded,
     CallStarted,
     CallWaits,
     Ended,
     Step,
-    Words,
+    TextPart,
     WordsEnded,
     read_ticket,
 )
@@ -94,7 +94,7 @@ class UiTool(Struct, frozen=True):
     parameters: dict[str, Json] | None = None
 
 
-class Context(Struct, frozen=True):
+class AgentContext(Struct, frozen=True):
     """Something that the front end tells the model."""
 
     description: str
@@ -109,18 +109,18 @@ class Resumption(Struct, frozen=True, rename="camel"):
     payload: Json = None
 
 
-class RunInput(Struct, frozen=True, rename="camel"):
+class AgentInput(Struct, frozen=True, rename="camel"):
     """A request. What it has beyond this changes nothing."""
 
     thread_id: str
     run_id: str
     messages: list[UiMessage] = []
     tools: list[UiTool] = []
-    context: list[Context] = []
+    context: list[AgentContext] = []
     resume: list[Resumption] | None = None
 
 
-def _read_words(body: RunInput) -> dict[tuple[str, str], Word]:
+def _read_words(body: AgentInput) -> dict[tuple[str, str], Word]:
     """Return the answers to what a run waits for, by run and question."""
     words = dict(_read_resumption(each) for each in body.resume or ())
     for message in reversed(body.messages):
@@ -150,7 +150,7 @@ def _read_resumption(resumption: Resumption) -> tuple[tuple[str, str], Word]:
     )
 
 
-def _messages(body: RunInput) -> list[Message]:
+def _messages(body: AgentInput) -> list[Message]:
     try:
         messages = conversation_of(list(_plain_messages(body.messages)))
     except ConfigError as error:
@@ -216,7 +216,7 @@ def _chat_part(part: Mapping[str, Json]) -> dict[str, Json]:
 class UiWriter:
     """Writes a run as events of AG-UI."""
 
-    def __init__(self, body: RunInput, answer: Answer) -> None:
+    def __init__(self, body: AgentInput, answer: RunAnswer) -> None:
         self._ids = {"threadId": body.thread_id, "runId": body.run_id}
         self._run_id = answer.run_id
         self._prefix = f"m_{token_hex(6)}"
@@ -241,7 +241,7 @@ class UiWriter:
 
     def _events(self, step: Step) -> list[dict[str, Json]]:
         match step:
-            case Words(text=text):
+            case TextPart(text=text):
                 return self._say(text)
             case WordsEnded():
                 self._turn += 1
@@ -260,7 +260,7 @@ class UiWriter:
                 return [*events, _result(f"{self._prefix}_{id}", id, result.text)]
             case CallWaits():
                 return self._wait(step)
-            case Broken(error=error):
+            case BrokenOff(error=error):
                 refusal = read_error(error)
                 return [*self._end_text(), _error(refusal.message, refusal.code)]
             case Ended(run=run):
@@ -385,12 +385,14 @@ class UiEndpoint:
     async def run(self, request: Request) -> Response:
         """Answer `POST /agui`."""
         caller = self._identify(request)
-        body = await read_body(request, RunInput)
+        body = await read_body(request, AgentInput)
         answer = self._begin(request, caller, body)
         await start(request, answer)
         return stream(answer, UiWriter(body, answer).write, headers={})
 
-    def _begin(self, request: Request, caller: Caller, body: RunInput) -> Answer:
+    def _begin(
+        self, request: Request, caller: Requester, body: AgentInput
+    ) -> RunAnswer:
         words = _read_words(body)
         run_ids = {run_id for run_id, _ in words}
         if len(run_ids) > 1:
@@ -399,7 +401,7 @@ class UiEndpoint:
             () if words else _messages(body),
             options=Options(stream=True),
             tools=[
-                Described(each.name, each.description, each.parameters)
+                CallerTool(each.name, each.description, each.parameters)
                 for each in body.tools
             ],
             digest=digest_of(body),

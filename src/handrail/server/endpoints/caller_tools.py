@@ -31,7 +31,7 @@ MOST_TOOLS = 128
 """As many as OpenAI takes in one request."""
 
 
-class Described(Struct, frozen=True):
+class CallerTool(Struct, frozen=True):
     """A function as a request describes it."""
 
     name: str
@@ -76,7 +76,7 @@ class WithCallerTools:
 
 
 def make_caller_tools(
-    described: Sequence[Described], own: Toolset, selector: str | Selector
+    described: Sequence[CallerTool], own: Toolset, selector: str | Selector
 ) -> list[BaseTool]:
     """Return a caller's tools.
 

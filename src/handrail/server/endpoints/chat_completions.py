@@ -24,8 +24,8 @@ from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text, printable
 from handrail.messages import Message, Options, conversation_of
 from handrail.runs import Run
-from handrail.server.endpoints.caller_tools import Described
-from handrail.server.endpoints.driving import Answer, Asked, Caller, Door, Word
+from handrail.server.endpoints.caller_tools import CallerTool
+from handrail.server.endpoints.driving import Asked, Door, Requester, RunAnswer, Word
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
     RUN_HEADER,
@@ -39,11 +39,11 @@ from handrail.server.endpoints.serving import (
     stream,
 )
 from handrail.server.endpoints.steps import (
-    Broken,
+    BrokenOff,
     CallWaits,
     Ended,
     Step,
-    Words,
+    TextPart,
     WordsEnded,
     read_ticket,
 )
@@ -58,7 +58,7 @@ _WAITS = re.compile(r"\[handrail: the run (r_[0-9a-f]{32}) waits\]\s*$")
 # ---------------------------------------------------------------------- what is read
 
 
-class Function(Struct, frozen=True):
+class ChatFunction(Struct, frozen=True):
     """A function of the caller's."""
 
     name: str
@@ -70,7 +70,7 @@ class Tool(Struct, frozen=True):
     """A tool of the caller's."""
 
     type: str
-    function: Function | None = None
+    function: ChatFunction | None = None
 
 
 class CalledFunction(Struct, frozen=True):
@@ -80,7 +80,7 @@ class CalledFunction(Struct, frozen=True):
     arguments: str = "{}"
 
 
-class Call(Struct, frozen=True):
+class ChatCall(Struct, frozen=True):
     """A call in a history."""
 
     id: str
@@ -94,7 +94,7 @@ class ChatMessage(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Json]] | None = None
     name: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ChatCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
 
@@ -143,7 +143,7 @@ def _read(body: ChatRequest) -> Asked:
     )
 
 
-def _describe(tool: Tool) -> Described:
+def _describe(tool: Tool) -> CallerTool:
     if tool.type != "function" or tool.function is None:
         raise Refusal(
             400,
@@ -151,7 +151,7 @@ def _describe(tool: Tool) -> Described:
             param="tools",
         )
     function = tool.function
-    return Described(function.name, function.description or "", function.parameters)
+    return CallerTool(function.name, function.description or "", function.parameters)
 
 
 def read_choice(choice: str | dict[str, Json] | None) -> str:
@@ -280,7 +280,7 @@ class ChatWriter:
     """
 
     def __init__(
-        self, answer: Answer, model: str, *, link: str = "", usage: bool = False
+        self, answer: RunAnswer, model: str, *, link: str = "", usage: bool = False
     ) -> None:
         self._head = {
             "id": f"chatcmpl-{answer.run_id}",
@@ -337,7 +337,7 @@ class ChatWriter:
 
     def _pieces(self, step: Step) -> list[dict[str, Json]]:
         match step:
-            case Words(text=text):
+            case TextPart(text=text):
                 return self._say(text)
             case WordsEnded():
                 self._is_apart = False
@@ -345,7 +345,7 @@ class ChatWriter:
                 return [self._call(step)]
             case CallWaits():
                 self._waiting.append(step)
-            case Broken(error=error):
+            case BrokenOff(error=error):
                 raise read_error(error)
             case Ended(run=run):
                 self._ended = step
@@ -496,8 +496,8 @@ class ChatEndpoint:
         return JSONResponse(writer.whole(), headers={RUN_HEADER: answer.run_id})
 
     async def _begin(
-        self, request: Request, caller: Caller, body: ChatRequest
-    ) -> Answer:
+        self, request: Request, caller: Requester, body: ChatRequest
+    ) -> RunAnswer:
         asked = _read(body)
         reply = find_reply(body.messages)
         # a text alone that names a run which is no more is a text

@@ -36,14 +36,14 @@ from handrail.records import ApprovalRequest, StoredRun
 from handrail.runs import Run
 from handrail.runtime import Runtime
 from handrail.server.endpoints.caller_tools import (
-    Described,
+    CallerTool,
     WithCallerTools,
     make_caller_tools,
     recall_caller_tools,
 )
 from handrail.server.endpoints.refusals import Refusal
 from handrail.server.endpoints.steps import (
-    Broken,
+    BrokenOff,
     Ended,
     Narrator,
     Step,
@@ -64,7 +64,7 @@ _MOST_LOOKS = 1500
 _LONGEST_KEY = 255
 
 
-class Caller(Struct, frozen=True):
+class Requester(Struct, frozen=True):
     """Who sends a request.
 
     Attributes:
@@ -102,7 +102,7 @@ class Asked(Struct, frozen=True):
     system: str = ""
     options: Options = field(default_factory=Options)
     output: Json = None
-    tools: Sequence[Described] = ()
+    tools: Sequence[CallerTool] = ()
     digest: str = ""
 
 
@@ -122,7 +122,7 @@ class Word(Struct, frozen=True):
     value: Json = None
 
 
-class Answer:
+class RunAnswer:
     """The answer to one request while its run is under way, and after. Read `steps` once."""
 
     def __init__(self, run_id: str, digest: str) -> None:
@@ -147,7 +147,7 @@ class Answer:
         """
         with suppress(TimeoutError):
             self._first = await asyncio.wait_for(self._steps.get(), _PATIENCE_S)
-        if isinstance(self._first, Broken):
+        if isinstance(self._first, BrokenOff):
             raise self._first.error
 
     async def steps(self) -> AsyncIterator[Step | None]:
@@ -156,7 +156,7 @@ class Answer:
         while True:
             if step is not None:
                 yield step
-            if isinstance(step, Ended | Broken):
+            if isinstance(step, Ended | BrokenOff):
                 return
             try:
                 step = await asyncio.wait_for(self._steps.get(), _SILENCE_S)
@@ -185,7 +185,7 @@ class Door:
         models: Mapping[str, str | Model],
         *,
         system: str = "",
-        options: Callable[[Caller], Mapping[str, Any]] | None = None,
+        options: Callable[[Requester], Mapping[str, Any]] | None = None,
         selector: str | Selector = "auto",
         adopt: Callable[[str, asyncio.Task[Run]], None] | None = None,
     ) -> None:
@@ -202,7 +202,7 @@ class Door:
         self._options = options
         self._selector = selector
         self._adopt = adopt
-        self._live: dict[tuple[str, str], Answer] = {}
+        self._live: dict[tuple[str, str], RunAnswer] = {}
         """What is under way, by tenant and run."""
         self._recent: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         """The runs of requests without a key, by principal, tenant and digest: clients retry by themselves."""
@@ -223,14 +223,14 @@ class Door:
 
     def begin(
         self,
-        caller: Caller,
+        caller: Requester,
         asked: Asked,
         *,
         key: str = "",
         door: str = "",
         is_retry: bool = False,
         is_kept: bool | None = None,
-    ) -> Answer:
+    ) -> RunAnswer:
         """Begin a run, or return to the one that the same request began.
 
         Args:
@@ -248,7 +248,7 @@ class Door:
             self._remember(given, run_id)
         opening = self._opening_of(asked)
 
-        async def perform(answer: Answer) -> Run:
+        async def perform(answer: RunAnswer) -> Run:
             tools = self._tools_of(asked)
             answer.narrator = self._narrator(caller, answer, asked, tools)
             stored = None
@@ -275,8 +275,14 @@ class Door:
         return self._launch(caller, run_id, asked.digest, perform, is_kept=is_kept)
 
     def ask_next(
-        self, caller: Caller, run_id: str, rounds: int, asked: Asked, *, key: str = ""
-    ) -> Answer:
+        self,
+        caller: Requester,
+        run_id: str,
+        rounds: int,
+        asked: Asked,
+        *,
+        key: str = "",
+    ) -> RunAnswer:
         """Ask the next question of a conversation.
 
         Args:
@@ -286,7 +292,7 @@ class Door:
         self._check(caller, asked)
         _check_owner(caller, run_id)
 
-        async def perform(answer: Answer) -> Run:
+        async def perform(answer: RunAnswer) -> Run:
             tools = self._tools_of(asked)
             answer.narrator = self._narrator(caller, answer, asked, tools)
             stored = await self._require(caller, run_id)
@@ -316,8 +322,8 @@ class Door:
         return self._launch(caller, run_id, asked.digest, perform, is_kept=bool(key))
 
     def answer(
-        self, caller: Caller, run_id: str, words: Sequence[Word], asked: Asked
-    ) -> Answer:
+        self, caller: Requester, run_id: str, words: Sequence[Word], asked: Asked
+    ) -> RunAnswer:
         """Answer what a run waits for, and go on with it; then ask `asked.messages`, if there are any.
 
         The same words sent twice count once, and the second request is answered by the same run.
@@ -330,7 +336,7 @@ class Door:
         if not caller.may_approve and any(word.granted is not None for word in words):
             raise Refusal(403, "this token may not approve or deny calls")
 
-        async def perform(answer: Answer) -> Run:
+        async def perform(answer: RunAnswer) -> Run:
             stored = await self._require(caller, run_id)
             _check_uncancelled(stored, run_id in self._left)
             questions = _of_last_turn(await self._questions(caller, run_id))
@@ -373,14 +379,14 @@ class Door:
         tools = self._tools.get(run_id)
         return {"selector": WithCallerTools(self._selector, tools)} if tools else {}
 
-    async def can_go_on(self, caller: Caller, run_id: str) -> bool:
+    async def can_go_on(self, caller: Requester, run_id: str) -> bool:
         """Whether a run is there, the caller's, and not cancelled."""
         if not owns(caller, run_id):
             return False
         stored = await self._load(caller, run_id)
         return stored is not None and stored.record.status != "cancelled"
 
-    async def count_rounds(self, caller: Caller, run_id: str) -> int:
+    async def count_rounds(self, caller: Requester, run_id: str) -> int:
         """Return how many questions a run of the caller's has been asked.
 
         Raises:
@@ -393,13 +399,13 @@ class Door:
 
     def _launch(
         self,
-        caller: Caller,
+        caller: Requester,
         run_id: str,
         digest: str,
-        perform: Callable[[Answer], Awaitable[Run]],
+        perform: Callable[[RunAnswer], Awaitable[Run]],
         *,
         is_kept: bool,
-    ) -> Answer:
+    ) -> RunAnswer:
         """Start the task that drives a run; behind the one that drives it already for the same request.
 
         Raises:
@@ -415,7 +421,7 @@ class Door:
                 "the run is under way for another request; wait for its end",
                 code="run_under_way",
             )
-        answer = Answer(run_id, digest)
+        answer = RunAnswer(run_id, digest)
         drive = self._drive(answer, perform, before)
         answer.task = asyncio.create_task(drive)
         self._live[place] = answer
@@ -444,30 +450,32 @@ class Door:
 
     async def _drive(
         self,
-        answer: Answer,
-        perform: Callable[[Answer], Awaitable[Run]],
-        before: Answer | None,
+        answer: RunAnswer,
+        perform: Callable[[RunAnswer], Awaitable[Run]],
+        before: RunAnswer | None,
     ) -> Run:
         try:
             if before is not None and before.task is not None:
                 await asyncio.wait([before.task])
             run = await perform(answer)
         except Exception as error:
-            answer.tell(Broken(error))
+            answer.tell(BrokenOff(error))
             raise
         except asyncio.CancelledError:
-            answer.tell(Broken(Refusal(503, "the server ends; send the request again")))
+            answer.tell(
+                BrokenOff(Refusal(503, "the server ends; send the request again"))
+            )
             raise
         answer.narrator.end(run)
         return run
 
     async def _run(
         self,
-        caller: Caller,
+        caller: Requester,
         asked: Asked,
         messages: Sequence[Message],
         tools: Sequence[BaseTool],
-        answer: Answer,
+        answer: RunAnswer,
         **which: Any,
     ) -> Run:
         run: Run = await self.runtime.run(
@@ -481,7 +489,7 @@ class Door:
 
     async def _resume(
         self,
-        caller: Caller,
+        caller: Requester,
         run_id: str,
         asked: Asked,
         tools: Sequence[BaseTool],
@@ -498,7 +506,7 @@ class Door:
 
     def _how(
         self,
-        caller: Caller,
+        caller: Requester,
         asked: Asked,
         tools: Sequence[BaseTool],
         *observers: Observer,
@@ -518,7 +526,7 @@ class Door:
 
     # ------------------------------------------------------------------ what a request brings
 
-    def _check(self, caller: Caller, asked: Asked) -> None:
+    def _check(self, caller: Requester, asked: Asked) -> None:
         """Refuse a request that names what is not here, before anything begins."""
         if not caller.may_start:
             raise Refusal(403, "this token may look at runs, and not start them")
@@ -550,8 +558,8 @@ class Door:
 
     def _narrator(
         self,
-        caller: Caller,
-        answer: Answer,
+        caller: Requester,
+        answer: RunAnswer,
         asked: Asked,
         tools: Sequence[BaseTool],
         tickets: Mapping[tuple[str, str], str] | None = None,
@@ -571,7 +579,7 @@ class Door:
             secrets=self._secrets_of(caller),
         )
 
-    def _secrets_of(self, caller: Caller) -> KnownSecrets:
+    def _secrets_of(self, caller: Requester) -> KnownSecrets:
         """Return what no answer to this caller may hold."""
         options = {} if self._options is None else self._options(caller)
         return self.runtime._engine.known_secrets(options.get("inject") or {})
@@ -602,27 +610,27 @@ class Door:
 
     # ------------------------------------------------------------------ what is stored
 
-    def _store(self, caller: Caller) -> Any:
+    def _store(self, caller: Requester) -> Any:
         store: Any = self.runtime.store
         return ScopedStore(store, caller.scope) if caller.scope else store
 
-    async def _load(self, caller: Caller, run_id: str) -> StoredRun | None:
+    async def _load(self, caller: Requester, run_id: str) -> StoredRun | None:
         return cast(
             StoredRun | None, await wait_for(self._store(caller).load_run(run_id))
         )
 
-    async def _require(self, caller: Caller, run_id: str) -> StoredRun:
+    async def _require(self, caller: Requester, run_id: str) -> StoredRun:
         stored = await self._load(caller, run_id)
         if stored is None:
             raise _not_there()
         return stored
 
-    async def _questions(self, caller: Caller, run_id: str) -> list[ApprovalRequest]:
+    async def _questions(self, caller: Requester, run_id: str) -> list[ApprovalRequest]:
         queue = self.runtime.approvals.for_scope(caller.scope)
         return await queue.list("", run=run_id)
 
     async def _apply(
-        self, caller: Caller, word: Word, questions: Sequence[ApprovalRequest]
+        self, caller: Requester, word: Word, questions: Sequence[ApprovalRequest]
     ) -> None:
         """Store an answer, unless it is stored already.
 
@@ -642,7 +650,7 @@ class Door:
         except ConfigError as error:
             raise Refusal(409, str(error), code="question_closed") from error
 
-    async def _store_word(self, caller: Caller, word: Word) -> None:
+    async def _store_word(self, caller: Requester, word: Word) -> None:
         queue = self.runtime.approvals.for_scope(caller.scope)
         by = caller.answers_as
         if word.granted is None:
@@ -658,7 +666,7 @@ class Door:
 # ---------------------------------------------------------------------- whose run it is
 
 
-def name_run(caller: Caller, key: str = "") -> str:
+def name_run(caller: Requester, key: str = "") -> str:
     """Return the name of a run of this caller's: made of the key, or new."""
     own = token_hex(8)
     if key:
@@ -666,18 +674,18 @@ def name_run(caller: Caller, key: str = "") -> str:
     return f"r_{own}{_digest(caller, own)[:16]}"
 
 
-def owns(caller: Caller, run_id: str) -> bool:
+def owns(caller: Requester, run_id: str) -> bool:
     """Whether a run was begun by this caller, at one of these doors."""
     name = run_id.removeprefix("r_")
     return len(name) == 32 and name[16:] == _digest(caller, name[:16])[:16]
 
 
-def _digest(caller: Caller, text: str) -> str:
+def _digest(caller: Requester, text: str) -> str:
     parts = [caller.principal, caller.scope or "", text]
     return sha256(json_text(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _check_owner(caller: Caller, run_id: str) -> None:
+def _check_owner(caller: Requester, run_id: str) -> None:
     if not owns(caller, run_id):
         raise _not_there()
 
@@ -735,7 +743,7 @@ def _of_last_turn(questions: Sequence[ApprovalRequest]) -> list[ApprovalRequest]
     ]
 
 
-def _is_answered_so(question: ApprovalRequest, word: Word, caller: Caller) -> bool:
+def _is_answered_so(question: ApprovalRequest, word: Word, caller: Requester) -> bool:
     """Whether a question has this very answer, by this caller."""
     if word.granted is None:
         return question.state == "approved" and question.edited == {"value": word.value}

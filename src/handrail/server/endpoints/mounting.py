@@ -14,7 +14,7 @@ from handrail.ports import ApprovalStore, RunStore
 from handrail.server.access import Principal
 from handrail.server.deployment import Deployment
 from handrail.server.endpoints import Endpoints
-from handrail.server.endpoints.driving import Caller
+from handrail.server.endpoints.driving import Requester
 from handrail.server.endpoints.refusals import Refusal
 from handrail.server.guard import PRINCIPAL
 
@@ -27,7 +27,7 @@ def mount_endpoints(deployment: Deployment) -> Endpoints | None:
         return None
     defaults = deployment.defaults
 
-    def options(caller: Caller) -> Mapping[str, Any]:
+    def options(caller: Requester) -> Mapping[str, Any]:
         return {
             "inject": defaults.inject,
             "deps": defaults.deps,
@@ -56,13 +56,13 @@ def name_outside(model: str) -> str:
     return re.sub(r"//[^/@]*@", "//", model.partition("?")[0])
 
 
-def identify(request: Request) -> Caller:
+def identify(request: Request) -> Requester:
     """Return whose request it is, as the guard has found."""
     principal = request.scope.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         raise Refusal(401, "send a token: `Authorization: Bearer TOKEN`")
     may = principal.may("approve")
-    return Caller(principal.name, principal.scope, may_start=may, may_approve=may)
+    return Requester(principal.name, principal.scope, may_start=may, may_approve=may)
 
 
 def link_to_run(request: Request, run_id: str) -> str:

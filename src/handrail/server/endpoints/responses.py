@@ -18,11 +18,11 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.errors import Code, Json
 from handrail.invisible import json_text
 from handrail.runs import Run
-from handrail.server.endpoints.driving import Answer, Door
+from handrail.server.endpoints.driving import Door, RunAnswer
 from handrail.server.endpoints.refusals import read_error
 from handrail.server.endpoints.responses_request import (
-    Place,
     ResponsesRequest,
+    TurnPlace,
     read_request,
 )
 from handrail.server.endpoints.serving import (
@@ -37,13 +37,13 @@ from handrail.server.endpoints.serving import (
 )
 from handrail.server.endpoints.steps import (
     Begun,
-    Broken,
+    BrokenOff,
     CallEnded,
     CallStarted,
     CallWaits,
     Ended,
     Step,
-    Words,
+    TextPart,
     WordsEnded,
     read_ticket,
 )
@@ -61,7 +61,7 @@ class ResponseWriter:
     """Writes a run as one response: whole, or in events."""
 
     def __init__(
-        self, place: Place, model: str, body: ResponsesRequest, door: Door
+        self, place: TurnPlace, model: str, body: ResponsesRequest, door: Door
     ) -> None:
         self._id = place.response_id
         self._head = _head(place, model, body, door)
@@ -84,7 +84,7 @@ class ResponseWriter:
         Raises:
             Refusal: The run could not be driven to an end.
         """
-        if isinstance(step, Broken):
+        if isinstance(step, BrokenOff):
             raise read_error(step.error)
         self._events(step)
 
@@ -120,7 +120,7 @@ class ResponseWriter:
                 {"type": "response.created", "response": head},
                 {"type": "response.in_progress", "response": head},
             ]
-        if isinstance(step, Broken):
+        if isinstance(step, BrokenOff):
             refusal = read_error(step.error)
             error = {"code": "server_error", "message": refusal.message}
             failed = {**self._head, "status": "failed", "error": error}
@@ -146,7 +146,7 @@ class ResponseWriter:
         match step:
             case Begun():
                 return []
-            case Words(text=text):
+            case TextPart(text=text):
                 return self._say(text)
             case WordsEnded():
                 return self._end_text()
@@ -339,7 +339,7 @@ def _text_part(text: str) -> Item:
 
 
 def _head(
-    place: Place, model: str, body: ResponsesRequest, door: Door
+    place: TurnPlace, model: str, body: ResponsesRequest, door: Door
 ) -> dict[str, Json]:
     return {
         "id": place.response_id,
@@ -397,13 +397,13 @@ class ResponsesEndpoint:
         if turned.words:
             rounds = await self._door.count_rounds(caller, turned.run_id)
             stage = 0 if turned.before is None else turned.before.stage
-            place = Place(turned.run_id, rounds, stage + 1)
+            place = TurnPlace(turned.run_id, rounds, stage + 1)
             answer = self._door.answer(
                 caller, turned.run_id, turned.words, turned.asked
             )
         elif turned.before is not None:
             rounds = turned.before.rounds
-            place = Place(turned.run_id, rounds + 1)
+            place = TurnPlace(turned.run_id, rounds + 1)
             answer = self._door.ask_next(
                 caller, turned.run_id, rounds, turned.asked, key=key
             )
@@ -415,11 +415,15 @@ class ResponsesEndpoint:
                 door="responses",
                 is_retry=is_retry(request),
             )
-            place = Place(answer.run_id)
+            place = TurnPlace(answer.run_id)
         return await self._send(request, answer, place, body)
 
     async def _send(
-        self, request: Request, answer: Answer, place: Place, body: ResponsesRequest
+        self,
+        request: Request,
+        answer: RunAnswer,
+        place: TurnPlace,
+        body: ResponsesRequest,
     ) -> Response:
         await start(request, answer)
         writer = ResponseWriter(place, body.model, body, self._door)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from handrail.dialects.wires.responses_server import parse_request
 from handrail.errors import ConfigError, Json
 from handrail.messages import Message, Options
-from handrail.server.endpoints.caller_tools import Described
+from handrail.server.endpoints.caller_tools import CallerTool
 from handrail.server.endpoints.chat_completions import read_choice
 from handrail.server.endpoints.driving import Asked, Word
 from handrail.server.endpoints.refusals import Refusal
@@ -31,7 +31,7 @@ _ROLES = ("user", "assistant", "system", "developer")
 _NOT_SERVED = ("background", "conversation", "prompt")
 
 
-class Place(Struct, frozen=True):
+class TurnPlace(Struct, frozen=True):
     """Where in a run a response stands.
 
     Attributes:
@@ -49,12 +49,12 @@ class Place(Struct, frozen=True):
         return f"resp_{self.run_id.removeprefix('r_')}_{self.rounds}_{self.stage}"
 
 
-def read_place(response_id: str) -> Place | None:
+def read_place(response_id: str) -> TurnPlace | None:
     """Return where a response stands; None for what is no id of ours."""
     match = _ID.fullmatch(response_id)
     if match is None:
         return None
-    return Place(f"r_{match[1]}", int(match[2]), int(match[3]))
+    return TurnPlace(f"r_{match[1]}", int(match[2]), int(match[3]))
 
 
 class ResponsesRequest(Struct, frozen=True):
@@ -87,7 +87,7 @@ class Turned(Struct, frozen=True):
 
     asked: Asked
     run_id: str = ""
-    before: Place | None = None
+    before: TurnPlace | None = None
     words: Sequence[Word] = ()
 
 
@@ -123,7 +123,7 @@ def read_request(body: ResponsesRequest) -> Turned:
     return Turned(_read_asked(body, messages), run_id, before, list(words.values()))
 
 
-def _read_before(response_id: str | None) -> Place | None:
+def _read_before(response_id: str | None) -> TurnPlace | None:
     if response_id is None:
         return None
     before = read_place(response_id)
@@ -256,7 +256,7 @@ def _plain_items(items: Sequence[Mapping[str, Json]]) -> Iterator[dict[str, Json
             )
 
 
-def _describe(tool: Mapping[str, Json]) -> Described:
+def _describe(tool: Mapping[str, Json]) -> CallerTool:
     match tool:
         case {"type": "function", "name": str(name)}:
             parameters = tool.get("parameters")
@@ -264,7 +264,7 @@ def _describe(tool: Mapping[str, Json]) -> Described:
                 raise Refusal(
                     400, "`parameters` of a tool is a JSON Schema", param="tools"
                 )
-            return Described(name, str(tool.get("description") or ""), parameters)
+            return CallerTool(name, str(tool.get("description") or ""), parameters)
     kind = str(tool.get("type"))[:100]
     raise Refusal(
         400,

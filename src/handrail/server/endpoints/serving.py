@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from handrail.errors import Json
 from handrail.invisible import json_text
-from handrail.server.endpoints.driving import Answer, Caller
+from handrail.server.endpoints.driving import Requester, RunAnswer
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.steps import Step
 
@@ -29,7 +29,7 @@ RUN_HEADER = "x-handrail-run-id"
 
 T = TypeVar("T")
 
-Identify = Callable[[Request], Caller]
+Identify = Callable[[Request], Requester]
 """Returns whose request it is."""
 
 
@@ -96,7 +96,7 @@ def refuse(refusal: Refusal, **headers: str) -> Response:
     return JSONResponse(refusal.as_json(), refusal.status, headers=told)
 
 
-async def start(request: Request, answer: Answer) -> None:
+async def start(request: Request, answer: RunAnswer) -> None:
     """Wait until the run of an answer is under way.
 
     Raises:
@@ -106,7 +106,7 @@ async def start(request: Request, answer: Answer) -> None:
 
 
 async def collect(
-    request: Request, answer: Answer, take: Callable[[Step], None]
+    request: Request, answer: RunAnswer, take: Callable[[Step], None]
 ) -> None:
     """Give each step of an answer to `take`, until the run ends.
 
@@ -123,7 +123,7 @@ async def collect(
 
 
 async def _while_connected(
-    receive: Receive, answer: Answer, work: Awaitable[None]
+    receive: Receive, answer: RunAnswer, work: Awaitable[None]
 ) -> None:
     """Wait for some work, unless the sender hangs up: then the answer is left.
 
@@ -155,7 +155,7 @@ class _Stream(StreamingResponse):
 
     def __init__(
         self,
-        answer: Answer,
+        answer: RunAnswer,
         pieces: AsyncIterator[bytes],
         headers: Mapping[str, str],
     ) -> None:
@@ -174,7 +174,7 @@ class _Stream(StreamingResponse):
 
 
 def stream(
-    answer: Answer,
+    answer: RunAnswer,
     write: Callable[[Step], list[str]],
     *,
     headers: Mapping[str, str],

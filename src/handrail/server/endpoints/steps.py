@@ -45,7 +45,7 @@ class Begun(Struct, frozen=True):
     """The run is under way."""
 
 
-class Words(Struct, frozen=True):
+class TextPart(Struct, frozen=True):
     """The next piece of the model's text."""
 
     text: str
@@ -108,7 +108,7 @@ class Ended(Struct, frozen=True):
     usage: Usage
 
 
-class Broken(Struct, frozen=True):
+class BrokenOff(Struct, frozen=True):
     """The run could not be driven to an end."""
 
     error: Exception
@@ -116,14 +116,14 @@ class Broken(Struct, frozen=True):
 
 Step: TypeAlias = (
     Begun
-    | Words
+    | TextPart
     | WordsEnded
     | CallStarted
     | AttemptMissed
     | CallEnded
     | CallWaits
     | Ended
-    | Broken
+    | BrokenOff
 )
 
 
@@ -186,7 +186,7 @@ class Narrator:
                 self._is_streamed = False
             case Streamed(delta=TextDelta(text=text)) if text and not self._is_form:
                 self._is_streamed = True
-                self._tell(Words(text))
+                self._tell(TextPart(text))
             case ModelAnswered(answer=turn):
                 self._end_turn(turn)
             case AttemptStarted(call=call, attempt=1):
@@ -205,7 +205,7 @@ class Narrator:
             self._tell(WordsEnded(""))
             return
         if turn.text and not self._is_streamed:
-            self._tell(Words(turn.text))
+            self._tell(TextPart(turn.text))
         self._tell(WordsEnded(turn.text))
         self._last_text = turn.text
 
@@ -258,7 +258,7 @@ class Narrator:
         """Tell how the run ended; an answer that no turn has said comes before."""
         text = self._hide(run.text)
         if run.ok and text and (self._is_form or text != self._last_text):
-            self._tell(Words(text))
+            self._tell(TextPart(text))
             self._tell(WordsEnded(text))
         hidden = replace(run, text=text, reason=self._hide(run.reason))
         self._tell(Ended(hidden, self.usage))

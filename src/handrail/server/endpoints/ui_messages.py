@@ -25,7 +25,7 @@ from handrail.messages import (
 )
 from handrail.parsing import jsontext
 from handrail.runs import Run
-from handrail.server.endpoints.driving import Answer, Asked, Door, Word
+from handrail.server.endpoints.driving import Asked, Door, RunAnswer, Word
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
     Identify,
@@ -37,13 +37,13 @@ from handrail.server.endpoints.serving import (
 )
 from handrail.server.endpoints.steps import (
     AttemptMissed,
-    Broken,
+    BrokenOff,
     CallEnded,
     CallStarted,
     CallWaits,
     Ended,
     Step,
-    Words,
+    TextPart,
     WordsEnded,
     read_ticket,
 )
@@ -129,7 +129,7 @@ class StreamWriter:
         message_id: Of the message that is gone on with; empty for a new one.
     """
 
-    def __init__(self, answer: Answer, message_id: str = "") -> None:
+    def __init__(self, answer: RunAnswer, message_id: str = "") -> None:
         self._run_id = answer.run_id
         self._message_id = message_id
         self._is_begun = False
@@ -150,13 +150,13 @@ class StreamWriter:
             parts = [begun, {"type": "start-step"}, {**run, "transient": True}]
         parts += self._parts(step)
         events = [event(each) for each in parts]
-        if isinstance(step, Ended | Broken):
+        if isinstance(step, Ended | BrokenOff):
             events.append("data: [DONE]\n\n")
         return events
 
     def _parts(self, step: Step) -> list[dict[str, Json]]:
         match step:
-            case Words(text=text):
+            case TextPart(text=text):
                 return self._say(text)
             case WordsEnded():
                 self._turn += 1
@@ -176,7 +176,7 @@ class StreamWriter:
                 return [*self._start_call_once(id, call), _output(id, result)]
             case CallWaits():
                 return self._wait(step)
-            case Broken(error=error):
+            case BrokenOff(error=error):
                 return [*self._end_text(), _error(read_error(error).message)]
             case Ended(run=run):
                 return [*self._end_text(), *_finish(run)]
