@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
 IN_EACH_RUN = {
-    "sqlite": ("langgraph", "pydantic-ai"),
+    "sqlite": ("langgraph",),
     "postgresql": ("openai-agents",),
 }
 """With HANDRAIL_LONG_TESTS set, every way is killed on both stores."""
