@@ -3,6 +3,8 @@
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell $(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
+# Where compiled modules are switched off, each of the thousand Pythons that the tests start would compile its own.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo test test-fast docs console bench conformance chaos storm frameworks gateway-kills clean
 
