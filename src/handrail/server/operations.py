@@ -23,6 +23,8 @@ from handrail.serving.tokens import Role
 
 PREFIX = "/api/v1"
 
+_TOO_MANY_DIGITS = 20
+
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 
 
@@ -62,7 +64,9 @@ class ApiCall(Struct):
         text = self.query.get(name, "")
         if not text:
             return default
-        if text.isascii() and text.isdigit() and least <= int(text[:18]) <= most:
+        # every `most` is shorter, and Python refuses to read very long ones
+        is_number = text.isascii() and text.isdigit() and len(text) < _TOO_MANY_DIGITS
+        if is_number and least <= int(text) <= most:
             return int(text)
         raise ApiError(
             422, "bad_parameter", f"`{name}` is a number from {least} to {most}"
