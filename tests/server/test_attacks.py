@@ -12,7 +12,7 @@ from handrail.server.access import Access, Proxies
 from handrail.server.rates import RequestRate
 from handrail.serving.tokens import make_entry
 from handrail.testing import call
-from tests.server.served import scripted, serving
+from tests.server.served import scripted, served_process, serving
 
 ROLES = ("see", "approve", "administer")
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -330,6 +330,33 @@ def test_a_person_is_named_by_a_header_only_if_a_named_proxy_says_so(tmp_path):
         me = served.get("/", headers={"x-forwarded-user": "carla"})
         assert (me["principal"], me["role"]) == ("carla", "approve")
         refused(served.client.get("/api/v1/"), 401, "no_valid_token")
+        twice = [("x-forwarded-user", "carla"), ("X-Forwarded-User", "see")]
+        answer = served.client.get("/api/v1/", headers=twice)
+        refused(answer, 400, "header_twice")
+
+
+def test_a_person_whom_a_proxy_names_keeps_the_tenant_of_their_token(tmp_path):
+    file, _ = make_tokens(tmp_path, ("anna", "acme", "see"))
+    near = Proxies.named(["127.0.0.1"], "X-Forwarded-User", "administer")
+    with serving(access=Access(file, proxies=near)) as served:
+        headers = {"x-forwarded-user": "anna"}
+        me = served.get("/", headers=headers)
+        assert (me["role"], me["scope"]) == ("see", "acme")
+        file.write_text("[[token]\n")  # with a fault nobody knows what she may do
+        answer = served.client.get("/api/v1/", headers=headers)
+        refused(answer, 401, "no_valid_token")
+
+
+def test_no_sender_chooses_the_address_that_it_is_judged_by(tmp_path):
+    how = ("--identity-header", "X-Forwarded-User", "--identity-role", "administer")
+    store = f"sqlite:///{tmp_path}/h.db"
+    with served_process(
+        "--store", store, "--proxy", "10.9.9.9", *how,
+        folder=tmp_path, FORWARDED_ALLOW_IPS="*",
+    ) as (served, _):  # fmt: skip
+        headers = {"x-forwarded-user": "root", "x-forwarded-for": "10.9.9.9"}
+        answer = served.client.get("/api/v1/", headers=headers)
+        refused(answer, 401, "no_valid_token")
 
 
 # ---------------------------------------------------------------------- approvals
@@ -406,7 +433,8 @@ def test_a_body_that_does_not_fit_is_refused_in_one_sentence(open_server, body):
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=99999", "limit=x", "cursor=-1", "limit=" + "9" * 400, "cursor=%00"]
+    "query", ["limit=0", "limit=99999", "limit=x", "cursor=-1", "limit=" + "9" * 400, "cursor=%00",
+     "cursor=" + "0" * 18 + "9" * 5000]
 )  # fmt: skip
 def test_a_parameter_that_does_not_fit_is_refused(open_server, query):
     answer = open_server.client.get(f"/api/v1/runs?{query}")

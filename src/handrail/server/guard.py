@@ -99,7 +99,7 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        _check_once(scope["headers"])
+        _check_once(scope["headers"], self._access.identity_header)
         self._check_host(headers.get("host", ""))
         self._check_origin(headers)
         _keep_escaped_slashes(scope)
@@ -194,10 +194,11 @@ def _foreign() -> ApiError:
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")
 
 
-def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _check_once(headers: Sequence[tuple[bytes, bytes]], identity_header: str) -> None:
     """Refuse a header that comes twice: we would judge by one, and somebody else by the other."""
     names = [name.lower() for name, _ in headers]
-    if any(names.count(each) > 1 for each in _ONCE):
+    once = (*_ONCE, identity_header.encode())
+    if any(names.count(each) > 1 for each in once):
         raise ApiError(400, "header_twice", "a header comes twice that may come once")
 
 
