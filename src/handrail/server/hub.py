@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -33,6 +33,7 @@ MOST_KEPT_BYTES = 32 * 1024 * 1024
 MOST_WAITING = 1_000
 """How many events a listener may be behind."""
 MOST_LISTENERS = 2_500
+_CHUNK_BYTES = 64 * 1024
 HEARTBEAT_S = 15.0
 
 _GOODBYE = b'event: dropped\ndata: {"reason":"too slow"}\n\n'
@@ -85,14 +86,19 @@ class EventListener:
         self._hub.forget(self)
         self._news.set()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def _take_chunk(self) -> bytes:
+        """Take events off those that wait: a few at once, as each listener has a copy of its own."""
+        chunk = bytearray()
+        while self._waiting and len(chunk) < _CHUNK_BYTES:
+            chunk += self._waiting.popleft()
+        return bytes(chunk)
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         try:
             yield b"retry: 1000\n\n"
             while True:
                 while self._waiting:
-                    chunk = b"".join(self._waiting)
-                    self._waiting.clear()
-                    yield chunk
+                    yield self._take_chunk()
                 if self._is_dropped:
                     yield _GOODBYE
                     return
@@ -203,16 +209,19 @@ class EventHub:
         self._deliver()
         listener = EventListener(self, run, tenant)
         if after is not None:
-            if after < self._gone_before:
+            earlier = [
+                each
+                for each in self._kept
+                if each.number > after and each.is_for(run, tenant)
+            ]
+            gone_before = self._gone_before
+            if len(earlier) > MOST_WAITING:
+                gone_before = earlier[-MOST_WAITING - 1].number
+            if after < gone_before:
                 missed = {"v": 1, "event": "missed", "run_id": run}
-                frame = self._write(self._gone_before, self._clock(), run, missed)
+                frame = self._write(gone_before, self._clock(), run, missed)
                 listener._waiting.append(frame.data)
-            earlier = [each for each in self._kept if each.number > after]
-            listener._waiting.extend(
-                each.data
-                for each in earlier[-MOST_WAITING:]
-                if each.is_for(run, tenant)
-            )
+            listener._waiting.extend(each.data for each in earlier[-MOST_WAITING:])
         self._listeners.add(listener)
         return listener
 

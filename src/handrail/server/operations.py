@@ -18,7 +18,7 @@ from handrail.schemas.validation import Checker
 from handrail.server.access import Access, Principal
 from handrail.server.answers import ApiError, answer
 from handrail.server.deployment import Deployment
-from handrail.server.guard import PRINCIPAL
+from handrail.server.guard import PRINCIPAL, read_cookie
 from handrail.serving.tokens import Role
 
 PREFIX = "/api/v1"
@@ -54,6 +54,12 @@ class ApiCall(Struct):
         """Who asks."""
         assert self.principal is not None
         return self.principal
+
+    def is_still_proven(self) -> bool:
+        """Whether the proof that the request came with holds still: its token may be revoked, its session over."""
+        session = read_cookie(self.headers.get("cookie", ""))
+        now = self.access.identify(self.peer, self.headers, session)
+        return now is not None and now.scope == self.by.scope
 
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
         """Return a parameter of the query that is a number.
