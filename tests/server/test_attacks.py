@@ -226,6 +226,17 @@ def test_a_revoked_token_and_its_session_open_nothing_any_more(tmp_path):
         refused(served.client.get("/api/v1/", headers=see), 401, "no_valid_token")
 
 
+def test_a_session_is_found_among_cookies_of_others(tmp_path):
+    file, tokens = make_tokens(tmp_path)
+    with serving(access=Access(file)) as served:
+        served.post("/session", {"token": tokens["see"]}, 201)
+        ours = served.client.cookies["handrail_session"]
+        served.client.cookies.clear()
+        for other in ('theme={"dark": 1, "n": 2}', "flag", "k[]=1", "a=b c", "=1"):
+            cookie = {"cookie": f"{other}; handrail_session={ours}"}
+            assert served.get("/", headers=cookie)["principal"] == "see", other
+
+
 def test_a_session_can_be_closed(tmp_path):
     file, tokens = make_tokens(tmp_path)
     with serving(access=Access(file)) as served:
@@ -430,6 +441,17 @@ def test_a_body_that_does_not_fit_is_refused_in_one_sentence(open_server, body):
     answer = open_server.client.post("/api/v1/runs", content=body, headers=headers)
     assert answer.status_code in (400, 422), answer.text
     assert "Traceback" not in answer.text
+
+
+def test_a_digest_that_is_no_text_decides_nothing(open_server):
+    open_server.post("/runs", {"question": "Delete A-1."}, 201)
+    question = open_server.question()
+    answer = open_server.client.post(
+        f"/api/v1/approvals/{question['id']}",
+        content='{"verdict": "approve", "digest": "\\ud800"}',
+        headers={"content-type": "application/json"},
+    )
+    refused(answer, 409, "other_digest")
 
 
 @pytest.mark.parametrize(

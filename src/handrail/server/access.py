@@ -236,7 +236,8 @@ def single_token(token: str, principal: str) -> Tokens:
 
 def is_same(one: str, other: str) -> bool:
     """Whether two secrets are the same, without telling by the time it takes where they differ."""
-    return hmac.compare_digest(one.encode(), other.encode())
+    first, second = (each.encode("utf-8", "surrogatepass") for each in (one, other))
+    return hmac.compare_digest(first, second)
 
 
 def _principal(owner: Owner) -> Principal:
