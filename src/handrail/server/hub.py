@@ -21,10 +21,11 @@ from msgspec import Struct
 
 from handrail.engine.scoped_store import parse_scope, qualify_name
 from handrail.errors import Json
-from handrail.events import Event
+from handrail.events import Event, HttpExchange, Streamed
 from handrail.history.event_json import event_record
 from handrail.history.run_moments import RecentMoments
 from handrail.invisible import json_text
+from handrail.messages import ArgumentsDelta
 from handrail.ports import Observer
 from handrail.server.answers import redact, time_text
 
@@ -151,6 +152,8 @@ class EventHub:
         """Return an observer for the runs of a tenant, whose events have the runs' own names."""
 
         def observe(event: Event) -> None:
+            if _is_piece_of_arguments(event):
+                return
             run_id = qualify_name(scope, event.run_id)
             self.moments.add(run_id, self._clock(), event)
             self._enter(run_id, event)
@@ -191,6 +194,8 @@ class EventHub:
             record["run_id"] = run_id
             del record["at_s"]
             _leave_out_value(record)
+            if isinstance(event, HttpExchange):  # `/runs/{id}/wire` has it
+                del record["body"], record["answer"]
         record |= {"id": number, "at": time_text(at)}
         data = json_text(redact(record))
         text = f"id: {number}\nevent: {record['event']}\ndata: {data}\n\n"
@@ -217,7 +222,8 @@ class EventHub:
             gone_before = self._gone_before
             if len(earlier) > MOST_WAITING:
                 gone_before = earlier[-MOST_WAITING - 1].number
-            if after < gone_before:
+            # a number that we have not given is of a clock that was set back between two starts
+            if not gone_before <= after <= self._number:
                 missed = {"v": 1, "event": "missed", "run_id": run}
                 frame = self._write(gone_before, self._clock(), run, missed)
                 listener._waiting.append(frame.data)
@@ -233,6 +239,11 @@ class EventHub:
         """Drop every listener: the server ends."""
         for listener in list(self._listeners):
             listener.drop()
+
+
+def _is_piece_of_arguments(event: Event) -> bool:
+    """Whether an event has a piece of a call's arguments: a secret in two pieces cannot be found by its name."""
+    return isinstance(event, Streamed) and isinstance(event.delta, ArgumentsDelta)
 
 
 def _leave_out_value(record: dict[str, Any]) -> None:
