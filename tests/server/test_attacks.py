@@ -11,6 +11,7 @@ import handrail as hr
 from handrail.server.access import Access, Proxies
 from handrail.server.rates import RequestRate
 from handrail.serving.tokens import make_entry
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import call
 from tests.server.served import scripted, served_process, serving
 
@@ -441,6 +442,20 @@ def test_a_body_that_does_not_fit_is_refused_in_one_sentence(open_server, body):
     answer = open_server.client.post("/api/v1/runs", content=body, headers=headers)
     assert answer.status_code in (400, 422), answer.text
     assert "Traceback" not in answer.text
+
+
+class StoreWithFault(FullMemoryStore):
+    """A store of somebody's own, with a fault in it."""
+
+    def list_approvals(self, **_):
+        raise RuntimeError("the password is hunter2")
+
+
+def test_a_fault_of_the_server_is_an_answer_as_any_other():
+    with serving(store=StoreWithFault()) as served:
+        answer = served.client.get("/api/v1/approvals")
+        refused(answer, 500, "internal_error")
+        assert "hunter2" not in answer.text
 
 
 def test_a_digest_that_is_no_text_decides_nothing(open_server):

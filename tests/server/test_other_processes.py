@@ -1,6 +1,8 @@
 """What other processes do with the store: it is seen, and runs that were answered there go on here."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import handrail as hr
 from handrail import admin
@@ -77,6 +79,24 @@ def test_runs_that_are_over_are_not_read_again_and_again():
             run = served.post("/runs", {"question": "Hello?"}, 201)["id"]
             served.run_until(run, "done")
         wait_until(lambda: len(served.deployment._waiting_for_others), lambda n: not n)
+
+
+def test_one_run_that_cannot_be_read_does_not_cost_the_list(tmp_path):
+    place = f"{tmp_path}/h.db"
+    store = f"sqlite:///{place}"
+    with serving(model=scripted("Hello."), store=store) as served:
+        runs = [
+            served.post("/runs", {"question": "Hello?"}, 201)["id"] for _ in range(2)
+        ]
+        for run in runs:
+            served.run_until(run, "done")
+    with closing(sqlite3.connect(place)) as database, database:
+        later = '{"calls": [{"of": "a later version"}]}'
+        change = "UPDATE steps SET body = ? WHERE run_id = ? AND kind = 'model'"
+        database.execute(change, (later, runs[0]))
+    with serving(store=store) as served:
+        listed = served.get("/runs")["items"]
+    assert {each["id"] for each in listed} == set(runs)
 
 
 def test_a_key_that_was_sent_with_another_question_is_refused():

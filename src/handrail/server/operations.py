@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from handrail import logs
 from handrail.errors import ConfigError, Failure, Json, StoreUnavailable
 from handrail.schemas.validation import Checker
 from handrail.server.access import Access, Principal
@@ -153,6 +154,15 @@ class ApiOperation(Struct, frozen=True):
             raise ApiError(503, "store_unavailable", str(error)) from error
         except ConfigError as error:
             raise ApiError(422, "not_possible", str(error)) from error
+        except ApiError:
+            raise
+        except Exception as error:
+            logs.log_exception(f"{self.method} {PREFIX}{self.path} failed", error)
+            raise ApiError(
+                500,
+                "internal_error",
+                "the server could not do it; its log says why",
+            ) from error
         if isinstance(given, Response):
             return given
         return answer(given, self.status)
