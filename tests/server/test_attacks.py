@@ -444,6 +444,19 @@ def test_a_body_that_does_not_fit_is_refused_in_one_sentence(open_server, body):
     assert "Traceback" not in answer.text
 
 
+def test_a_client_that_hangs_up_amid_a_body_is_no_fault_of_the_server(caplog):
+    with serving() as served:
+        host, _, port = served.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port))) as sender:
+            sender.sendall(
+                f"POST /api/v1/runs HTTP/1.1\r\nHost: {host}:{port}\r\n"
+                "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
+            )
+            served.get("/")  # by then the other request was read
+        served.get("/")
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 class StoreWithFault(FullMemoryStore):
     """A store of somebody's own, with a fault in it."""
 

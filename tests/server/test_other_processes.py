@@ -37,6 +37,23 @@ def test_a_question_that_is_answered_elsewhere_lets_the_run_go_on_here(tmp_path)
     assert page["approvals"][0]["by"] == "maria"
 
 
+def test_whoever_listens_to_a_run_hears_that_its_last_question_was_answered(tmp_path):
+    place = f"{tmp_path}/h.db"
+    with serving(model=scripted(), store=f"sqlite:///{place}") as served:
+        run = served.post("/runs", {"question": "Delete A-1."}, 201)["id"]
+        with served.client.stream("GET", f"/api/v1/runs/{run}/events") as answer:
+            events = (
+                line for line in answer.iter_lines() if line.startswith("event: ")
+            )
+            heard_of_question = "event: approvals_changed"
+            assert heard_of_question in events
+            with SqliteStore(place) as elsewhere:
+                (question,) = elsewhere.list_approvals().result()
+                admin.approve(elsewhere, question.id, by="maria")
+            until_end = iter(events.__next__, "event: run_ended")
+            assert heard_of_question in until_end
+
+
 def test_a_run_that_goes_on_acts_for_whoever_it_began_for(tmp_path):
     place = f"{tmp_path}/h.db"
     entry = make_entry("anna", role="administer")

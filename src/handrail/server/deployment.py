@@ -426,12 +426,10 @@ class Deployment:
             if each.id not in self._tasks:
                 self.hub.publish("run_changed", each.id, status=each.status)
         questions = await asyncio.to_thread(self._load_questions)
-        changed = questions != self._questions
+        changed = questions.items() ^ self._questions.items()
         self._questions = questions
-        if changed:
-            runs = {run for run, *_ in questions.values()}
-            for run_id in runs or {""}:
-                self.hub.publish("approvals_changed", run_id)
+        for run_id in {run_id for _, (run_id, *_) in changed}:
+            self.hub.publish("approvals_changed", run_id)
 
     def _load_questions(self) -> Mapping[str, Sequence[str]]:
         store = self.store

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 from msgspec import Struct, field
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -126,7 +126,11 @@ class ApiOperation(Struct, frozen=True):
             self._check_role(principal)
             body: Mapping[str, Any] = {}
             if self.method == "POST":
-                body = _read_body(await request.body(), checker)
+                try:
+                    sent = await request.body()
+                except ClientDisconnect:
+                    return Response(status_code=499)
+                body = _read_body(sent, checker)
             call = ApiCall(
                 deployment=deployment,
                 access=access,
