@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -327,6 +328,17 @@ def test_a_tenant_knows_nothing_of_another(guarded):
             guarded.client.get(f"/api/v1{path}", headers=ben), 403, "of_all_tenants"
         )
     guarded.post(f"/runs/{escaped}/cancel", headers=anna)
+
+
+def test_names_of_runs_with_signs_of_addresses_are_told_apart():
+    names = ("a/b", "a%2Fb", "a%252Fb", "a?b#c", "50%", "50%25", "é%41")
+    with serving() as served:
+        blocking = served.deployment.runtime.blocking
+        for name in names:
+            blocking.run("Hi.", model=scripted("Hello."), run_id=name)
+        for name in names:
+            shown = served.get(f"/runs/{quote(name, safe='')}")
+            assert shown["run"]["id"] == name
 
 
 def test_a_person_is_named_by_a_header_only_if_a_named_proxy_says_so(tmp_path):

@@ -213,12 +213,12 @@ def _check_type(headers: Mapping[str, str]) -> None:
 
 
 def _keep_escaped_slashes(scope: Scope) -> None:
-    """Have the path keep `%2F`, which routes would take for a slash: names of runs may hold one."""
+    """Have the path keep `%2F`, which routes would take for a slash: names of runs may hold one, or a `%`."""
     raw = scope.get("raw_path")
     if not raw:
         return
     text = raw.decode("latin-1").partition("?")[0]
-    scope["path"] = unquote(re.sub("(?i)%2f", "%252F", text))
+    scope["path"] = unquote(re.sub("(?i)%(?=2f|25)", "%25", text))
 
 
 def _bounded(receive: Receive, headers: Mapping[str, str], most_bytes: int) -> Receive:

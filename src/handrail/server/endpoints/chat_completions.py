@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -524,7 +525,7 @@ class ChatEndpoint:
     async def show_model(self, request: Request) -> Response:
         """Answer `GET /v1/models/NAME`."""
         self._identify(request)
-        name = request.path_params["name"]
+        name = unquote(request.path_params["name"])  # the guard keeps %2F
         if name not in self._door.models:
             raise Refusal(
                 404,
