@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 
 from handrail.events import HttpExchange
 from handrail.history.wire import as_curl, exchange_text
@@ -39,6 +40,14 @@ def test_the_curl_command_sends_the_same_body_and_takes_the_key_from_the_shell()
     assert words[:3] == ["curl", "-sS", EXCHANGE.url]
     assert "authorization: Bearer $KEY" in words
     assert json.loads(words[words.index("-d") + 1]) == json.loads(EXCHANGE.body)
+
+
+def test_nothing_beside_a_masked_key_is_read_by_the_shell():
+    tricky = HttpExchange("POST", "h", {"x": '*** $(id) `id` " \\'}, "", 200, "")
+    command = as_curl(tricky).replace("curl", "printf %s", 1)
+    how = {"env": {"KEY": "k"}, "text": True}
+    printed = subprocess.check_output(["/bin/sh", "-c", command], **how)
+    assert 'x: k $(id) `id` " \\' in printed
 
 
 def test_nothing_in_a_body_can_leave_its_quotes():

@@ -110,7 +110,7 @@ def serving(
     app = create_app(deployment, access, **how)
     listener = open_socket("127.0.0.1", 0)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on",
+        app, log_config=None, access_log=False, lifespan="on", proxy_headers=False,
         timeout_graceful_shutdown=2,
     )  # fmt: skip
     server = uvicorn.Server(config)

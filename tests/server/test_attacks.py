@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -11,8 +12,9 @@ import handrail as hr
 from handrail.server.access import Access, Proxies
 from handrail.server.rates import RequestRate
 from handrail.serving.tokens import make_entry
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import call
-from tests.server.served import scripted, serving
+from tests.server.served import scripted, served_process, serving
 
 ROLES = ("see", "approve", "administer")
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -226,6 +228,17 @@ def test_a_revoked_token_and_its_session_open_nothing_any_more(tmp_path):
         refused(served.client.get("/api/v1/", headers=see), 401, "no_valid_token")
 
 
+def test_a_session_is_found_among_cookies_of_others(tmp_path):
+    file, tokens = make_tokens(tmp_path)
+    with serving(access=Access(file)) as served:
+        served.post("/session", {"token": tokens["see"]}, 201)
+        ours = served.client.cookies["handrail_session"]
+        served.client.cookies.clear()
+        for other in ('theme={"dark": 1, "n": 2}', "flag", "k[]=1", "a=b c", "=1"):
+            cookie = {"cookie": f"{other}; handrail_session={ours}"}
+            assert served.get("/", headers=cookie)["principal"] == "see", other
+
+
 def test_a_session_can_be_closed(tmp_path):
     file, tokens = make_tokens(tmp_path)
     with serving(access=Access(file)) as served:
@@ -317,6 +330,17 @@ def test_a_tenant_knows_nothing_of_another(guarded):
     guarded.post(f"/runs/{escaped}/cancel", headers=anna)
 
 
+def test_names_of_runs_with_signs_of_addresses_are_told_apart():
+    names = ("a/b", "a%2Fb", "a%252Fb", "a?b#c", "50%", "50%25", "é%41")
+    with serving() as served:
+        blocking = served.deployment.runtime.blocking
+        for name in names:
+            blocking.run("Hi.", model=scripted("Hello."), run_id=name)
+        for name in names:
+            shown = served.get(f"/runs/{quote(name, safe='')}")
+            assert shown["run"]["id"] == name
+
+
 def test_a_person_is_named_by_a_header_only_if_a_named_proxy_says_so(tmp_path):
     file, _ = make_tokens(tmp_path)
     headers = {"x-forwarded-user": "see"}
@@ -330,6 +354,33 @@ def test_a_person_is_named_by_a_header_only_if_a_named_proxy_says_so(tmp_path):
         me = served.get("/", headers={"x-forwarded-user": "carla"})
         assert (me["principal"], me["role"]) == ("carla", "approve")
         refused(served.client.get("/api/v1/"), 401, "no_valid_token")
+        twice = [("x-forwarded-user", "carla"), ("X-Forwarded-User", "see")]
+        answer = served.client.get("/api/v1/", headers=twice)
+        refused(answer, 400, "header_twice")
+
+
+def test_a_person_whom_a_proxy_names_keeps_the_tenant_of_their_token(tmp_path):
+    file, _ = make_tokens(tmp_path, ("anna", "acme", "see"))
+    near = Proxies.named(["127.0.0.1"], "X-Forwarded-User", "administer")
+    with serving(access=Access(file, proxies=near)) as served:
+        headers = {"x-forwarded-user": "anna"}
+        me = served.get("/", headers=headers)
+        assert (me["role"], me["scope"]) == ("see", "acme")
+        file.write_text("[[token]\n")  # with a fault nobody knows what she may do
+        answer = served.client.get("/api/v1/", headers=headers)
+        refused(answer, 401, "no_valid_token")
+
+
+def test_no_sender_chooses_the_address_that_it_is_judged_by(tmp_path):
+    how = ("--identity-header", "X-Forwarded-User", "--identity-role", "administer")
+    store = f"sqlite:///{tmp_path}/h.db"
+    with served_process(
+        "--store", store, "--proxy", "10.9.9.9", *how,
+        folder=tmp_path, FORWARDED_ALLOW_IPS="*",
+    ) as (served, _):  # fmt: skip
+        headers = {"x-forwarded-user": "root", "x-forwarded-for": "10.9.9.9"}
+        answer = served.client.get("/api/v1/", headers=headers)
+        refused(answer, 401, "no_valid_token")
 
 
 # ---------------------------------------------------------------------- approvals
@@ -405,8 +456,47 @@ def test_a_body_that_does_not_fit_is_refused_in_one_sentence(open_server, body):
     assert "Traceback" not in answer.text
 
 
+def test_a_client_that_hangs_up_amid_a_body_is_no_fault_of_the_server(caplog):
+    with serving() as served:
+        host, _, port = served.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port))) as sender:
+            sender.sendall(
+                f"POST /api/v1/runs HTTP/1.1\r\nHost: {host}:{port}\r\n"
+                "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
+            )
+            served.get("/")  # by then the other request was read
+        served.get("/")
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []
+
+
+class StoreWithFault(FullMemoryStore):
+    """A store of somebody's own, with a fault in it."""
+
+    def list_approvals(self, **_):
+        raise RuntimeError("the password is hunter2")
+
+
+def test_a_fault_of_the_server_is_an_answer_as_any_other():
+    with serving(store=StoreWithFault()) as served:
+        answer = served.client.get("/api/v1/approvals")
+        refused(answer, 500, "internal_error")
+        assert "hunter2" not in answer.text
+
+
+def test_a_digest_that_is_no_text_decides_nothing(open_server):
+    open_server.post("/runs", {"question": "Delete A-1."}, 201)
+    question = open_server.question()
+    answer = open_server.client.post(
+        f"/api/v1/approvals/{question['id']}",
+        content='{"verdict": "approve", "digest": "\\ud800"}',
+        headers={"content-type": "application/json"},
+    )
+    refused(answer, 409, "other_digest")
+
+
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=99999", "limit=x", "cursor=-1", "limit=" + "9" * 400, "cursor=%00"]
+    "query", ["limit=0", "limit=99999", "limit=x", "cursor=-1", "limit=" + "9" * 400, "cursor=%00",
+     "cursor=" + "0" * 18 + "9" * 5000]
 )  # fmt: skip
 def test_a_parameter_that_does_not_fit_is_refused(open_server, query):
     answer = open_server.client.get(f"/api/v1/runs?{query}")

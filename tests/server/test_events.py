@@ -6,9 +6,15 @@ import threading
 
 import pytest
 
-from handrail.events import ModelAsked, RunEnded
+from handrail.events import HttpExchange, ModelAsked, RunEnded, Streamed
+from handrail.history import run_moments
+from handrail.history.run_moments import RecentMoments
+from handrail.messages import ArgumentsDelta
+from handrail.server import event_routes
 from handrail.server import hub as hubs
+from handrail.server.access import Access
 from handrail.server.hub import EventHub
+from handrail.serving.tokens import make_entry
 from tests.server.served import scripted, serving
 
 pytestmark = pytest.mark.anyio
@@ -115,10 +121,48 @@ async def test_what_a_listener_has_missed_for_good_is_said(monkeypatch):
     first = hub.last
     for turn in range(50):
         hub.observer()(ModelAsked(turn, 1, 1, run_id="r_1"))
-    chunks = aiter(hub.listen(after=first))
-    await anext(chunks)
-    assert (await anext(chunks)).startswith(b"id: ")
+    # a later number is of before the clock was set back, and the server started again
+    for after in (first, hub.last + 1):
+        chunks = aiter(hub.listen(after=after))
+        await anext(chunks)
+        assert b"event: missed" in await anext(chunks)
     hub.close()
+
+
+async def test_a_listener_of_one_run_misses_none_of_it_for_the_events_of_others():
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    first = hub.last
+    hub.publish("mine", "r_1")
+    for _ in range(hubs.MOST_WAITING + 1):
+        hub.publish("theirs", "r_2")
+    mine = aiter(hub.listen(after=first, run="r_1"))
+    await anext(mine)
+    assert b"event: mine" in await anext(mine)
+    # of all runs there is more than a listener may be behind: it hears so first
+    everything = aiter(hub.listen(after=first))
+    await anext(everything)
+    assert b"event: missed" in await anext(everything)
+    hub.close()
+
+
+def test_a_listener_whose_token_was_revoked_hears_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_routes, "PROOF_HOLDS_S", 0.0)
+    one, other = (make_entry(name, role="administer") for name in ("anna", "ben"))
+    file = tmp_path / "tokens.toml"
+    file.write_text(one.text + other.text)
+    with serving(access=Access(file)) as served:
+        headers = {"authorization": f"Bearer {one.token}"}
+        with served.client.stream("GET", "/api/v1/events", headers=headers) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            served.deployment.hub.publish("first")
+            for line in lines:
+                if line == "event: first":
+                    break
+            file.write_text(other.text)
+            served.deployment.hub.publish("second")
+            assert "event: second" not in list(lines)
 
 
 async def test_a_thousand_listen_at_once_and_each_hears_all():
@@ -170,3 +214,33 @@ async def test_secrets_stay_masked_in_events():
     hub.observer()(CallAdmitted(call, {"password": "hunter2-hunter2"}, run_id="r_1"))
     heard = await anext(chunks)
     assert b"hunter2" not in heard and b"***" in heard
+
+
+async def test_no_event_has_a_secret_in_pieces():
+    hub = EventHub()
+    hub.attach(asyncio.get_running_loop())
+    chunks = aiter(hub.listen())
+    await anext(chunks)
+    observe = hub.observer()
+    for piece in ('{"password": "', "hunter2-hu", 'nter2"}'):
+        observe(Streamed(ArgumentsDelta(0, "login", piece), run_id="r_1"))
+    sent = {"method": "POST", "url": "http://m", "headers": {}, "status": 200}
+    observe(HttpExchange(**sent, body="hunter2-hu", answer="nter2", run_id="r_1"))
+    observe(ModelAsked(1, 1, 1, run_id="r_1"))
+    heard = b""
+    while b"model_asked" not in heard:
+        heard += await anext(chunks)
+    assert b"http_exchange" in heard and b"nter2" not in heard
+
+
+def test_of_requests_to_models_only_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr(run_moments, "MOST_EXCHANGE_CHARS", 1000)
+    moments = RecentMoments()
+    for turn in range(10):
+        for run in ("r_1", "r_2"):
+            body = f"{turn}" * 150
+            exchange = HttpExchange("POST", "http://m", {}, body, 200, "", run_id=run)
+            moments.add(run, turn, exchange)
+    kept = [moments.exchanges_of(run) for run in ("r_1", "r_2")]
+    assert sum(map(len, kept)) == 6
+    assert kept[1][-1][1].body[0] == "9"

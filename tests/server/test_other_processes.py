@@ -1,15 +1,18 @@
 """What other processes do with the store: it is seen, and runs that were answered there go on here."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import handrail as hr
 from handrail import admin
-from handrail.server.access import Principal
+from handrail.server.access import Access, Principal
 from handrail.server.rates import RequestRate
 from handrail.server.run_index import RunFilter, RunIndex
+from handrail.serving.tokens import make_entry
 from handrail.stores.memory_runs import FullMemoryStore
 from handrail.stores.sqlite import SqliteStore
-from handrail.testing import ScriptedModel
+from handrail.testing import ScriptedModel, call
 from tests.server.served import (
     PATIENCE_S,
     delete_order,
@@ -32,6 +35,95 @@ def test_a_question_that_is_answered_elsewhere_lets_the_run_go_on_here(tmp_path)
             admin.approve(elsewhere, served.question()["id"], by="maria")
         page = served.run_until(run, "done")
     assert page["approvals"][0]["by"] == "maria"
+
+
+def test_whoever_listens_to_a_run_hears_that_its_last_question_was_answered(tmp_path):
+    place = f"{tmp_path}/h.db"
+    with serving(model=scripted(), store=f"sqlite:///{place}") as served:
+        run = served.post("/runs", {"question": "Delete A-1."}, 201)["id"]
+        with served.client.stream("GET", f"/api/v1/runs/{run}/events") as answer:
+            events = (
+                line for line in answer.iter_lines() if line.startswith("event: ")
+            )
+            heard_of_question = "event: approvals_changed"
+            assert heard_of_question in events
+            with SqliteStore(place) as elsewhere:
+                (question,) = elsewhere.list_approvals().result()
+                admin.approve(elsewhere, question.id, by="maria")
+            until_end = iter(events.__next__, "event: run_ended")
+            assert heard_of_question in until_end
+
+
+def test_a_run_that_goes_on_acts_for_whoever_it_began_for(tmp_path):
+    place = f"{tmp_path}/h.db"
+    entry = make_entry("anna", role="administer")
+    file = tmp_path / "tokens.toml"
+    file.write_text(entry.text)
+    script = [
+        [call("delete_order", order_id="A-1")],
+        [call("delete_order", order_id="A-2")],
+        "Both are gone.",
+    ]
+    with serving(
+        model=scripted(*script), store=f"sqlite:///{place}", access=Access(file)
+    ) as served, SqliteStore(place) as elsewhere:  # fmt: skip
+        served.client.headers["authorization"] = f"Bearer {entry.token}"
+        run = served.post("/runs", {"question": "Delete both."}, 201)["id"]
+        first = served.question()["id"]
+        served.run_until(run, "waiting")
+        admin.approve(elsewhere, first, by="maria")
+        wait_until(lambda: served.question()["id"], lambda id: id != first)
+        second = served.question()["id"]
+        assert admin.question(elsewhere, second).principal == "anna"
+        served.run_until(run, "waiting")
+
+        # a fork of it that waits goes on in the same way
+        fork = served.post(f"/runs/{run}/fork", {"at": 1}, 201)["id"]
+        served.run_until(fork, "waiting")
+        asked = served.get("/approvals")["items"]
+        (forked,) = [each["id"] for each in asked if each["run"] == fork]
+        admin.approve(elsewhere, forked, by="maria")
+        again = wait_until(
+            lambda: served.get(f"/runs/{fork}")["approvals"],
+            lambda approvals: len(approvals) > 1,
+        )
+        assert again[0]["by"] == "maria"
+
+
+def test_runs_that_are_over_are_not_read_again_and_again():
+    with serving(model=scripted("Hello.", "Hello.")) as served:
+        for _ in range(2):
+            run = served.post("/runs", {"question": "Hello?"}, 201)["id"]
+            served.run_until(run, "done")
+        wait_until(lambda: len(served.deployment._waiting_for_others), lambda n: not n)
+
+
+def test_one_run_that_cannot_be_read_does_not_cost_the_list(tmp_path):
+    place = f"{tmp_path}/h.db"
+    store = f"sqlite:///{place}"
+    with serving(model=scripted("Hello."), store=store) as served:
+        runs = [
+            served.post("/runs", {"question": "Hello?"}, 201)["id"] for _ in range(2)
+        ]
+        for run in runs:
+            served.run_until(run, "done")
+    with closing(sqlite3.connect(place)) as database, database:
+        later = '{"calls": [{"of": "a later version"}]}'
+        change = "UPDATE steps SET body = ? WHERE run_id = ? AND kind = 'model'"
+        database.execute(change, (later, runs[0]))
+    with serving(store=store) as served:
+        listed = served.get("/runs")["items"]
+    assert {each["id"] for each in listed} == set(runs)
+
+
+def test_a_key_that_was_sent_with_another_question_is_refused():
+    with serving(model=scripted("Hello.")) as served:
+        how = {"headers": {"idempotency-key": "monday"}}
+        run = served.post("/runs", {"question": "Hello?"}, 201, **how)
+        again = served.post("/runs", {"question": "Hello?"}, 201, **how)
+        assert (again["id"], again["new"]) == (run["id"], False)
+        other = served.post("/runs", {"question": "Delete A-1."}, 422, **how)
+        assert other["error"]["code"] == "key_reused"
 
 
 def test_a_run_of_another_process_is_told_to_listeners_and_listed(tmp_path):

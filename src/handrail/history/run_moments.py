@@ -5,7 +5,7 @@ Rule 1: pure: events and records come in, moments come out; nothing is guessed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -21,6 +21,8 @@ MOST_RUNS = 500
 MOST_MOMENTS = 20_000
 """How many moments of one run are remembered."""
 MOST_EXCHANGES = 200
+MOST_EXCHANGE_CHARS = 64 * 1024 * 1024
+"""How much of the requests of all runs to models is remembered, the newest: each has its whole conversation."""
 
 
 class RunMoment(Struct, frozen=True):
@@ -47,7 +49,7 @@ class RunMemory:
 
     def __init__(self) -> None:
         self.moments: list[RunMoment] = []
-        self.exchanges: list[tuple[float, HttpExchange]] = []
+        self.exchanges: deque[tuple[float, HttpExchange]] = deque()
 
 
 class RecentMoments:
@@ -56,6 +58,7 @@ class RecentMoments:
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs: OrderedDict[str, RunMemory] = OrderedDict()
+        self._exchange_chars = 0
 
     def add(self, run_id: str, at: float, event: Event) -> None:
         """Remember an event of a run."""
@@ -66,12 +69,26 @@ class RecentMoments:
             if memory is None:
                 memory = self._runs[run_id] = RunMemory()
                 if len(self._runs) > MOST_RUNS:
-                    self._runs.popitem(last=False)
+                    _, oldest = self._runs.popitem(last=False)
+                    self._exchange_chars -= sum(
+                        _chars(each) for _, each in oldest.exchanges
+                    )
             if isinstance(event, HttpExchange):
-                if len(memory.exchanges) < MOST_EXCHANGES:
-                    memory.exchanges.append((at, event))
+                self._add_exchange(memory, at, event)
             elif len(memory.moments) < MOST_MOMENTS:
                 memory.moments.append(moment_of(event, at))
+
+    def _add_exchange(self, memory: RunMemory, at: float, event: HttpExchange) -> None:
+        if len(memory.exchanges) >= MOST_EXCHANGES:
+            return
+        memory.exchanges.append((at, event))
+        self._exchange_chars += _chars(event)
+        for each in self._runs.values():
+            while each.exchanges and self._exchange_chars > MOST_EXCHANGE_CHARS:
+                _, oldest = each.exchanges.popleft()
+                self._exchange_chars -= _chars(oldest)
+            if self._exchange_chars <= MOST_EXCHANGE_CHARS:
+                return
 
     def add_moment(self, run_id: str, moment: RunMoment) -> None:
         """Remember what is no event, such as a person's word that was given here."""
@@ -100,6 +117,10 @@ class RecentMoments:
         with self._lock:
             memory = self._runs.get(run_id)
             return list(memory.exchanges) if memory else ()
+
+
+def _chars(exchange: HttpExchange) -> int:
+    return len(exchange.body) + len(exchange.answer)
 
 
 _LEFT_OUT = ("call", "approval", "result", "answer", "value", "run_id")

@@ -51,7 +51,11 @@ def summarize(stored: StoredRun) -> RunSummary:
     """Return a stored run as a row."""
     record = stored.record
     tally = _Tally()
-    tally.count(stored.steps)
+    try:
+        tally.count(stored.steps)
+    except (AttributeError, LookupError, TypeError):
+        # Steps of another version. One run that cannot be read does not cost the list of all others.
+        tally = _Tally()
     status = run_status(record)
     return RunSummary(
         id=record.run_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 from handrail.errors import Json
@@ -40,7 +41,9 @@ def indent_json(text: str) -> str:
 
 def _header(name: str, value: str) -> str:
     if "***" in value:
-        return f'"{name}: {value.replace("***", "$KEY")}"'
+        # in double quotes, so that the shell fills the key in and reads nothing else
+        text = re.sub(r'([\\"$`])', r"\\\1", f"{name}: {value}")
+        return f'"{text.replace("***", "$KEY")}"'
     return shlex.quote(f"{name}: {value}")
 
 

@@ -7,7 +7,8 @@ that has logged people in, a header may name the person instead.
 Rule 1: a revoked token opens nothing from the next request on: its file is read again when it changes, and a file with
         a fault gives nobody access.
 Rule 2: a cookie is a number that this process has made; it dies with the process, or with its token.
-Rule 3: a header names a person only if the request comes from an address that was named as a proxy.
+Rule 3: a header names a person only if the request comes from an address that was named as a proxy. Whoever has a
+        token, too, has its role and its tenant there.
 """
 
 from __future__ import annotations
@@ -135,6 +136,11 @@ class Access:
         """Whether no proof is asked for."""
         return self._file is None and self._fixed is None and not self._proxies.header
 
+    @property
+    def identity_header(self) -> str:
+        """The header in which a proxy names people, in small letters; empty for none."""
+        return self._proxies.header
+
     def identify(
         self, peer: str, headers: Mapping[str, str], session: str
     ) -> Principal | None:
@@ -153,9 +159,7 @@ class Access:
                 return None
             return self._of_token(digest_of(token.strip()))
         if person := self._proxies.person_in(peer, headers):
-            tokens = self._tokens()
-            role = tokens.role_of(person) if tokens is not None else None
-            return Principal(person, role or self._proxies.role)
+            return self._of_person(person)
         return self._of_session(session) if session else None
 
     def note_failure(self, peer: str) -> bool:
@@ -176,6 +180,18 @@ class Access:
     def close_session(self, session: str) -> None:
         """Forget a session."""
         self._sessions.pop(session, None)
+
+    def _of_person(self, person: str) -> Principal | None:
+        tokens = self._tokens()
+        if tokens is None:
+            has_fault = self._file is not None
+            return None if has_fault else Principal(person, self._proxies.role)
+        owner = tokens.owner_by_principal(person)
+        return (
+            Principal(person, self._proxies.role)
+            if owner is None
+            else _principal(owner)
+        )
 
     def _of_session(self, session: str) -> Principal | None:
         known = self._sessions.get(session)
@@ -220,7 +236,8 @@ def single_token(token: str, principal: str) -> Tokens:
 
 def is_same(one: str, other: str) -> bool:
     """Whether two secrets are the same, without telling by the time it takes where they differ."""
-    return hmac.compare_digest(one.encode(), other.encode())
+    first, second = (each.encode("utf-8", "surrogatepass") for each in (one, other))
+    return hmac.compare_digest(first, second)
 
 
 def _principal(owner: Owner) -> Principal:

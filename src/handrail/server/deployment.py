@@ -25,6 +25,7 @@ from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
 from handrail.errors import HandrailError, Json, RunNameTaken, RunUnderWay
 from handrail.events import Event
 from handrail.futures import result_now
+from handrail.history.facts import question_text
 from handrail.history.summaries import RunSummary
 from handrail.journal.codec import toolset_digest
 from handrail.ports import ApprovalStore, Model, Observer, RunStore, Store
@@ -37,6 +38,7 @@ from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0
+_UNFINISHED = ("queued", "running", "waiting")
 
 
 class RunDefaults(Struct, frozen=True):
@@ -93,6 +95,8 @@ class Deployment:
         self._watching: asyncio.Task[None] | None = None
         self._reading: asyncio.Future[None] | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._asked: dict[str, str] = {}
+        """The questions of runs that were started here and are under way, which the store may not have yet."""
         self.recall: Callable[[str], Mapping[str, Any]] = _recall_nothing
         """Returns options of `Runtime.resume` that only whoever began a run knows, such as tools of a caller."""
 
@@ -159,7 +163,9 @@ class Deployment:
         scope = principal.scope or ""
         run_id = qualify_name(scope, name)
         if key and run_id in self._tasks:
+            await self._check_same(run_id, question)
             return run_id, False
+        self._asked[run_id] = question
         chosen = self.models[model or next(iter(self.models))]
         asked = asyncio.get_running_loop().create_future()
 
@@ -185,10 +191,25 @@ class Deployment:
             except asyncio.CancelledError:
                 error = None
             if key and isinstance(error, RunNameTaken):
+                self._asked.pop(run_id, None)
+                await self._check_same(run_id, question)
                 return run_id, False
             if error is not None:
                 raise _as_api_error(error)
         return run_id, True
+
+    async def _check_same(self, run_id: str, question: str) -> None:
+        """Refuse a key that another question was sent with."""
+        known = self._asked.get(run_id)
+        if known is None:
+            record = await asyncio.to_thread(self._load_record, run_id)
+            known = question_text(record)
+        if known != question:
+            raise ApiError(
+                422,
+                "key_reused",
+                "this idempotency key was sent with another question before; use a new one",
+            )
 
     def _options(self, principal: str, scope: str, *more: Observer) -> dict[str, Any]:
         return {
@@ -215,14 +236,10 @@ class Deployment:
             except Exception as error:
                 logs.log_exception(f"the run {run_id} failed here", error)
                 raise
-            finally:
-                self._tasks.pop(run_id, None)
-                self._waiting_for_others.add(run_id)
-                self.hub.publish("run_changed", run_id)
 
         task = asyncio.ensure_future(carry_out_and_log())
-        self._tasks[run_id] = task
         task.add_done_callback(_read_exception)
+        self.adopt(run_id, task)
         return task
 
     def adopt(self, run_id: str, task: asyncio.Task[Any]) -> None:
@@ -231,6 +248,7 @@ class Deployment:
         def end(_: asyncio.Task[Any]) -> None:
             if self._tasks.get(run_id) is task:
                 del self._tasks[run_id]
+                self._asked.pop(run_id, None)
             self._waiting_for_others.add(run_id)
             self.hub.publish("run_changed", run_id)
 
@@ -240,10 +258,14 @@ class Deployment:
     async def resume(self, run_id: str, principal: str = "") -> None:
         """Have a run go on, here and from now on; returns once it does.
 
+        Args:
+            principal: On whose behalf, where none of its questions says on whose it was begun.
+
         Raises:
             ApiError: There is no such run, it is under way, or it cannot go on here.
         """
         record = await asyncio.to_thread(self._load_record, run_id)
+        principal = await asyncio.to_thread(self._principal_of, run_id) or principal
         if run_id in self._tasks or is_under_way(record):
             raise ApiError(409, "under_way", f"the run {run_id!r} is under way")
         scope = parse_scope(run_id)
@@ -268,6 +290,14 @@ class Deployment:
         if task.done() and not task.cancelled() and (error := task.exception()):
             raise _as_api_error(error)
 
+    def _principal_of(self, run_id: str) -> str:
+        """Return on whose behalf a run has asked; empty where it has not, or on nobody's."""
+        store = self.store
+        if not isinstance(store, ApprovalStore):
+            return ""
+        asked = result_now(store.list_approvals(state="", run_id=run_id))
+        return next((each.principal for each in reversed(asked) if each.principal), "")
+
     async def fork(self, run_id: str, at_turn: int, principal: str) -> str:
         """Start a run from the first turns of another; return its name.
 
@@ -291,13 +321,17 @@ class Deployment:
                 **self._options(principal, scope, note),
             )
 
-        task = self._begin(f"fork of {run_id} {new_run_id()}", carry_out)
+        unnamed = f"fork of {run_id} {new_run_id()}"
+        task = self._begin(unnamed, carry_out)
         await asyncio.wait((task, named), return_when=asyncio.FIRST_COMPLETED)
         if not named.done():
             if error := task.exception():
                 raise _as_api_error(error)
             raise ApiError(409, "not_started", "the fork could not be started")
-        return qualify_name(scope, named.result())
+        name = qualify_name(scope, named.result())
+        self._tasks.pop(unnamed, None)
+        self.adopt(name, task)
+        return name
 
     def _model_for(self, record: RunRecord) -> Model | None:
         """Return the model that an unfinished run is given: none where it names its own, which is then asked."""
@@ -342,13 +376,44 @@ class Deployment:
             try:
                 if self.hub.listeners:
                     await self._tell_changes()
-                for run_id in list(self._waiting_for_others):
-                    if await self.go_on(run_id):
-                        self._waiting_for_others.discard(run_id)
+                await self._go_on_answered()
             except HandrailError as error:  # it may be back at the next look
                 logs.log.warning("the store could not be read: %s", error)
             except Exception as error:
                 logs.log_exception("the store could not be watched", error)
+
+    async def _go_on_answered(self) -> None:
+        """Have runs go on that were carried out here and are answered; forget those that are over."""
+        if not self._waiting_for_others:
+            return
+        asking = await asyncio.to_thread(self._runs_that_ask)
+        for run_id in self._waiting_for_others - asking:
+            # before it goes on: it may wait again, and be added again, at any moment after that
+            self._waiting_for_others.discard(run_id)
+            is_settled = False
+            try:
+                is_settled = await self.go_on(run_id) or await asyncio.to_thread(
+                    self._is_over, run_id
+                )
+            finally:
+                if not is_settled:
+                    self._waiting_for_others.add(run_id)
+
+    def _runs_that_ask(self) -> set[str]:
+        """Return the runs with an open question, and those that they are started by."""
+        asking: set[str] = set()
+        for run_id, *_ in self._load_questions().values():
+            while run_id and run_id not in asking:
+                asking.add(run_id)
+                run_id = outer_run(run_id)
+        return asking
+
+    def _is_over(self, run_id: str) -> bool:
+        store = self.store
+        if not isinstance(store, RunStore):
+            return True
+        stored = result_now(store.load_run(run_id))
+        return stored is None or stored.record.status not in _UNFINISHED
 
     def _read_runs(self) -> None:
         try:
@@ -361,12 +426,10 @@ class Deployment:
             if each.id not in self._tasks:
                 self.hub.publish("run_changed", each.id, status=each.status)
         questions = await asyncio.to_thread(self._load_questions)
-        changed = questions != self._questions
+        changed = questions.items() ^ self._questions.items()
         self._questions = questions
-        if changed:
-            runs = {run for run, *_ in questions.values()}
-            for run_id in runs or {""}:
-                self.hub.publish("approvals_changed", run_id)
+        for run_id in {run_id for _, (run_id, *_) in changed}:
+            self.hub.publish("approvals_changed", run_id)
 
     def _load_questions(self) -> Mapping[str, Sequence[str]]:
         store = self.store

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from starlette.responses import Response, StreamingResponse
 
@@ -11,6 +13,9 @@ from handrail.server.answers import ApiError
 from handrail.server.hub import MOST_LISTENERS, EventListener
 from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_routes import load
+
+PROOF_HOLDS_S = 1.0
+"""How long a listener hears on without being checked again: the file of tokens is looked at for it."""
 
 
 async def listen(call: ApiCall) -> Response:
@@ -35,15 +40,22 @@ def _stream(call: ApiCall, run_id: str) -> Response:
         after=int(after) if after else None, run=run_id, tenant=call.by.scope
     )
     return StreamingResponse(
-        _chunks(listener),
+        _chunks(listener, call),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
-async def _chunks(listener: EventListener) -> AsyncIterator[bytes]:
-    async for chunk in listener:
-        yield chunk
+async def _chunks(listener: EventListener, call: ApiCall) -> AsyncIterator[bytes]:
+    """Yield what is to be sent, until the token or the session of whoever listens is gone."""
+    async with aclosing(aiter(listener)) as chunks:
+        checked = time.monotonic()
+        async for chunk in chunks:
+            if time.monotonic() - checked > PROOF_HOLDS_S:
+                if not call.is_still_proven():
+                    return
+                checked = time.monotonic()
+            yield chunk
 
 
 _AFTER = {"after": "The number of the last event that you know; `Last-Event-ID` too."}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -99,7 +98,7 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        _check_once(scope["headers"])
+        _check_once(scope["headers"], self._access.identity_header)
         self._check_host(headers.get("host", ""))
         self._check_origin(headers)
         _keep_escaped_slashes(scope)
@@ -167,17 +166,20 @@ class Guard:
         return ApiError(
             401,
             "no_valid_token",
-            "send a token: `Authorization: Bearer TOKEN`; `handrail serve token` makes one",
+            "send a token in the header `Authorization`, after `Bearer`; `handrail serve token` makes one",
         )
 
 
 def read_cookie(header: str) -> str:
-    """Return the session that a request brings; empty without one."""
-    try:
-        cookie = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
+    """Return the session that a request brings; empty without one.
+
+    Other programs of this machine have cookies here, too, in whatever form: browsers tell no ports apart.
+
+    >>> read_cookie('theme={"dark": 1}; handrail_session=abc')
+    'abc'
+    """
+    pairs = (each.strip().partition("=") for each in header.split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE), "")
 
 
 def too_many_failures() -> ApiError:
@@ -194,10 +196,11 @@ def _foreign() -> ApiError:
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")
 
 
-def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _check_once(headers: Sequence[tuple[bytes, bytes]], identity_header: str) -> None:
     """Refuse a header that comes twice: we would judge by one, and somebody else by the other."""
     names = [name.lower() for name, _ in headers]
-    if any(names.count(each) > 1 for each in _ONCE):
+    once = (*_ONCE, identity_header.encode())
+    if any(names.count(each) > 1 for each in once):
         raise ApiError(400, "header_twice", "a header comes twice that may come once")
 
 
@@ -210,12 +213,12 @@ def _check_type(headers: Mapping[str, str]) -> None:
 
 
 def _keep_escaped_slashes(scope: Scope) -> None:
-    """Have the path keep `%2F`, which routes would take for a slash: names of runs may hold one."""
+    """Have the path keep `%2F`, which routes would take for a slash: names of runs may hold one, or a `%`."""
     raw = scope.get("raw_path")
     if not raw:
         return
     text = raw.decode("latin-1").partition("?")[0]
-    scope["path"] = unquote(re.sub("(?i)%2f", "%252F", text))
+    scope["path"] = unquote(re.sub("(?i)%(?=2f|25)", "%25", text))
 
 
 def _bounded(receive: Receive, headers: Mapping[str, str], most_bytes: int) -> Receive:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -21,10 +21,11 @@ from msgspec import Struct
 
 from handrail.engine.scoped_store import parse_scope, qualify_name
 from handrail.errors import Json
-from handrail.events import Event
+from handrail.events import Event, HttpExchange, Streamed
 from handrail.history.event_json import event_record
 from handrail.history.run_moments import RecentMoments
 from handrail.invisible import json_text
+from handrail.messages import ArgumentsDelta
 from handrail.ports import Observer
 from handrail.server.answers import redact, time_text
 
@@ -33,6 +34,7 @@ MOST_KEPT_BYTES = 32 * 1024 * 1024
 MOST_WAITING = 1_000
 """How many events a listener may be behind."""
 MOST_LISTENERS = 2_500
+_CHUNK_BYTES = 64 * 1024
 HEARTBEAT_S = 15.0
 
 _GOODBYE = b'event: dropped\ndata: {"reason":"too slow"}\n\n'
@@ -85,14 +87,19 @@ class EventListener:
         self._hub.forget(self)
         self._news.set()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def _take_chunk(self) -> bytes:
+        """Take events off those that wait: a few at once, as each listener has a copy of its own."""
+        chunk = bytearray()
+        while self._waiting and len(chunk) < _CHUNK_BYTES:
+            chunk += self._waiting.popleft()
+        return bytes(chunk)
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         try:
             yield b"retry: 1000\n\n"
             while True:
                 while self._waiting:
-                    chunk = b"".join(self._waiting)
-                    self._waiting.clear()
-                    yield chunk
+                    yield self._take_chunk()
                 if self._is_dropped:
                     yield _GOODBYE
                     return
@@ -145,6 +152,8 @@ class EventHub:
         """Return an observer for the runs of a tenant, whose events have the runs' own names."""
 
         def observe(event: Event) -> None:
+            if _is_piece_of_arguments(event):
+                return
             run_id = qualify_name(scope, event.run_id)
             self.moments.add(run_id, self._clock(), event)
             self._enter(run_id, event)
@@ -185,6 +194,8 @@ class EventHub:
             record["run_id"] = run_id
             del record["at_s"]
             _leave_out_value(record)
+            if isinstance(event, HttpExchange):  # `/runs/{id}/wire` has it
+                del record["body"], record["answer"]
         record |= {"id": number, "at": time_text(at)}
         data = json_text(redact(record))
         text = f"id: {number}\nevent: {record['event']}\ndata: {data}\n\n"
@@ -203,16 +214,20 @@ class EventHub:
         self._deliver()
         listener = EventListener(self, run, tenant)
         if after is not None:
-            if after < self._gone_before:
+            earlier = [
+                each
+                for each in self._kept
+                if each.number > after and each.is_for(run, tenant)
+            ]
+            gone_before = self._gone_before
+            if len(earlier) > MOST_WAITING:
+                gone_before = earlier[-MOST_WAITING - 1].number
+            # a number that we have not given is of a clock that was set back between two starts
+            if not gone_before <= after <= self._number:
                 missed = {"v": 1, "event": "missed", "run_id": run}
-                frame = self._write(self._gone_before, self._clock(), run, missed)
+                frame = self._write(gone_before, self._clock(), run, missed)
                 listener._waiting.append(frame.data)
-            earlier = [each for each in self._kept if each.number > after]
-            listener._waiting.extend(
-                each.data
-                for each in earlier[-MOST_WAITING:]
-                if each.is_for(run, tenant)
-            )
+            listener._waiting.extend(each.data for each in earlier[-MOST_WAITING:])
         self._listeners.add(listener)
         return listener
 
@@ -224,6 +239,11 @@ class EventHub:
         """Drop every listener: the server ends."""
         for listener in list(self._listeners):
             listener.drop()
+
+
+def _is_piece_of_arguments(event: Event) -> bool:
+    """Whether an event has a piece of a call's arguments: a secret in two pieces cannot be found by its name."""
+    return isinstance(event, Streamed) and isinstance(event.delta, ArgumentsDelta)
 
 
 def _leave_out_value(record: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ _REFUSALS = {
     "415": "The body is not said to be JSON.",
     "422": "It is not possible like this; the message says why.",
     "429": "Too many requests.",
+    "500": "The server could not do it; its log says why.",
     "503": "The store cannot be reached now.",
 }
 

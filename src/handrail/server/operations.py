@@ -9,19 +9,22 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 from msgspec import Struct, field
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from handrail import logs
 from handrail.errors import ConfigError, Failure, Json, StoreUnavailable
 from handrail.schemas.validation import Checker
 from handrail.server.access import Access, Principal
 from handrail.server.answers import ApiError, answer
 from handrail.server.deployment import Deployment
-from handrail.server.guard import PRINCIPAL
+from handrail.server.guard import PRINCIPAL, read_cookie
 from handrail.serving.tokens import Role
 
 PREFIX = "/api/v1"
+
+_TOO_MANY_DIGITS = 20
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 
@@ -53,6 +56,12 @@ class ApiCall(Struct):
         assert self.principal is not None
         return self.principal
 
+    def is_still_proven(self) -> bool:
+        """Whether the proof that the request came with holds still: its token may be revoked, its session over."""
+        session = read_cookie(self.headers.get("cookie", ""))
+        now = self.access.identify(self.peer, self.headers, session)
+        return now is not None and now.scope == self.by.scope
+
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
         """Return a parameter of the query that is a number.
 
@@ -62,7 +71,9 @@ class ApiCall(Struct):
         text = self.query.get(name, "")
         if not text:
             return default
-        if text.isascii() and text.isdigit() and least <= int(text[:18]) <= most:
+        # every `most` is shorter, and Python refuses to read very long ones
+        is_number = text.isascii() and text.isdigit() and len(text) < _TOO_MANY_DIGITS
+        if is_number and least <= int(text) <= most:
             return int(text)
         raise ApiError(
             422, "bad_parameter", f"`{name}` is a number from {least} to {most}"
@@ -115,7 +126,11 @@ class ApiOperation(Struct, frozen=True):
             self._check_role(principal)
             body: Mapping[str, Any] = {}
             if self.method == "POST":
-                body = _read_body(await request.body(), checker)
+                try:
+                    sent = await request.body()
+                except ClientDisconnect:
+                    return Response(status_code=499)
+                body = _read_body(sent, checker)
             call = ApiCall(
                 deployment=deployment,
                 access=access,
@@ -143,6 +158,15 @@ class ApiOperation(Struct, frozen=True):
             raise ApiError(503, "store_unavailable", str(error)) from error
         except ConfigError as error:
             raise ApiError(422, "not_possible", str(error)) from error
+        except ApiError:
+            raise
+        except Exception as error:
+            logs.log_exception(f"{self.method} {PREFIX}{self.path} failed", error)
+            raise ApiError(
+                500,
+                "internal_error",
+                "the server could not do it; its log says why",
+            ) from error
         if isinstance(given, Response):
             return given
         return answer(given, self.status)

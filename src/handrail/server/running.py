@@ -74,6 +74,7 @@ async def serve_beside(deployment: Deployment, port: int = 0) -> AsyncIterator[s
         log_level="warning",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=1,
         lifespan="on",
     )

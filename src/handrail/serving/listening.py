@@ -100,6 +100,8 @@ async def serve_app(app: Any, listener: socket.socket, *, log_level: str) -> Non
         # its own would write each request to stdout
         log_config=None,
         access_log=False,
+        # else a local sender of `X-Forwarded-For` chooses the address that we judge it by
+        proxy_headers=False,
         timeout_graceful_shutdown=_LAST_WORDS_S,
         lifespan="on",
     )

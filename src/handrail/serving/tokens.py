@@ -110,11 +110,10 @@ class Tokens:
         """Return whose token has this SHA-256; None where it is nobody's."""
         return self._owners.get(digest)
 
-    def role_of(self, principal: str) -> Role | None:
-        """Return the role of the first token of a principal; None where nobody of that name has a token."""
-        owners = (each for each in self._owners.values())
-        roles = (each.role or "see" for each in owners if each.principal == principal)
-        return next(roles, None)
+    def owner_by_principal(self, principal: str) -> Owner | None:
+        """Return the owner of the first token of a principal; None where nobody of that name has a token."""
+        owners = self._owners.values()
+        return next((each for each in owners if each.principal == principal), None)
 
     def __len__(self) -> int:
         return len(self._owners)

@@ -162,6 +162,18 @@ def test_the_answer_names_the_run(place):
     assert served.runtime.store.load_run(run_id).result().record.status == "done"
 
 
+def test_half_of_a_surrogate_pair_does_not_cost_the_answer(place):
+    served, world = place
+    word = world.says("surrogate", call("look", city="Oslo"), "Noted \ud83d it.")
+    answer = ask(served, user(word))
+    assert answer.choices[0].message.content.startswith("Noted ")
+    text = "".join(
+        chunk.choices[0].delta.content or ""
+        for chunk in ask(served, user(word), stream=True)
+    )
+    assert text.startswith("Noted ")
+
+
 def test_words_are_passed_on_before_the_model_has_finished(place):
     served, world = place
     word = world.says("slow", "first second third")

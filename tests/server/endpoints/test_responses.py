@@ -277,3 +277,9 @@ def test_a_request_that_cannot_be_served_gets_one_sentence(place, change, senten
     with pytest.raises(openai.BadRequestError, match=sentence) as refused:
         served.client().responses.create(**{"model": "told", "input": "x", **change})
     assert "\n" not in refused.value.body["message"]
+
+
+def test_half_of_a_surrogate_pair_does_not_cost_the_answer(place):
+    served, world = place
+    word = world.says("surrogate", call("look", city="Oslo"), "Noted \ud83d it.")
+    assert ask(served, word).output_text.startswith("Noted ")

@@ -142,6 +142,14 @@ def test_another_server_takes_a_request_on_when_one_is_killed_and_pays_once(tmp_
     assert (tmp_path / "paid").read_text() == "7\n"
 
 
+def test_a_model_is_shown_by_its_name_which_has_slashes(shop):
+    url, _ = shop
+    with client_of(url, ENTRIES["approve"].token) as client:
+        (model,) = client.models.list().data
+        assert "/" in model.id
+        assert client.models.retrieve(model.id).id == model.id
+
+
 def test_a_call_is_approved_by_the_owner_of_the_token_alone(shop):
     url, folder = shop
     token = ENTRIES["approve"].token

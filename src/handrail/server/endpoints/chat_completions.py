@@ -13,11 +13,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from handrail.approvers.arguments import in_short, warnings
 from handrail.errors import ConfigError, Json
@@ -30,6 +31,7 @@ from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
     RUN_HEADER,
     Identify,
+    answer_json,
     collect,
     digest_of,
     event,
@@ -493,7 +495,7 @@ class ChatEndpoint:
         if body.stream:
             return stream(answer, writer.write, headers={})
         await collect(request, answer, writer.take)
-        return JSONResponse(writer.whole(), headers={RUN_HEADER: answer.run_id})
+        return answer_json(writer.whole(), headers={RUN_HEADER: answer.run_id})
 
     async def _begin(
         self, request: Request, caller: Requester, body: ChatRequest
@@ -518,12 +520,12 @@ class ChatEndpoint:
         """Answer `GET /v1/models`."""
         self._identify(request)
         models = [_describe_model(name) for name in self._door.models]
-        return JSONResponse({"object": "list", "data": models})
+        return answer_json({"object": "list", "data": models})
 
     async def show_model(self, request: Request) -> Response:
         """Answer `GET /v1/models/NAME`."""
         self._identify(request)
-        name = request.path_params["name"]
+        name = unquote(request.path_params["name"])  # the guard keeps %2F
         if name not in self._door.models:
             raise Refusal(
                 404,
@@ -531,7 +533,7 @@ class ChatEndpoint:
                 param="model",
                 code="model_not_found",
             )
-        return JSONResponse(_describe_model(name))
+        return answer_json(_describe_model(name))
 
 
 def _describe_model(name: str) -> dict[str, Any]:

@@ -69,4 +69,7 @@ def link_to_run(request: Request, run_id: str) -> str:
     """Return where the console shows a run."""
     caller = identify(request)
     name = qualify_name(caller.scope or "", run_id)
-    return f"{request.base_url}#/runs/{quote(name, safe='')}"
+    address = request.base_url
+    if request.headers.get("x-forwarded-proto") == "https":
+        address = address.replace(scheme="https")
+    return f"{address}#/runs/{quote(name, safe='')}"

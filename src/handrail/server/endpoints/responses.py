@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from handrail.calls import ToolCall, ToolResult
 from handrail.errors import Code, Json
@@ -28,6 +28,7 @@ from handrail.server.endpoints.responses_request import (
 from handrail.server.endpoints.serving import (
     RUN_HEADER,
     Identify,
+    answer_json,
     collect,
     event,
     is_retry,
@@ -430,4 +431,4 @@ class ResponsesEndpoint:
         if body.stream:
             return stream(answer, writer.write, headers={})
         await collect(request, answer, writer.take)
-        return JSONResponse(writer.whole(), headers={RUN_HEADER: answer.run_id})
+        return answer_json(writer.whole(), headers={RUN_HEADER: answer.run_id})

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from handrail.errors import Json
@@ -90,10 +90,22 @@ def endpoint(
     return answer
 
 
+def answer_json(
+    body: Json, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return JSON as a response, whatever text a model or a tool wrote: halves of surrogate pairs leave escaped."""
+    return Response(
+        json_text(body).encode("utf-8", "replace"),
+        status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
 def refuse(refusal: Refusal, **headers: str) -> Response:
     """Return a refusal as a response."""
     told = {"x-should-retry": "true" if refusal.may_retry else "false", **headers}
-    return JSONResponse(refusal.as_json(), refusal.status, headers=told)
+    return answer_json(refusal.as_json(), refusal.status, told)
 
 
 async def start(request: Request, answer: RunAnswer) -> None:
