@@ -38,6 +38,8 @@ from handrail.server.run_index import FRESH_S, RunFilter, RunIndex
 from handrail.tools.keys import digest
 
 _LAST_WORDS_S = 5.0
+MOST_WAITING = 10_000
+"""How many runs that wait are looked for when a server starts, the newest first."""
 _UNFINISHED = ("queued", "running", "waiting")
 
 
@@ -103,7 +105,7 @@ class Deployment:
     def begin(self) -> None:
         """Begin to serve, on the running loop."""
         self.hub.attach(asyncio.get_running_loop())
-        self._watching = asyncio.ensure_future(self._watch())
+        self._watching = asyncio.ensure_future(self._watch(is_first=True))
         self._reading = asyncio.ensure_future(asyncio.to_thread(self._read_runs))
 
     @property
@@ -335,8 +337,7 @@ class Deployment:
 
     def _model_for(self, record: RunRecord) -> Model | None:
         """Return the model that an unfinished run is given: none where it names its own, which is then asked."""
-        named = record.input.get("model") if isinstance(record.input, dict) else ""
-        if named or not self.models:
+        if _model_of(record) or not self.models:
             return None
         first = next(iter(self.models.values()))
         return None if isinstance(first, str) else first
@@ -369,11 +370,14 @@ class Deployment:
 
     # ------------------------------------------------------------------ what other processes do
 
-    async def _watch(self) -> None:
+    async def _watch(self, *, is_first: bool) -> None:
         """Tell listeners of what other processes do with the store, and have runs go on that were answered there."""
         while True:
-            await asyncio.sleep(FRESH_S)
             try:
+                if is_first:
+                    found = await asyncio.to_thread(self._runs_that_wait)
+                    self._waiting_for_others.update(found)
+                    is_first = False
                 if self.hub.listeners:
                     await self._tell_changes()
                 await self._go_on_answered()
@@ -381,6 +385,19 @@ class Deployment:
                 logs.log.warning("the store could not be read: %s", error)
             except Exception as error:
                 logs.log_exception("the store could not be watched", error)
+            await asyncio.sleep(FRESH_S)
+
+    def _runs_that_wait(self) -> set[str]:
+        """Return the waiting runs that a server like this one began: it may have ended before they were answered."""
+        store = self.store
+        if not isinstance(store, RunStore):
+            return set()
+        own = toolset_digest(self.runtime.tools.snapshot())
+        return {
+            each.run_id
+            for each in result_now(store.list_runs(status="waiting", most=MOST_WAITING))
+            if each.toolset == own and _model_of(each) in self.models
+        }
 
     async def _go_on_answered(self) -> None:
         """Have runs go on that were carried out here and are answered; forget those that are over."""
@@ -497,6 +514,11 @@ class Deployment:
         self.hub.close()
         if self._closes_runtime:
             await self.runtime.close()
+
+
+def _model_of(record: RunRecord) -> str:
+    named = record.input.get("model") if isinstance(record.input, dict) else ""
+    return str(named or "")
 
 
 def _recall_nothing(_: str) -> Mapping[str, Any]:
