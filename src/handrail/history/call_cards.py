@@ -22,6 +22,7 @@ from handrail.core.results import as_text
 from handrail.errors import PENDING, Code, Json
 from handrail.history.run_history import HistoryTurn, RunHistory
 from handrail.history.run_moments import RunMoment
+from handrail.history.summaries import DENIALS
 from handrail.invisible import remove_hidden
 from handrail.journal import codec
 from handrail.messages import Turn
@@ -32,7 +33,6 @@ MOST_TEXT_CHARS = 256 * 1024
 """How much of one text of a call is shown."""
 
 _ABOUT_TURNS = ("ModelAsked", "ModelAnswered")
-_DENIALS = (Code.NOT_APPROVED, Code.NOT_PERMITTED, Code.APPROVAL_EXPIRED)
 _REFUSED_AT: Mapping[str, str] = {
     Code.RULE_VIOLATED: "rule",
     Code.NOT_PERMITTED: "permission",
@@ -143,7 +143,10 @@ _BRIEF_CHARS = 120
 def without_texts(card: Mapping[str, Any]) -> dict[str, Json]:
     """Return a card without what was written and read: a timeline of thousands of calls needs `brief` only."""
     arguments = card["arguments"]
-    given = arguments["raw"] if arguments["final"] is None else arguments["final"]
+    newest_first = ("final", "edited", "coerced", "raw")
+    given = next(
+        (arguments[each] for each in newest_first if arguments[each] is not None), ""
+    )
     values = given.values() if isinstance(given, Mapping) else [given]
     brief = ", ".join(
         each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
@@ -377,7 +380,7 @@ class CallCard:
             return "waiting"
         if code == Code.IN_DOUBT:
             return "in_doubt"
-        if code in _DENIALS:
+        if code in DENIALS:
             return "denied"
         return "failed"
 
@@ -397,7 +400,7 @@ class CallCard:
         hidden: Json = None
         if injected is not None:
             hidden = dict.fromkeys(injected, "***")
-        final = coerced if edited is None else dict(edited)
+        accepted = coerced if edited is None else dict(edited)
         return {
             "raw": shorten(self._call.arguments),
             "repaired": None if repaired is None else shorten(str(repaired)),
@@ -405,8 +408,16 @@ class CallCard:
             "coerced": coerced,
             "injected": hidden,
             "edited": None if edited is None else dict(edited),
-            "final": final,
+            "final": accepted if self._reached_the_function() else None,
         }
+
+    def _reached_the_function(self) -> bool:
+        """Return whether the function was called, or may have been."""
+        if self._result is None:
+            return self._status() == "running"
+        if self._result.attempts:
+            return True
+        return self._status() == "in_doubt"
 
     def _result_json(self) -> Json:
         result = self._result
