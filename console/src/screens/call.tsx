@@ -180,7 +180,7 @@ function Why({ call, agreed }: { call: Call; agreed: string[] }) {
         </p>
       )}
       {call.decisions?.length ? (
-        <table>
+        <table class="why">
           <thead>
             <tr>
               <th>{t("call.step")}</th>
