@@ -167,7 +167,7 @@ class Guard:
         return ApiError(
             401,
             "no_valid_token",
-            "send a token: `Authorization: Bearer TOKEN`; `handrail serve token` makes one",
+            "send a bearer token in the header `Authorization`; `handrail serve token` makes one",
         )
 
 
