@@ -1,9 +1,13 @@
 """A run over HTTP: started, waiting, approved, ended; and what its page says of it."""
 
+import threading
+
 import pytest
 
+import handrail as hr
 from handrail.server.tool_stats import percentile_ms
-from tests.server.served import scripted, serving
+from handrail.testing import call
+from tests.server.served import get_order, scripted, serving, wait_until
 
 
 @pytest.fixture
@@ -76,6 +80,30 @@ def test_the_same_card_is_made_from_the_log_after_a_restart(served, tmp_path):
     kinds = {each["kind"] for call in kept["calls"] for each in call["segments"]}
     assert {"attempt", "approval"} <= kinds
     assert kept["run"] == live["run"]
+
+
+def test_while_one_call_runs_it_is_running_and_the_one_beside_it_has_ended(tmp_path):
+    may_end = threading.Event()
+
+    @hr.tool(effect="write", key="report")
+    def write_report() -> str:
+        """Write a report."""
+        assert may_end.wait(30)
+        return "written"
+
+    model = scripted([call("write_report"), call("get_order", order_id="A-1")], "Done.")
+    store = f"sqlite:///{tmp_path}/h.db"
+    with serving(write_report, get_order, model=model, store=store) as served:
+        run = served.post("/runs", {"question": "Report."}, status=201)["id"]
+        states = ["running", "ok"]
+        try:
+            wait_until(
+                lambda: [c["status"] for c in served.get(f"/runs/{run}")["calls"]],
+                states.__eq__,
+            )
+        finally:
+            may_end.set()
+        served.run_until(run, "done")
 
 
 def test_a_denial_is_read_by_the_model_with_its_reason(served):

@@ -346,7 +346,12 @@ class CallCard:
         result = self._result
         if began is not None and ended is None:
             yield self._segment("attempt", began[1], None, n=began[0])
-        if ended is None or result is None:
+        if ended is None:
+            return
+        if result is None:
+            if began is not None:
+                ok = bool(ended.body.get("ok", True))
+                yield self._segment("attempt", began[1], ended.at, n=began[0], ok=ok)
             return
         start = began[1] if began is not None else self._start_of_only_attempt(failed)
         if result.attempts and start is not None:
@@ -369,13 +374,16 @@ class CallCard:
 
     def _status(self) -> str:
         result = self._result
-        if result is None:
-            if any(each.state == "open" for each in self._questions):
-                return "waiting"
+        if result is not None:
+            code = "" if result.failure is None else str(result.failure.code)
+        elif self._ended is not None and self._ended.body.get("code") not in PENDING:
+            code = str(self._ended.body.get("code") or "")  # not in the journal yet
+        elif any(each.state == "open" for each in self._questions):
+            return "waiting"
+        else:
             return "running" if self._sources.is_under_way else "waiting"
-        if result.failure is None:
+        if not code:
             return "ok"
-        code = result.failure.code
         if code in PENDING:
             return "waiting"
         if code == Code.IN_DOUBT:
@@ -413,9 +421,9 @@ class CallCard:
 
     def _reached_the_function(self) -> bool:
         """Return whether the function was called, or may have been."""
-        if self._result is None:
-            return self._status() == "running"
-        if self._result.attempts:
+        if any(each.name == "AttemptStarted" for each in self._moments):
+            return True
+        if self._result is not None and self._result.attempts:
             return True
         return self._status() == "in_doubt"
 
