@@ -57,7 +57,7 @@ clean: ## Remove the environment and caches.
 
 # The stamps are written last, so that an interrupted set-up is done again.
 .venv/run.stamp: pyproject.toml | .venv/bin/python
-	@$(call install,-e '.[sql]')
+	@$(call install,-e '.[sql,server]')
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python

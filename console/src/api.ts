@@ -2,6 +2,7 @@
 import { signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
+import { t } from "./i18n";
 import { parseJson } from "./json";
 import type { Page } from "./types";
 import { useThrottled } from "./throttled";
@@ -21,6 +22,15 @@ export class ApiError extends Error {
   }
 }
 
+/** Send a request; a browser's own words on a server that is gone are replaced by ours. */
+async function send(path: string, request: RequestInit): Promise<Response> {
+  try {
+    return await fetch(BASE + path, request);
+  } catch {
+    throw new ApiError(0, "unreachable", t("app.unreachable"));
+  }
+}
+
 async function answerOf(response: Response): Promise<unknown> {
   const text = await response.text();
   let body: unknown = null;
@@ -36,12 +46,12 @@ async function answerOf(response: Response): Promise<unknown> {
 }
 
 export async function get<T>(path: string): Promise<T> {
-  return (await answerOf(await fetch(BASE + path, { headers: { accept: "application/json" } }))) as T;
+  return (await answerOf(await send(path, { headers: { accept: "application/json" } }))) as T;
 }
 
 /** Send a request that changes something; with a `key`, sending it again does not repeat it. */
 export async function post<T>(path: string, body: unknown, key = ""): Promise<T> {
-  const response = await fetch(BASE + path, {
+  const response = await send(path, {
     method: "POST",
     headers: { "content-type": "application/json", accept: "application/json", ...(key ? { "idempotency-key": key } : {}) },
     body: JSON.stringify(body),

@@ -68,6 +68,7 @@ function Frame() {
     const name = SCREENS.find(({ path }) => path === screen)?.name;
     document.title = `${id ? `${id} · ` : ""}${name ? t(name) : "handrail"} · handrail`;
   }, [screen, id, language.value]);
+  useEffect(() => document.querySelector(".screens [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [screen]);
 
   const goTo = (path: string) => () => {
     if (!awaiting.current) return;
@@ -160,9 +161,10 @@ function Corner({ onHelp }: { onHelp: () => void }) {
   const me = whoami.value!;
   return (
     <div class="corner">
+      {!connected.value && <span class="offline">{t("app.disconnected")}</span>}
       <span class="me" title={`${me.store} · ${me.version}`}>
         <span class={connected.value ? "dot on" : "dot"} aria-hidden="true" />
-        <span class="unseen-label">{connected.value ? t("app.connected") : t("app.disconnected")}</span>
+        {connected.value && <span class="unseen-label">{t("app.connected")}</span>}
         {me.principal && (
           <b>
             <Text of={me.principal} />
@@ -248,7 +250,7 @@ function TokenForm() {
           <input type="password" aria-label={t("token.title")} autocomplete="off" value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} />
           <button class="main">{t("token.enter")}</button>
         </div>
-        {error.value && <Note tone="bad">{error.value}</Note>}
+        {(error.value ?? failure.value) && <Note tone="bad">{error.value ?? failure.value}</Note>}
       </form>
     </main>
   );

@@ -21,6 +21,11 @@ function firstLanguage(): Language {
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
+/** Take the server's language, unless the reader has chosen one. */
+export function preferLanguage(offered: string): void {
+  if (localStorage.getItem("handrail.language") === null && (offered === "en" || offered === "zh")) language.value = offered;
+}
+
 export function chooseLanguage(chosen: Language): void {
   localStorage.setItem("handrail.language", chosen);
   language.value = chosen;

@@ -2,6 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 
 import { ApiError, get, locked, messageOf, post } from "./api";
+import { preferLanguage } from "./i18n";
 import type { Approval, Page, Whoami } from "./types";
 
 export const whoami = signal<Whoami | null>(null);
@@ -22,18 +23,25 @@ export async function enter(): Promise<void> {
       dispatchEvent(new HashChangeEvent("hashchange"));
       await openSession(decodeURIComponent(token));
     } else {
-      whoami.value = await get<Whoami>("/");
+      await readWhoami();
     }
   } catch (error) {
-    if (!(error instanceof ApiError && error.status === 401)) failure.value = messageOf(error);
+    const asksForToken = !token && error instanceof ApiError && error.status === 401;
+    if (!asksForToken) failure.value = messageOf(error);
   }
 }
 
 export async function openSession(token: string): Promise<void> {
   await post("/session", { token });
   locked.value = false;
-  whoami.value = await get<Whoami>("/");
+  await readWhoami();
   failure.value = null;
+}
+
+async function readWhoami(): Promise<void> {
+  const me = await get<Whoami>("/");
+  preferLanguage(me.lang);
+  whoami.value = me;
 }
 
 export async function countApprovals(): Promise<void> {

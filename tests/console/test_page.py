@@ -142,7 +142,7 @@ def test_an_edit_is_shown_as_a_diff_and_is_what_runs(browser: Any, desk: Desk) -
         page.locator("#field-reason").fill("after a look at the pool")
         assert card.locator("del").all_inner_texts() == ["it", "is", "stuck"]
         card.get_by_role("button", name="Approve the edit").click()
-        card.get_by_text("Approved.").wait_for()
+        card.get_by_text("Approved with your edit.").wait_for()
     desk.wait_for_end(run)
     call = desk.get(f"/runs/{run}")["calls"][0]
     assert call["arguments"]["final"]["reason"] == "after a look at the pool"

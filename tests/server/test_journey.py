@@ -1,14 +1,23 @@
 """A run over HTTP: started, waiting, approved, ended; and what its page says of it."""
 
+import threading
+
 import pytest
 
-from tests.server.served import scripted, serving
+import handrail as hr
+from handrail.server.tool_stats import percentile_ms
+from handrail.testing import call
+from tests.server.served import get_order, scripted, serving, wait_until
 
 
 @pytest.fixture
 def served(tmp_path):
     with serving(model=scripted(), store=f"sqlite:///{tmp_path}/h.db") as served:
         yield served
+
+
+def _what_the_function_got(call):
+    return call["arguments"]["final"]
 
 
 def test_a_run_waits_for_a_word_and_goes_on_with_it(served):
@@ -21,12 +30,14 @@ def test_a_run_waits_for_a_word_and_goes_on_with_it(served):
         {"order_id": "A-1"},
     )
     assert [each["status"] for each in waiting["calls"]] == ["ok", "waiting"]
+    assert _what_the_function_got(waiting["calls"][1]) is None, "it was not called"
     said = served.word(question)
     assert said.status_code == 200, said.text
     assert said.json()["goes_on"]
     done = served.run_until(run, "done")
     assert done["run"]["final_text"] == "It is gone."
     assert [each["status"] for each in done["calls"]] == ["ok", "ok"]
+    assert _what_the_function_got(done["calls"][1]) == {"order_id": "A-1"}
     assert [each["state"] for each in done["approvals"]] == ["used"]
     assert served.get("/approvals")["items"] == []
 
@@ -71,6 +82,30 @@ def test_the_same_card_is_made_from_the_log_after_a_restart(served, tmp_path):
     assert kept["run"] == live["run"]
 
 
+def test_while_one_call_runs_it_is_running_and_the_one_beside_it_has_ended(tmp_path):
+    may_end = threading.Event()
+
+    @hr.tool(effect="write", key="report")
+    def write_report() -> str:
+        """Write a report."""
+        assert may_end.wait(30)
+        return "written"
+
+    model = scripted([call("write_report"), call("get_order", order_id="A-1")], "Done.")
+    store = f"sqlite:///{tmp_path}/h.db"
+    with serving(write_report, get_order, model=model, store=store) as served:
+        run = served.post("/runs", {"question": "Report."}, status=201)["id"]
+        states = ["running", "ok"]
+        try:
+            wait_until(
+                lambda: [c["status"] for c in served.get(f"/runs/{run}")["calls"]],
+                states.__eq__,
+            )
+        finally:
+            may_end.set()
+        served.run_until(run, "done")
+
+
 def test_a_denial_is_read_by_the_model_with_its_reason(served):
     run = served.post("/runs", {"question": "Delete A-1."}, status=201)["id"]
     served.run_until(run, "waiting")
@@ -78,6 +113,15 @@ def test_a_denial_is_read_by_the_model_with_its_reason(served):
     page = served.run_until(run, "done")
     assert page["calls"][1]["status"] == "denied"
     assert "ask the customer first" in page["calls"][1]["result"]["shown"]
+    assert _what_the_function_got(page["calls"][1]) is None
+    assert page["run"]["failed"] == 0, "a denial is no failure of the tool"
+
+
+@pytest.mark.parametrize(
+    ("share", "expected_ms"), [(0.5, 2000.0), (0.75, 3000.0), (0.95, 4000.0)]
+)
+def test_half_of_the_calls_ended_within_the_time_called_p50(share, expected_ms):
+    assert percentile_ms([1.0, 2.0, 3.0, 4.0], share) == expected_ms
 
 
 def test_a_request_with_a_key_starts_one_run(served):

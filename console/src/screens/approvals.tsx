@@ -11,7 +11,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { messageOf, post, useLoad } from "../api";
 import { useAnyEvent } from "../events";
 import { has, inline, settled } from "../format";
-import { t } from "../i18n";
+import { t, type Key } from "../i18n";
 import { useKeys } from "../keys";
 import { useThrottled } from "../throttled";
 import { Countdown, Empty, Facts, Note, Pending, Risk, Section, Split, When } from "../parts/bits";
@@ -30,7 +30,8 @@ export function ApprovalsScreen({ chosen }: { chosen: string | null }) {
   };
   useAnyEvent(useThrottled(reload));
   const run = place.value.query.get("run");
-  const items = (loaded.data.value?.items ?? []).filter((item) => !run || item.run === run);
+  const all = loaded.data.value?.items ?? [];
+  const items = all.filter((item) => !run || item.run === run);
   const here = link(["approvals"], { run });
   const only = items.length === 1 && chosen === null ? items[0]!.id : null;
   useEffect(() => {
@@ -44,12 +45,20 @@ export function ApprovalsScreen({ chosen }: { chosen: string | null }) {
     <div class="screen">
       <h1 class="unseen-label">{t("app.approvals")}</h1>
       {loaded.error.value && <Pending error={loaded.error.value} retry={() => void loaded.reload()} />}
+      {run && (
+        <div class="bar thin">
+          <span>
+            {t("approvals.of_run")} <a href={link(["runs", run])}>{run}</a>
+          </span>
+          {all.length > items.length && <a href={link(["approvals"])}>{t("approvals.all", { n: all.length })}</a>}
+        </div>
+      )}
       <Split
         open={chosen !== null}
         back={here}
         list={
           items.length === 0 ? (
-            <Empty>{t("approvals.empty")}</Empty>
+            <Empty>{t(run ? "approvals.empty_run" : "approvals.empty")}</Empty>
           ) : (
             <Rows
               items={items}
@@ -151,8 +160,7 @@ function Question({ current, onAnswered }: { current: Approval | null; onAnswere
         ...(mode.value === "edit" ? { arguments: edited.value } : {}),
       });
       const more = answer?.approval?.state === "open";
-      const text = verdict === "deny" ? t("approvals.denied") : more ? t("approvals.one_more") : t("approvals.approved");
-      outcome.value = { tone: more ? "warn" : "good", text };
+      outcome.value = { tone: more ? "warn" : "good", text: t(outcomeOf(verdict, more, mode.value === "edit")) };
     } catch (failure) {
       outcome.value = { tone: "bad", text: messageOf(failure) };
     } finally {
@@ -174,7 +182,7 @@ function Question({ current, onAnswered }: { current: Approval | null; onAnswere
       </header>
       {outcome.value && (
         <Note tone={outcome.value.tone}>
-          <Text of={outcome.value.text} />
+          <Text of={outcome.value.text} /> <a href={link(["runs", shown.run], { call: shown.step ?? shown.call })}>{t("approvals.see_call")}</a>
         </Note>
       )}
       {!outcome.value && current === null && <Note tone="warn">{t("approvals.gone")}</Note>}
@@ -295,6 +303,12 @@ function Question({ current, onAnswered }: { current: Approval | null; onAnswere
       )}
     </article>
   );
+}
+
+function outcomeOf(verdict: "approve" | "deny", more: boolean, edited: boolean): Key {
+  if (verdict === "deny") return "approvals.denied";
+  if (more) return "approvals.one_more";
+  return edited ? "approvals.approved_edit" : "approvals.approved";
 }
 
 /** Every argument with its exact value; a string is told from a number by its quotes. */

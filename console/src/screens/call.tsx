@@ -93,7 +93,7 @@ function Arguments({ call }: { call: Call }) {
       )}
       <Step name={t("call.final")}>
         {steps.final === null || steps.final === undefined ? (
-          <p class="quiet">{t("call.not_reached")}</p>
+          <p class="quiet">{t(call.status === "running" || call.status === "waiting" ? "call.not_yet" : "call.not_reached")}</p>
         ) : (
           <DiffBlock before={has(steps.edited) ? (steps.edited ?? null) : coerced} after={steps.final} label={t("call.final")} />
         )}
@@ -180,7 +180,7 @@ function Why({ call, agreed }: { call: Call; agreed: string[] }) {
         </p>
       )}
       {call.decisions?.length ? (
-        <table>
+        <table class="why">
           <thead>
             <tr>
               <th>{t("call.step")}</th>

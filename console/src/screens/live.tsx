@@ -7,6 +7,7 @@ import { has } from "../format";
 import { t, type Key } from "../i18n";
 import { useThrottled } from "../throttled";
 import { Facts, Pending, Section } from "../parts/bits";
+import { link } from "../router";
 import type { Json } from "../types";
 import { Value } from "./ledger";
 
@@ -32,9 +33,22 @@ export function LiveScreen() {
       <h1 class="unseen-label">{t("app.live")}</h1>
       <Facts of={[[t("live.listeners"), String(live.listeners ?? "")]]} />
       {PARTS.map(({ name, title }) => (
-        <Section title={t(title)}>{has(live[name]) ? <Table of={live[name]!} /> : <p class="quiet">{t("live.empty")}</p>}</Section>
+        <Section title={t(title)}>{has(live[name]) ? <Part name={name} of={live[name]!} /> : <p class="quiet">{t("live.empty")}</p>}</Section>
       ))}
     </div>
+  );
+}
+
+function Part({ name, of }: { name: string; of: Json }) {
+  if (name !== "runs") return <Table of={of} />;
+  return (
+    <ul>
+      {(of as string[]).map((id) => (
+        <li>
+          <a href={link(["runs", id])}>{id}</a>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -79,6 +79,8 @@ function textOf(data: { [name: string]: unknown }): string {
 function Head({ detail }: { detail: RunDetail }) {
   const { run, turns } = detail;
   const tokens = turns.reduce((sum, { tokens }) => sum + (tokens?.input ?? 0) + (tokens?.output ?? 0), 0);
+  const asked = detail.approvals.filter(({ state }) => state === "open").length;
+  const waiting = Math.max(run.waiting, asked); // a run may ask while it goes on: in a terminal, and here
   const ended = ["done", "failed", "cancelled", "poisoned"].includes(run.status);
   return (
     <div class="head">
@@ -104,9 +106,9 @@ function Head({ detail }: { detail: RunDetail }) {
         <span class="push" />
         <Actions detail={detail} ended={ended} />
       </div>
-      {run.waiting > 0 && (
+      {waiting > 0 && (
         <Note tone="warn">
-          {t("run.waits", { n: run.waiting })} <a href={link(["approvals"], { run: run.id })}>{t("run.look")}</a>
+          {t("run.waits", { n: waiting })} <a href={link(["approvals"], { run: run.id })}>{t("run.look")}</a>
         </Note>
       )}
       {run.in_doubt > 0 && (

@@ -28,11 +28,12 @@ export function RunsScreen() {
   const filtered = FILTERS.some((name) => query.get(name));
   const runs = useList<RunSummary>("/runs", { ...filters, limit: "100" });
   useAnyEvent(useThrottled(runs.reload));
+  const mayStart = whoami.value?.can_start && mayApprove.value;
   return (
     <div class="screen">
       <h1 class="unseen-label">{t("app.runs")}</h1>
       <Filters />
-      {whoami.value?.can_start && mayApprove.value && <Start />}
+      {mayStart && <Start />}
       <div class="run-row head" aria-hidden="true">
         <span />
         <span>{t("runs.question")}</span>
@@ -44,7 +45,7 @@ export function RunsScreen() {
       </div>
       {runs.error.value && <Pending error={runs.error.value} retry={() => void runs.reload()} />}
       {!runs.items.value && !runs.error.value && <Pending error={null} retry={() => undefined} />}
-      {runs.items.value?.length === 0 && <Empty>{filtered ? t("runs.empty") : t("runs.none")}</Empty>}
+      {runs.items.value?.length === 0 && <Empty>{t(filtered ? "runs.empty" : mayStart ? "runs.none_start" : "runs.none")}</Empty>}
       {!!runs.items.value?.length && (
         <Rows
           items={runs.items.value}

@@ -49,7 +49,7 @@ function Card({ server: { name, tools }, onAccepted }: { server: Server; onAccep
   return (
     <Section title={name}>
       {open.length > 0 && <Note tone="warn">{t("servers.changed")}</Note>}
-      <table>
+      <table class="pins">
         <tbody>
           {tools.map((tool) => (
             <tr>

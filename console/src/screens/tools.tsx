@@ -102,7 +102,7 @@ function Card({ tool, onCalled }: { tool: ToolEntry; onCalled: () => Promise<voi
       />
       <Section title={t("tools.findings")}>
         {tool.findings?.length ? (
-          <table>
+          <table class="findings">
             <tbody>
               {tool.findings.map(({ rule, severity, message }) => (
                 <tr>

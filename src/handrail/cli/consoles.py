@@ -55,7 +55,7 @@ def serve(
     identity_header: str,
     identity_role: Role,
     opens: bool,
-    lang: str,
+    lang: str | None,
     as_json: bool,
 ) -> int:
     """Serve the console and the API until the process is told to end; return the exit code."""
@@ -81,7 +81,7 @@ def serve(
             make_runtime(setup, opened),
             models=models,
             place=mask_password(store),
-            lang=lang,
+            lang=lang or "",
             defaults=RunDefaults(inject=setup.inject, system=system),
             pins_file=str(settings.table("mcp").get("pins", "")),
         )
@@ -90,6 +90,8 @@ def serve(
 
         def announce(url: str) -> None:
             say_where(url, token, as_json=as_json, opens=opens)
+            if store == NO_STORE and not as_json:
+                click.echo("runs are lost when it ends: --store keeps them", err=True)
             if endpoints is not None and not as_json:
                 where = f"clients of OpenAI's find it at {url}v1, front ends of AG-UI at {url}agui"
                 click.echo(where, err=True)

@@ -22,6 +22,7 @@ from handrail.core.results import as_text
 from handrail.errors import PENDING, Code, Json
 from handrail.history.run_history import HistoryTurn, RunHistory
 from handrail.history.run_moments import RunMoment
+from handrail.history.summaries import DENIALS
 from handrail.invisible import remove_hidden
 from handrail.journal import codec
 from handrail.messages import Turn
@@ -32,7 +33,6 @@ MOST_TEXT_CHARS = 256 * 1024
 """How much of one text of a call is shown."""
 
 _ABOUT_TURNS = ("ModelAsked", "ModelAnswered")
-_DENIALS = (Code.NOT_APPROVED, Code.NOT_PERMITTED, Code.APPROVAL_EXPIRED)
 _REFUSED_AT: Mapping[str, str] = {
     Code.RULE_VIOLATED: "rule",
     Code.NOT_PERMITTED: "permission",
@@ -143,7 +143,10 @@ _BRIEF_CHARS = 120
 def without_texts(card: Mapping[str, Any]) -> dict[str, Json]:
     """Return a card without what was written and read: a timeline of thousands of calls needs `brief` only."""
     arguments = card["arguments"]
-    given = arguments["raw"] if arguments["final"] is None else arguments["final"]
+    newest_first = ("final", "edited", "coerced", "raw")
+    given = next(
+        (arguments[each] for each in newest_first if arguments[each] is not None), ""
+    )
     values = given.values() if isinstance(given, Mapping) else [given]
     brief = ", ".join(
         each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
@@ -343,7 +346,12 @@ class CallCard:
         result = self._result
         if began is not None and ended is None:
             yield self._segment("attempt", began[1], None, n=began[0])
-        if ended is None or result is None:
+        if ended is None:
+            return
+        if result is None:
+            if began is not None:
+                ok = bool(ended.body.get("ok", True))
+                yield self._segment("attempt", began[1], ended.at, n=began[0], ok=ok)
             return
         start = began[1] if began is not None else self._start_of_only_attempt(failed)
         if result.attempts and start is not None:
@@ -366,18 +374,21 @@ class CallCard:
 
     def _status(self) -> str:
         result = self._result
-        if result is None:
-            if any(each.state == "open" for each in self._questions):
-                return "waiting"
+        if result is not None:
+            code = "" if result.failure is None else str(result.failure.code)
+        elif self._ended is not None and self._ended.body.get("code") not in PENDING:
+            code = str(self._ended.body.get("code") or "")  # not in the journal yet
+        elif any(each.state == "open" for each in self._questions):
+            return "waiting"
+        else:
             return "running" if self._sources.is_under_way else "waiting"
-        if result.failure is None:
+        if not code:
             return "ok"
-        code = result.failure.code
         if code in PENDING:
             return "waiting"
         if code == Code.IN_DOUBT:
             return "in_doubt"
-        if code in _DENIALS:
+        if code in DENIALS:
             return "denied"
         return "failed"
 
@@ -397,7 +408,7 @@ class CallCard:
         hidden: Json = None
         if injected is not None:
             hidden = dict.fromkeys(injected, "***")
-        final = coerced if edited is None else dict(edited)
+        accepted = coerced if edited is None else dict(edited)
         return {
             "raw": shorten(self._call.arguments),
             "repaired": None if repaired is None else shorten(str(repaired)),
@@ -405,8 +416,16 @@ class CallCard:
             "coerced": coerced,
             "injected": hidden,
             "edited": None if edited is None else dict(edited),
-            "final": final,
+            "final": accepted if self._reached_the_function() else None,
         }
+
+    def _reached_the_function(self) -> bool:
+        """Return whether the function was called, or may have been."""
+        if any(each.name == "AttemptStarted" for each in self._moments):
+            return True
+        if self._result is not None and self._result.attempts:
+            return True
+        return self._status() == "in_doubt"
 
     def _result_json(self) -> Json:
         result = self._result

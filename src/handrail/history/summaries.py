@@ -15,6 +15,9 @@ from handrail.errors import PENDING, Code
 from handrail.history.facts import question_text, run_status
 from handrail.records import JournalStep, RunRecord, StoredRun
 
+DENIALS = frozenset({Code.NOT_APPROVED, Code.NOT_PERMITTED, Code.APPROVAL_EXPIRED})
+"""The codes of calls that a person or the policy did not allow: no fault of the tool."""
+
 _OVER = frozenset({"done", "failed", "cancelled", "poisoned"})
 _MOST_QUESTION_CHARS = 500
 
@@ -25,7 +28,7 @@ class RunSummary(Struct, frozen=True):
     Attributes:
         started: Unix time in seconds; so are `ended` and `updated`. `ended` is 0 while it goes on or waits.
         calls: How many calls have a result or wait for one.
-        failed: How many of them failed for good.
+        failed: How many of them failed for good; a call that was denied is not among them.
         waiting: How many wait for somebody.
         in_doubt: How many writes it has left in doubt.
         failures: The codes of the failures.
@@ -123,5 +126,5 @@ class _Tally:
         self.failures[code] = None
         if code == Code.IN_DOUBT:
             self.in_doubt += 1
-        else:
+        elif code not in DENIALS:
             self.failed += 1

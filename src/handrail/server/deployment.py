@@ -64,7 +64,7 @@ class Deployment:
         runtime: Its tools, policy and store. Its approver should be None, or one that answers by itself.
         models: Those that a run may be started with, the first by default; without any no run can be started.
         place: Where the store is, for people; without a password.
-        lang: The language that people read here, `en` or `zh`.
+        lang: The console's language until a reader chooses another, `en` or `zh`; empty for the browser's.
         pins_file: The file of an MCP gateway's pins; empty for none.
         closes_runtime: Whether the runtime ends with the server.
     """
@@ -75,7 +75,7 @@ class Deployment:
         *,
         models: Sequence[str | Model] = (),
         place: str = "",
-        lang: str = "en",
+        lang: str = "",
         defaults: RunDefaults | None = None,
         hub: EventHub | None = None,
         pins_file: str = "",

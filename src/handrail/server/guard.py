@@ -166,7 +166,7 @@ class Guard:
         return ApiError(
             401,
             "no_valid_token",
-            "send a token in the header `Authorization`, after `Bearer`; `handrail serve token` makes one",
+            "send a bearer token in the header `Authorization`; `handrail serve token` makes one",
         )
 
 

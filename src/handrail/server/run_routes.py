@@ -36,7 +36,8 @@ from handrail.ports import (
     LedgerStore,
     RunStore,
 )
-from handrail.records import ApprovalRequest, StoredRun, WriteRecord
+from handrail.process_identity import owner
+from handrail.records import ApprovalRequest, RunRecord, StoredRun, WriteRecord
 from handrail.server.answers import ApiError, not_found, page, time_text
 from handrail.server.operations import ApiCall, ApiOperation
 from handrail.server.run_index import RunFilter
@@ -144,6 +145,13 @@ def show_call(call: ApiCall) -> Json:
     raise not_found(f"call {step!r}")
 
 
+def _is_carried_out(record: RunRecord) -> bool:
+    """Return whether any process drives a run now, this one included."""
+    if record.status == "running" and record.owner == owner():
+        return True
+    return is_under_way(record)
+
+
 def gather(
     call: ApiCall, stored: StoredRun, questions: Sequence[ApprovalRequest]
 ) -> Sources:
@@ -165,7 +173,7 @@ def gather(
         writes=writes,
         step_times=step_times,
         injected=injected,
-        is_under_way=is_under_way(stored.record),
+        is_under_way=_is_carried_out(stored.record),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from handrail.errors import PENDING, Json
 from handrail.history.run_moments import RunMoment
+from handrail.history.summaries import DENIALS
 from handrail.server.answers import time_text
 
 MOST_DURATIONS = 2_000
@@ -55,7 +57,7 @@ def count_calls(moments: Iterable[tuple[str, RunMoment]]) -> Mapping[str, ToolSt
         seconds = body.get("seconds")
         if isinstance(seconds, (int, float)) and body.get("attempts", 1):
             tool.durations_s.append(float(seconds))
-        if not body.get("ok", True):
+        if not body.get("ok", True) and body.get("code") not in DENIALS:
             tool.failures += 1
             tool.last_failure = {
                 "at": time_text(each.at),
@@ -66,8 +68,8 @@ def count_calls(moments: Iterable[tuple[str, RunMoment]]) -> Mapping[str, ToolSt
 
 
 def percentile_ms(ordered: list[float], share: float) -> float | None:
-    """Return the time below which this share of the calls lies, in milliseconds."""
+    """Return the time within which this share of the calls ended, in milliseconds."""
     if not ordered:
         return None
-    place = min(len(ordered) - 1, int(share * len(ordered)))
-    return round(ordered[place] * 1000, 1)
+    place = math.ceil(share * len(ordered))  # nearest rank, counted from 1
+    return round(ordered[max(place, 1) - 1] * 1000, 1)

@@ -113,7 +113,8 @@ def command(
     )
     terminal = TerminalApprover()
     asks = terminal.is_there and not no_input
-    _introduce(printer, texts, model, asks=asks)
+    in_console = console and not no_input
+    _introduce(printer, texts, model, asks=asks, in_console=in_console)
     with (
         _serve_model(model, lang, spoken) as model_name,
         _open_store(store, console=console) as run_store,
@@ -135,7 +136,7 @@ def command(
                 texts,
                 model_name,
                 cluster,
-                approver=_approver(texts, terminal, asks, console and not no_input),
+                approver=_approver(texts, terminal, asks, in_console),
                 terminal=terminal if asks else None,
                 printer=printer,
                 store=run_store,
@@ -269,11 +270,11 @@ def _console_beside(
 
 
 def _introduce(
-    printer: Printer, texts: Texts, model: str | None, *, asks: bool
+    printer: Printer, texts: Texts, model: str | None, *, asks: bool, in_console: bool
 ) -> None:
     printer.say(texts.real.format(model=model) if model else texts.scripted)
     if not asks:
-        printer.say(texts.unattended)
+        printer.say(texts.at_console if in_console else texts.unattended)
     printer.question(texts.question)
 
 

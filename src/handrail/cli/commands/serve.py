@@ -130,8 +130,7 @@ _CONSOLE = (
     click.option(
         "--lang",
         type=click.Choice(["en", "zh"]),
-        default="en",
-        show_default=True,
+        show_default="the browser's",
         help="The language of the console, until a reader chooses another.",
     ),
 )

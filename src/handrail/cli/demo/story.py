@@ -38,6 +38,7 @@ class Texts(Struct, frozen=True):
     scripted: str
     real: str
     unattended: str
+    at_console: str
     approver: str
     captions: Mapping[int, str]
     question: str
@@ -61,6 +62,7 @@ TEXTS: Mapping[Language, Texts] = {
         ),
         real="模型是 {model}。集群是在本进程里模拟的，不会真的重启任何服务。",
         unattended="当前无人可以审批（没有终端，或使用了 --no-input），演示程序会自行批准重启。",
+        at_console="当前没有终端可以询问，重启会等您在控制台里批准或拒绝。",
         approver="演示程序（不是真人）",
         captions={
             1: "一次回答里的两个调用并行执行。其中一个没有响应，超时即被终止；只读调用会自动重试。",
@@ -109,6 +111,7 @@ TEXTS: Mapping[Language, Texts] = {
         ),
         real="The model is {model}. The cluster is a stand-in in this process; nothing real is restarted.",
         unattended="There is nobody to ask (no terminal, or --no-input), so the demo approves the restart by itself.",
+        at_console="There is no terminal to ask at: the restart waits for your answer in the console.",
         approver="the demo itself, not a person",
         captions={
             1: "Two calls in one answer run side by side. One hangs until its deadline; a read is retried.",

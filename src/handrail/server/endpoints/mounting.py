@@ -60,7 +60,7 @@ def identify(request: Request) -> Requester:
     """Return whose request it is, as the guard has found."""
     principal = request.scope.get(PRINCIPAL)
     if not isinstance(principal, Principal):
-        raise Refusal(401, "send a token: `Authorization: Bearer TOKEN`")
+        raise Refusal(401, "send a bearer token in the header `Authorization`")
     may = principal.may("approve")
     return Requester(principal.name, principal.scope, may_start=may, may_approve=may)
 
