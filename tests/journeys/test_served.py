@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import handrail as hr
 from handrail.testing import ScriptedServer, call
 from tests.server.served import PATIENCE_S, served_process, wait_until
 from tests.support.terminals import program_in_terminal
@@ -91,11 +92,32 @@ def test_a_server_killed_before_and_after_a_word_loses_nothing(killed_at, tools)
             assert said.status_code == 200, said.text
             kill(process)
         with serve(*how) as (served, _):
-            page = served.run_until(run, "done")  # by itself
+            if served.get(f"/runs/{run}")["run"]["status"] != "done":
+                served.client.post(f"/api/v1/runs/{run}/resume", json={})
+            page = served.run_until(run, "done")
             late = served.word(again)
     assert page["run"]["final_text"] == "It is gone."
     assert late.status_code == 409
     assert late.json()["error"]["code"] == "already_answered"
+    assert world(tools) == ["deleted A-1"]
+
+
+def test_a_run_that_is_answered_while_no_server_lives_goes_on_with_the_next_one(
+    tools, tmp_path
+):
+    store = f"sqlite:///{tmp_path}/h.db"
+    script = [[call("delete_order", order_id="A-1")], "It is gone."]
+    with ScriptedServer(script) as model:
+        how = (store, tools, "--model", model.model)
+        with serve(*how) as (served, process):
+            run = served.post("/runs", {"question": "Delete A-1."}, 201)["id"]
+            served.run_until(run, "waiting")
+            asked = served.question()
+            kill(process)
+        with hr.SyncRuntime([], store=store) as runtime:
+            runtime.approvals.approve(asked["id"], by="ana")
+        with serve(*how) as (served, _):
+            assert served.run_until(run, "done")["run"]["final_text"] == "It is gone."
     assert world(tools) == ["deleted A-1"]
 
 
