@@ -116,7 +116,7 @@ MODULES = {
     ],
     "endpoints": [
         "handrail.server.endpoints.Endpoints",
-        "handrail.server.endpoints.driving.Caller",
+        "handrail.server.endpoints.driving.Requester",
     ],
     "network": [
         "handrail.network.httpx",

@@ -18,29 +18,21 @@ def delete_order(order_id: str) -> str:
 
 
 model = ScriptedModel([[call("delete_order", order_id="A-1")], "It is gone."])
-runtime = hr.Runtime([delete_order], store=FullMemoryStore())  # or "sqlite:///handrail.db"
-deployment = Deployment(runtime, models=[model])
+deployment = Deployment(hr.Runtime([delete_order], store=FullMemoryStore()), models=[model])
 app = create_app(deployment)  # for uvicorn, or to mount in your application
 
 
 async def main() -> None:
     deployment.begin()  # a web server does this, and `close`, by the application's lifespan
-    web = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost/api/v1")
-    async with web:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost/api/v1") as web:
         run = (await web.post("/runs", json={"question": "Delete A-1."})).json()["id"]
         while not (questions := (await web.get("/approvals")).json()["items"]):
             await asyncio.sleep(0.01)
-        question = questions[0]
-        print(question["tool"], question["arguments"], "-", question["reason"])
-        word = {"verdict": "approve", "digest": question["digest"]}
-        decided = await web.post(f"/approvals/{question['id']}", json=word)
-        print(decided.json()["approval"]["state"], "by the person who started the server")
-        again = await web.post(f"/approvals/{question['id']}", json=word)
-        print(again.status_code, again.json()["error"]["code"])
+        asked = questions[0]
+        print(asked["tool"], asked["arguments"], "-", asked["reason"])
+        await web.post(f"/approvals/{asked['id']}", json={"verdict": "approve", "digest": asked["digest"]})
         while (page := (await web.get(f"/runs/{run}")).json())["run"]["status"] != "done":
             await asyncio.sleep(0.01)
-        for each in page["calls"][0]["decisions"]:
-            print("-", each["step"], each["outcome"])
         print(page["run"]["final_text"])
     await deployment.close()
 

@@ -1,8 +1,6 @@
 """A shop's agent behind Chat Completions: its tools run there, the caller's here; sent twice is one run."""
 
 import asyncio
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import httpx2
 import openai
@@ -10,6 +8,7 @@ from starlette.applications import Starlette
 
 import handrail as hr
 from handrail.server.endpoints import Endpoints
+from handrail.stores.memory_runs import FullMemoryStore
 from handrail.testing import ScriptedModel, call
 
 
@@ -21,27 +20,21 @@ def note(text: str) -> str:
 
 
 locate = {"name": "locate", "description": "Find where the user is.", "parameters": {"type": "object"}}
+REQUEST = {"model": "shop", "tools": [{"type": "function", "function": locate}]}
 model = ScriptedModel([[call("note", text="moved"), call("locate")], "The nearest shop is in Oslo."])
+app = Starlette(routes=Endpoints(hr.Runtime([note], store=FullMemoryStore()), {"shop": model}).routes)
 
 
-async def main(store: str) -> None:
-    async with hr.Runtime([note], store=store) as runtime:
-        app = Starlette(routes=Endpoints(runtime, {"shop": model}).routes)
-        transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-        async with openai.AsyncOpenAI(base_url="http://shop/v1", api_key="none", http_client=transport) as client:
-            messages = [{"role": "user", "content": "I have moved. Where is your nearest shop?"}]
-            tools = [{"type": "function", "function": locate}]
-            for attempt in (1, 2):  # the answer to the first was lost on its way
-                key = {"Idempotency-Key": "question-881"}
-                asked = await client.chat.completions.create(
-                    model="shop", messages=messages, tools=tools, extra_headers=key
-                )
-                (wanted,) = asked.choices[0].message.tool_calls
-                print(attempt, asked.choices[0].finish_reason, wanted.function.name)
-            messages += [asked.choices[0].message, {"role": "tool", "tool_call_id": wanted.id, "content": "Oslo"}]
-            answer = await client.chat.completions.create(model="shop", messages=messages, tools=tools)
-            print(answer.choices[0].message.content)
+async def main() -> None:
+    transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
+    async with openai.AsyncOpenAI(base_url="http://shop/v1", api_key="none", http_client=transport) as shop:
+        talk = [{"role": "user", "content": "I have moved. Where is your nearest shop?"}]
+        for _ in range(2):  # the answer to the first was lost on its way
+            asked = await shop.chat.completions.create(messages=talk, extra_headers={"Idempotency-Key": "q"}, **REQUEST)
+            (wanted,) = asked.choices[0].message.tool_calls
+            print(asked.choices[0].finish_reason, wanted.function.name)
+        talk += [asked.choices[0].message, {"role": "tool", "tool_call_id": wanted.id, "content": "Oslo"}]
+        print((await shop.chat.completions.create(messages=talk, **REQUEST)).choices[0].message.content)
 
 
-with TemporaryDirectory() as folder:
-    asyncio.run(main(f"sqlite:///{Path(folder, 'handrail.db')}"))
+asyncio.run(main())

@@ -58,7 +58,7 @@ def test_a_program_of_the_guide_is_short_and_shown(program):
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 40
     pages = [
         page.read_text(encoding="utf-8")
-        for page in (EXAMPLES.parent / "docs/how-to").glob("*.md")
+        for page in (EXAMPLES.parent / "docs").rglob("*.md")
     ]
     for kind in ("file", "output"):
         assert any(

@@ -254,4 +254,10 @@ class ScopeContract:
         }
         passed_by -= set(dir(ScopedStore(shared, "a")))
         # what administrators need of the whole store
-        assert passed_by <= {"use_connection", "replace_audit_key"}
+        administrative = {
+            "use_connection",
+            "replace_audit_key",
+            "browse_runs",
+            "step_times",
+        }
+        assert passed_by <= administrative
