@@ -1,4 +1,4 @@
-"""Print what handrail costs: `python -m benchmarks [--quick] [--json] [NAME ...]`.
+"""Print what handrail costs: `python -m benchmarks [--quick] [--json] [--plot FILE] [NAME ...]`.
 
 Every figure is CPU time of this process. What is compared is measured in turn, round after round, and the best round of
 each counts: machines drift, ratios of one process do not. A missed goal is printed, not failed on; the exit code is 1
@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks import (
     adapters,
@@ -24,6 +25,7 @@ from benchmarks import (
     stores,
 )
 from benchmarks.measuring import Figure
+from benchmarks.plot import plot_goals
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "loop": lambda quick: asyncio.run(loops.ten_by_four(quick)),
@@ -61,6 +63,9 @@ def main() -> int:
     parser.add_argument(
         "--json", action="store_true", help="one JSON document on standard output"
     )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw figures and goals, as SVG"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - ROWS.keys():
         parser.error(
@@ -82,6 +87,8 @@ def main() -> int:
                 }
             )
         )
+    if options.plot:
+        options.plot.write_text(plot_goals(figures), encoding="utf-8")
     return 1 if any(figure.is_gross for figure in figures) else 0
 
 
