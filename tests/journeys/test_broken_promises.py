@@ -1,6 +1,8 @@
 """What a hostile tester once broke: each of these ran, leaked, lied or hung."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -183,20 +185,28 @@ def test_a_late_word_of_the_first_attempt_does_not_free_the_key_of_the_second():
     assert len(starts) == 2
 
 
-def test_a_tool_that_demands_isolation_does_not_run_without_it(monkeypatch):
-    monkeypatch.setenv("PATH", "")  # where no engine for containers is found
-    ran = []
-    tool = hr.FunctionTool(
-        lambda: ran.append(1),
-        name="run_code",
-        parameters={"type": "object"},
-        effect="write",
-        isolation="container",
+DEMANDS = """
+import handrail as hr
+
+def run_code() -> str:
+    print("ran")
+
+tool = hr.FunctionTool(run_code, effect="write", isolation="container")
+with hr.SyncRuntime([tool]) as runtime:
+    print(runtime.call("run_code", {}).failure.code)
+"""
+
+
+def test_a_tool_that_demands_isolation_does_not_run_without_it(tmp_path):
+    (tmp_path / "tool.py").write_text(DEMANDS)
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "tool.py"],
+        env={"PATH": ""},  # where no engine for containers is found
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert (carried([tool], "run_code", {}).failure.code, ran) == (
-        hr.Code.NOT_ISOLATED,
-        [],
-    )
+    assert ended.stdout == "NOT_ISOLATED\n"
 
 
 def test_an_exception_that_raises_when_looked_at_fails_its_own_call_alone():
