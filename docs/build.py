@@ -112,7 +112,7 @@ MODULES = {
         "handrail.server.access.Access",
         "handrail.server.access.Proxies",
         "handrail.server.running.serve",
-        "handrail.serving.tokens.Tokens",
+        "handrail.serving.tokens.BearerTokens",
     ],
     "endpoints": [
         "handrail.server.endpoints.Endpoints",

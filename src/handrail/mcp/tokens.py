@@ -10,7 +10,7 @@ from handrail.serving.tokens import digest_of as digest_of
 from handrail.serving.tokens import make_entry as make_entry
 
 
-class Tokens(tokens.Tokens):
+class Tokens(tokens.BearerTokens):
     """The tokens that a server accepts. The SDK asks it as a `TokenVerifier`."""
 
     async def verify_token(self, token: str) -> AccessToken | None:

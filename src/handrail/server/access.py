@@ -27,7 +27,7 @@ from handrail import logs
 from handrail.engine.scoped_store import parse_scope
 from handrail.errors import ConfigError
 from handrail.server.rates import RequestRate
-from handrail.serving.tokens import ROLES, Owner, Role, Tokens, digest_of
+from handrail.serving.tokens import ROLES, BearerTokens, Owner, Role, digest_of
 
 SESSION_S = 12 * 3600.0
 _MOST_SESSIONS = 10_000
@@ -112,15 +112,15 @@ class Access:
 
     def __init__(
         self,
-        tokens: Tokens | Path | None = None,
+        tokens: BearerTokens | Path | None = None,
         *,
         everybody: str = "local",
         proxies: Proxies | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._file = tokens if isinstance(tokens, Path) else None
-        self._fixed = tokens if isinstance(tokens, Tokens) else None
-        self._read: Tokens | None = None
+        self._fixed = tokens if isinstance(tokens, BearerTokens) else None
+        self._read: BearerTokens | None = None
         self._stamp: tuple[int, ...] = ()
         self._everybody = everybody
         self._proxies = proxies or Proxies()
@@ -128,7 +128,7 @@ class Access:
         self._failures = RequestRate(0.2, 10)
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
         if self._file is not None:
-            self._read = Tokens.from_toml(self._file)
+            self._read = BearerTokens.from_toml(self._file)
             self._stamp = _stamp(self._file)
 
     @property
@@ -208,7 +208,7 @@ class Access:
         owner = tokens.owner_by_digest(digest) if tokens is not None else None
         return None if owner is None else _principal(owner)
 
-    def _tokens(self) -> Tokens | None:
+    def _tokens(self) -> BearerTokens | None:
         """Return the tokens as their file has them now; None while it has a fault."""
         if self._file is None:
             return self._fixed
@@ -216,14 +216,14 @@ class Access:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._read = Tokens.from_toml(self._file)
+                self._read = BearerTokens.from_toml(self._file)
             except ConfigError as error:
                 self._read = None
                 logs.log.error("nobody has access until this is mended: %s", error)
         return self._read
 
 
-def single_token(token: str, principal: str) -> Tokens:
+def single_token(token: str, principal: str) -> BearerTokens:
     """Return the tokens of a server with one token, whose owner administers it.
 
     Raises:
@@ -231,7 +231,7 @@ def single_token(token: str, principal: str) -> Tokens:
     """
     if len(token) < 16:
         raise ConfigError("--token has fewer than 16 characters, and could be guessed")
-    return Tokens({digest_of(token): Owner(principal, role="administer")})
+    return BearerTokens({digest_of(token): Owner(principal, role="administer")})
 
 
 def is_same(one: str, other: str) -> bool:

@@ -57,7 +57,7 @@ class Owner(Struct, frozen=True):
     role: Role | Literal[""] = ""
 
 
-class Tokens:
+class BearerTokens:
     """The tokens that a server accepts.
 
     Args:
