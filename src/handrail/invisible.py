@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -228,7 +229,7 @@ def clean(text: str) -> str:
 def clean_json(value: Any) -> Any:
     """Return a JSON value without hidden characters in its texts and names.
 
-    Where two names of an object differ in nothing else, those of the second are shown escaped: no value is lost.
+    Where names of one object differ in nothing else they are shown escaped: no value is lost.
 
     >>> clean_json({"id": 1, "id\u200b": 2})
     {'id': 1, 'id\\\\u200b': 2}
@@ -236,19 +237,16 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
+        once = Counter(clean(str(name)) for name in value)
         shown: dict[str, Any] = {}
         for name, part in value.items():
-            shown[_distinct(str(name), shown)] = clean_json(part)
+            text = clean(str(name))
+            if once[text] > 1:
+                text = printable(str(name))
+            while text in shown:  # somebody wrote the escape itself
+                text += "_"
+            shown[text] = clean_json(part)
         return shown
     if isinstance(value, (list, tuple)):
         return [clean_json(part) for part in value]
     return value
-
-
-def _distinct(name: str, taken: Mapping[str, Any]) -> str:
-    shown = clean(name)
-    if shown in taken:
-        shown = printable(name)
-    while shown in taken:
-        shown += "_"
-    return shown

@@ -166,7 +166,7 @@ def test_a_denial_takes_a_reason_that_the_model_reads(browser: Any, desk: Desk) 
 def test_arguments_are_shown_to_the_last_digit(browser: Any, desk: Desk) -> None:
     with open_page(browser, desk, f"#/approvals?run={desk.runs[QUOTA]}") as page:
         page.get_by_role("cell", name=str(LARGE), exact=True).wait_for()
-        page.keyboard.press("e")
+        page.get_by_role("button", name="Edit").click()
         assert page.locator("#field-max_bytes").input_value() == str(LARGE)
 
 

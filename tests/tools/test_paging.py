@@ -1,6 +1,7 @@
 """Pages: what a tool returns or yields is given to the model piece by piece."""
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import handrail as hr
 from handrail.core.results import LEAST_RESULT_BYTES, as_text, plain, shape
 from handrail.errors import ToolDefinitionError
-from handrail.invisible import clean_json
+from handrail.invisible import clean
 from handrail.testing.checklist import difference_from_schema
 
 
@@ -372,6 +373,17 @@ def test_names_that_differ_in_hidden_characters_alone_both_stay():
     assert shaped.hidden == 2
 
 
+def as_seen(value):
+    """Return a JSON value with all names of its objects, without hidden characters, gone or escaped."""
+    if isinstance(value, dict):
+        return [(as_seen(name), as_seen(part)) for name, part in value.items()]
+    if isinstance(value, list):
+        return [as_seen(each) for each in value]
+    if isinstance(value, str):
+        return re.sub(r"\\(x..|u.{4}|U.{8})", "", clean(value))
+    return value
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
@@ -391,5 +403,5 @@ def test_a_cut_page_never_loses_a_row(rows, most, offset):
         whole = plain(rows)
         if told["rows"] != whole[:shown]:  # hidden characters were removed
             assert shaped.hidden
-            assert clean_json(told["rows"]) == clean_json(whole)[:shown]
+            assert as_seen(told["rows"]) == as_seen(whole[:shown])
         assert told["next"] == (None if shown == len(rows) else offset + shown)
