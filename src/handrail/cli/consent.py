@@ -26,9 +26,13 @@ class Consent(Struct, frozen=True):
 
     def __call__(self, asked: AskHuman) -> Approval | None:
         """Approve a call, or ask about it; None if nobody is there. No option replaces several people."""
+        return self.approve_unasked(asked) or self.terminal(asked)
+
+    def approve_unasked(self, asked: AskHuman) -> Approval | None:
+        """Approve a call that the option covers; None where people must be asked."""
         if self.covers(asked.risk) and asked.required_approvals == 1:
             return Approval(True, by=f"--yes-to {self.up_to}")
-        return self.terminal(asked)
+        return None
 
     def covers(self, risk: Risk) -> bool:
         """Return whether calls of this risk are approved without asking."""

@@ -16,7 +16,6 @@ from handrail.cli import settings
 from handrail.cli.loading import file_at
 from handrail.cli.options import NO_STORE, Setup
 from handrail.cli.store_access import mask_password, open_store
-from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError
 from handrail.invisible import json_text
 from handrail.ports import Store
@@ -78,7 +77,7 @@ def serve(
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_kept_store(store) as opened:
         deployment = Deployment(
-            make_runtime(setup, opened),
+            setup.unattended_runtime(opened),
             models=models,
             place=mask_password(store),
             lang=lang or "",
@@ -162,24 +161,6 @@ def show_run(place: str, run_id: str) -> None:
             open_browser(address)
 
         run_server(deployment, port=0, started=announce)
-
-
-def make_runtime(setup: Setup, store: Store) -> Runtime:
-    """Return a runtime that asks nobody at this terminal: a call that needs approval waits for the console."""
-    settings.apply_otel()
-    consent = setup.consent
-
-    def approve(asked: AskHuman) -> Approval | None:
-        if consent.covers(asked.risk) and asked.required_approvals == 1:
-            return Approval(True, by=f"--yes-to {consent.up_to}")
-        return None
-
-    return Runtime(
-        setup.tools,
-        store=store,
-        policy=setup.policy,
-        approver=approve if consent.up_to is not None else None,
-    )
 
 
 def say_where(url: str, token: str, *, as_json: bool, opens: bool) -> None:

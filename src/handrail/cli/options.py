@@ -295,6 +295,13 @@ class Setup(Struct, frozen=True):
             scope=scope,
         )
 
+    def unattended_runtime(self, store: Store) -> Runtime:
+        """Return a runtime that asks nobody at this terminal: other calls wait for an answer from elsewhere."""
+        settings.apply_otel()
+        consent = self.consent
+        approver = None if consent.up_to is None else consent.approve_unasked
+        return Runtime(self.tools, store=store, policy=self.policy, approver=approver)
+
 
 _SETUP = (
     tools,

@@ -565,10 +565,11 @@ class Batch:
     ) -> None:
         """Record a result and start the calls that waited for it."""
         trust = self._trust
-        if trust is not None and (
-            result.label is not TRUSTED or trust.joined or recalled
-        ):
-            result = self._note_label(state, result, trust, recalled=recalled)
+        if trust is not None:
+            if trust.joined or recalled:
+                result = self._complete_label(state, result, trust, recalled=recalled)
+            if result.label is not TRUSTED:
+                trust.note(result)
         self.results[state.index] = result
         self.left -= 1
         settings = self._settings
@@ -582,10 +583,10 @@ class Batch:
             if len(self._ended) == 1:
                 self._start_followers()
 
-    def _note_label(
+    def _complete_label(
         self, state: CallState, result: ToolResult, trust: Trust, *, recalled: bool
     ) -> ToolResult:
-        """Let the run know where the words of a result come from; return it with its whole label."""
+        """Return a result with its whole label: that of what its arguments refer to, or of its record, too."""
         label = result.label
         if trust.joined:
             label = join_labels(label, trust.take_joined(self.locate(state)))
@@ -596,7 +597,6 @@ class Batch:
             )
         if label is not result.label:
             result = replace(result, label=label)
-        trust.note(result)
         return result
 
     def _start_followers(self) -> None:

@@ -109,8 +109,11 @@ class Trust(Struct, eq=False):
                 "untrusted",
                 call=label.call or result.call_id,
             )
-        if not result.ok:
-            return
+        is_private = label.confidentiality == "private"
+        if (label.is_directory or is_private) and result.ok:
+            self._note_value(label, result)
+
+    def _note_value(self, label: Label, result: ToolResult) -> None:
         if label.is_directory:
             self.entries = self.entries.union(_list_entries(result.value))
         if label.confidentiality == "private":

@@ -11,16 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from handrail import mcp as protocol
-from handrail.cli import options, settings
+from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
 from handrail.cli.options import Setup
 from handrail.cli.store_access import open_store
-from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError
 from handrail.invisible import json_text
-from handrail.ports import Store
-from handrail.runtime import Runtime
 from handrail.serving import listening, tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -236,7 +233,7 @@ def mcp(
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_store(store, create=True, writes=True) as opened:
         server = protocol.ToolServer(
-            _runtime(setup, opened),
+            setup.unattended_runtime(opened),
             name,
             options=lambda _: {"inject": setup.inject},
             ask_client=ask == "client",
@@ -276,24 +273,6 @@ def check_http_options(
     idle = [name for name, value in given.items() if value]
     if idle and not address:
         raise click.UsageError(f"{idle[0]} is for HTTP; add --http HOST:PORT.")
-
-
-def _runtime(setup: Setup, store: Store) -> Runtime:
-    """Return a runtime that asks nobody at this terminal: stdin is the client's."""
-    settings.apply_otel()
-    consent = setup.consent
-
-    def approve(asked: AskHuman) -> Approval | None:
-        if consent.covers(asked.risk) and asked.required_approvals == 1:
-            return Approval(True, by=f"--yes-to {consent.up_to}")
-        return None
-
-    return Runtime(
-        setup.tools,
-        store=store,
-        policy=setup.policy,
-        approver=approve if consent.up_to is not None else None,
-    )
 
 
 def serve_http(

@@ -22,7 +22,7 @@ from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text, printable
 from handrail.messages import Message, Options, SystemMessage, conversation_of
 from handrail.runs import Run
-from handrail.server.endpoints.caller_tools import CallerTool
+from handrail.server.endpoints.caller_tools import CallerTool, RecordedCall
 from handrail.server.endpoints.driving import Asked, Door, Requester, RunAnswer, Word
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
@@ -61,20 +61,6 @@ RESPONSE_SCHEMA: Mapping[str, Json] = {
 # ---------------------------------------------------------------------- what is read
 
 
-class Function(Struct, frozen=True):
-    """The function of a call in a history."""
-
-    name: str
-    arguments: str = "{}"
-
-
-class Call(Struct, frozen=True):
-    """A call in a history."""
-
-    id: str
-    function: Function
-
-
 class UiMessage(Struct, frozen=True, rename="camel"):
     """One message."""
 
@@ -82,7 +68,7 @@ class UiMessage(Struct, frozen=True, rename="camel"):
         "system", "developer", "user", "assistant", "tool", "activity", "reasoning"
     ]
     content: str | list[dict[str, Json]] | dict[str, Json] | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[RecordedCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -175,17 +161,7 @@ def _plain_messages(messages: Sequence[UiMessage]) -> Iterator[dict[str, Json]]:
             raise Refusal(400, "the content of a message is text, or a list of parts")
         plain: dict[str, Json] = {"role": message.role, "content": content}
         if message.tool_calls:
-            plain["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {
-                        "name": call.function.name,
-                        "arguments": call.function.arguments,
-                    },
-                }
-                for call in message.tool_calls
-            ]
+            plain["tool_calls"] = [call.as_json() for call in message.tool_calls]
         if message.role == "tool":
             plain["tool_call_id"] = message.tool_call_id or ""
         yield plain

@@ -39,6 +39,25 @@ class CallerTool(Struct, frozen=True):
     parameters: dict[str, Json] | None = None
 
 
+class CalledFunction(Struct, frozen=True):
+    """The function of a call in a history."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class RecordedCall(Struct, frozen=True):
+    """A call in a history, as Chat Completions and AG-UI write it."""
+
+    id: str
+    function: CalledFunction
+
+    def as_json(self) -> Json:
+        """Return the call as the wire of Chat Completions has it."""
+        function = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
 class WithCallerTools:
     """A selector that shows the caller's tools beside what another one shows.
 

@@ -25,7 +25,7 @@ from handrail.errors import ConfigError, Json
 from handrail.invisible import json_text, printable
 from handrail.messages import Message, Options, conversation_of
 from handrail.runs import Run
-from handrail.server.endpoints.caller_tools import CallerTool
+from handrail.server.endpoints.caller_tools import CallerTool, RecordedCall
 from handrail.server.endpoints.driving import Asked, Door, Requester, RunAnswer, Word
 from handrail.server.endpoints.refusals import Refusal, read_error
 from handrail.server.endpoints.serving import (
@@ -75,28 +75,13 @@ class Tool(Struct, frozen=True):
     function: ChatFunction | None = None
 
 
-class CalledFunction(Struct, frozen=True):
-    """The function of a call in a history."""
-
-    name: str
-    arguments: str = "{}"
-
-
-class ChatCall(Struct, frozen=True):
-    """A call in a history."""
-
-    id: str
-    function: CalledFunction
-    type: str = "function"
-
-
 class ChatMessage(Struct, frozen=True):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Json]] | None = None
     name: str | None = None
-    tool_calls: list[ChatCall] | None = None
+    tool_calls: list[RecordedCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
 
@@ -200,17 +185,7 @@ def _plain(message: ChatMessage) -> dict[str, Json]:
     """Return a message with those members alone that are read here."""
     plain: dict[str, Json] = {"role": message.role, "content": message.content}
     if message.role == "assistant" and message.tool_calls:
-        plain["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.function.name,
-                    "arguments": call.function.arguments,
-                },
-            }
-            for call in message.tool_calls
-        ]
+        plain["tool_calls"] = [call.as_json() for call in message.tool_calls]
     if message.role == "tool":
         plain["tool_call_id"] = message.tool_call_id or ""
         if message.name:
