@@ -31,7 +31,7 @@ FLOORS: list[set[str]] = [
     {"audit", "journal", "workers", "dialects", "linting"},
     {"runs", "observers"},
     {"engine", "stores", "models", "selectors", "approvers"},
-    {"workflows", "admin", "toolbox", "history", "serving"},
+    {"workflows", "admin", "toolbox", "history", "serving", "dispatch"},
     {"sync"},
     {"runtime"},
     {"sessions"},

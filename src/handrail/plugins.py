@@ -67,6 +67,9 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "postgres": "handrail.stores.postgres:PostgresStore",
         "postgresql": "handrail.stores.postgres:PostgresStore",
     },
+    "dispatchers": {
+        "lease": "handrail.dispatch.lease:LeaseDispatcher",
+    },
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",

@@ -259,5 +259,6 @@ class ScopeContract:
             "replace_audit_key",
             "browse_runs",
             "step_times",
+            "open_writer",
         }
         assert passed_by <= administrative

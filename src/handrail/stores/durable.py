@@ -67,6 +67,11 @@ class DurableStore:
         quota: How much of long results is stored; assign another `ResultQuota` to change it.
     """
 
+    has_own_connections = False
+    """Whether `open_writer` opens a connection: where many may write at once."""
+    conninfo = ""
+    """With what further connections to the database are opened, where there are any. It may hold a password."""
+
     def __init__(self, connection: Connection, place: str) -> None:
         self.place = place
         self.quota = ResultQuota()
@@ -134,6 +139,14 @@ class DurableStore:
         """Run a job on the connection between two groups, and wait for it."""
         result: T = self._writer.submit(job).result()
         return result
+
+    def open_writer(self) -> Writer:
+        """Return a writer for rows that have no part in this store's groups, such as the segments of runs.
+
+        Where a database has one writer at a time it is the store's own, which the store closes. Where
+        `has_own_connections`, it is a new one with a connection of its own, and the caller closes it.
+        """
+        return self._writer
 
     def close(self) -> None:
         """Carry out the requests until now and close the database. Later requests are refused."""

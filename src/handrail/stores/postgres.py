@@ -29,6 +29,7 @@ from handrail.stores.database import (
     Values,
     WriteName,
 )
+from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import expand_rows, row_values, statements
@@ -43,7 +44,14 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
+_MIGRATIONS = (
+    "schema_1",
+    "schema_2",
+    "schema_3",
+    "schema_4",
+    "schema_5",
+    "schema_6",
+)
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -77,10 +85,18 @@ class PostgresStore(DurableRuns):
         StoreUnavailable: The server does not answer, or does not let us in.
     """
 
+    has_own_connections = True
+
     def __init__(self, place: str = "", *, create: bool = True) -> None:
         url = f"postgresql:{place}" if place.startswith("//") else place
         connection = PostgresConnection(url, create=create)
+        self._url = url
         super().__init__(connection, connection.place)
+        self.conninfo = connection.conninfo
+
+    def open_writer(self) -> Writer:
+        """See `DurableStore.open_writer`."""
+        return Writer(PostgresConnection(self._url, create=False), self.place)
 
 
 class PostgresConnection:
@@ -98,7 +114,7 @@ class PostgresConnection:
             for name, value in _CONNECTION_SETTINGS.items()
             if name not in given
         }
-        self._conninfo = make_conninfo(place, **missing)
+        self.conninfo = make_conninfo(place, **missing)
         self.place = (
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
@@ -269,7 +285,7 @@ class PostgresConnection:
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
-            db = psycopg.connect(self._conninfo, autocommit=True)
+            db = psycopg.connect(self.conninfo, autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"no connection to {self.place}: {_first_line(error)}"

@@ -119,9 +119,9 @@ MAX_STATEMENT_ROWS = 256
 """In one statement: no database takes more than 32,766 values there, and a longer one gains nothing."""
 
 
-def statements(file: str) -> dict[str, str]:
-    """Return the statements of a `.sql` file of this package; each follows a line `-- name: what it is for`."""
-    text = resources.files("handrail.stores").joinpath(file).read_text(encoding="utf-8")
+def statements(file: str, *, package: str = "handrail.stores") -> dict[str, str]:
+    """Return the statements of a `.sql` file of a package; each follows a line `-- name: what it is for`."""
+    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
     _, *parts = re.split(r"^-- (\w+): .*\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

@@ -45,7 +45,14 @@ BUSY_S = 10.0
 _WRITE_LOCK = 120
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
+_MIGRATIONS = (
+    "schema_1",
+    "schema_2",
+    "schema_3",
+    "schema_4",
+    "schema_5",
+    "schema_6",
+)
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 

@@ -1,0 +1,90 @@
+"""What a dispatcher whose segments are rows of a database asks of the tables.
+
+Each method is run by the thread of a connection, most of them in a transaction, with the time by the database's clock.
+
+Rule 1: whoever claims a segment gets its next `attempt`. Finishing and releasing name worker and attempt, so that an
+        owner who was replaced changes nothing, also where the same worker has claimed the segment again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from handrail.dispatch.port import DispatchStats, Segment
+from handrail.stores.database import Database
+
+
+class Held(Struct, frozen=True):
+    """A segment that a worker has claimed.
+
+    Attributes:
+        id: Of the row; it is not used for another one.
+        attempt: How often the row was claimed, this time included.
+        segment: The segment.
+        cancelled: Whether its end was asked for.
+    """
+
+    id: int
+    attempt: int
+    segment: Segment
+    cancelled: bool = False
+
+
+class SegmentRows(Protocol):
+    """The statements of one kind of tables."""
+
+    def enqueue(self, database: Database, now: float, segment: Segment) -> bool:
+        """Insert a segment; False where its run and number are there."""
+        ...
+
+    def cancel(self, database: Database, run_id: str) -> bool:
+        """Delete the waiting segments of a run and mark those that are performed; False where there was none."""
+        ...
+
+    def beat(self, database: Database, now: float, worker: str) -> None:
+        """Record that a worker is alive; registers it where nobody knows it, or no longer."""
+        ...
+
+    def leave(self, database: Database, worker: str) -> None:
+        """Delete a worker."""
+        ...
+
+    def waiting_queues(self, database: Database) -> Sequence[str]:
+        """Name the queues with a waiting segment, in a time that does not grow with the segments."""
+        ...
+
+    def claim(
+        self,
+        database: Database,
+        now: float,
+        *,
+        worker: str,
+        queue: str,
+        most: int,
+        aside: Sequence[int],
+    ) -> list[Held]:
+        """Give a worker the next segments of a queue, except the rows in `aside`."""
+        ...
+
+    def held(self, database: Database, worker: str) -> list[Held]:
+        """Return what a worker holds."""
+        ...
+
+    def finish(self, database: Database, worker: str, held: Held) -> bool:
+        """Delete a segment; False where the worker holds it no longer."""
+        ...
+
+    def release(self, database: Database, now: float, worker: str, held: Held) -> bool:
+        """Let a segment wait again; False where the worker holds it no longer."""
+        ...
+
+    def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
+        """Let the segments of workers that were silent for so long wait again; return how many."""
+        ...
+
+    def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:
+        """Return how the queues stand."""
+        ...

@@ -1,0 +1,438 @@
+"""A dispatcher whose segments are rows of a database: how work is claimed, watched, finished and handed over.
+
+The tables differ (`rows.SegmentRows`), the way to work with them does not. While it works there is one round after the
+other on the caller's event loop: say that we are alive, look for dead workers, look at what we hold, claim, sleep until
+something is heard or the next poll is due.
+
+Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
+        a claim may be lost, and so may the statement that finishes a segment.
+Rule 2: a worker that was out of touch itself, frozen or cut off from the database, first says that it is alive and
+        gives the others time to do so, before it counts anybody as dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from secrets import token_hex
+from threading import Lock
+from typing import Any, TypeVar
+
+from handrail.dispatch.port import (
+    DispatchStats,
+    HandBack,
+    Perform,
+    Running,
+    Segment,
+    Timing,
+    Transaction,
+)
+from handrail.dispatch.rows import Held, SegmentRows
+from handrail.errors import ConfigError, StoreUnavailable
+from handrail.futures import StoreAnswer, wait_for
+from handrail.logs import log
+from handrail.process_identity import owner
+from handrail.stores.database import Database
+from handrail.stores.durable import DurableStore
+from handrail.stores.group_commit import Writer
+from handrail.stores.requests import GroupOperation
+
+T = TypeVar("T")
+
+_LARGEST_NUMBER = 2**31 - 1
+_MOST_ASIDE = 1000
+_CANCEL_S = 5.0
+"""How long a cancelled task may take to end before its segment is handed over."""
+
+
+class TableDispatcher:
+    """See `port.Dispatcher`.
+
+    Args:
+        store: The store whose database has the tables.
+        rows: The statements on them.
+        timing: How soon things are noticed.
+    """
+
+    def __init__(self, store: DurableStore, rows: SegmentRows, timing: Timing) -> None:
+        if timing.dead_s < 2 * timing.beat_s:
+            raise ConfigError(
+                f"a worker that beats every {timing.beat_s:g} s may not count as dead after {timing.dead_s:g} s; "
+                "make dead_s at least twice beat_s"
+            )
+        self.timing = timing
+        self._store = store
+        self._rows = rows
+        self._lock = Lock()
+        self._own_writer: Writer | None = None
+        self._is_closed = False
+        self._shift: _Shift | None = None
+
+    # ------------------------------------------------------------------ for everybody
+
+    def enqueue(
+        self, segment: Segment, *, connection: Transaction | None = None
+    ) -> StoreAnswer[bool]:
+        """See `port.Dispatcher.enqueue`."""
+        _check(segment)
+        if connection is not None:
+            database: Any = connection
+            is_new = self._rows.enqueue(database, database.now(), segment)
+            if is_new:
+                self._wake_after_commit()
+            return is_new
+        answer = self.transact(
+            lambda database, now: self._rows.enqueue(database, now, segment)
+        )
+        answer.add_done_callback(lambda _: self._wake())
+        return answer
+
+    def cancel(self, run_id: str) -> Future[bool]:
+        """See `port.Dispatcher.cancel`."""
+        answer = self.transact(lambda database, _: self._rows.cancel(database, run_id))
+        answer.add_done_callback(lambda _: self._wake())
+        return answer
+
+    def requeue_dead(self) -> Future[int]:
+        """See `port.Dispatcher.requeue_dead`."""
+        dead_s = self.timing.dead_s
+        return self.transact(
+            lambda database, now: self._rows.requeue_dead(database, now, dead_s)
+        )
+
+    def stats(self) -> Future[DispatchStats]:
+        """See `port.Dispatcher.stats`."""
+        dead_s = self.timing.dead_s
+        return self.transact(
+            lambda database, now: self._rows.stats(database, now, dead_s)
+        )
+
+    def close(self) -> None:
+        """See `port.Dispatcher.close`."""
+        with self._lock:
+            self._is_closed = True
+            writer = self._own_writer
+            self._own_writer = None
+        if writer is not None:
+            writer.close()
+
+    # ------------------------------------------------------------------ for workers
+
+    async def work(
+        self, perform: Perform, *, concurrency: int, queues: Sequence[str] = ()
+    ) -> None:
+        """See `port.Dispatcher.work`."""
+        if concurrency < 1:
+            raise ConfigError(
+                f"a worker performs at least one segment at once, not {concurrency}"
+            )
+        if self._shift is not None:
+            raise ConfigError("this dispatcher works already; make another one")
+        self._shift = shift = _Shift(
+            self, self._rows, perform, concurrency=concurrency, queues=tuple(queues)
+        )
+        listener = self.listen(shift.hear)
+        try:
+            await shift.run()
+        finally:
+            self._shift = None
+            listener()
+
+    async def stop(self, *, grace_s: float) -> None:
+        """See `port.Dispatcher.stop`."""
+        shift = self._shift
+        if shift is not None:
+            await shift.stop(grace_s)
+
+    def listen(self, hear: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG002
+        """Call `hear`, from any thread, when there may be work; return what ends that. Polling alone does as well."""
+        return lambda: None
+
+    # ------------------------------------------------------------------ the connection
+
+    def transact(self, operation: Callable[[Database, float], T]) -> Future[T]:
+        """Run an operation in a transaction, with the time by the database's clock. It may be run twice."""
+        return self._writer().submit(
+            GroupOperation(lambda database, now, _: [operation(database, now)])
+        )
+
+    def read(self, job: Callable[[Database], T]) -> Future[T]:
+        """Run statements that only read."""
+        return self._writer().submit(job)
+
+    def _writer(self) -> Writer:
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable("the dispatcher is closed")
+            if not self._store.has_own_connections:
+                return self._store.open_writer()
+            if self._own_writer is None:
+                self._own_writer = self._store.open_writer()
+            return self._own_writer
+
+    def _wake(self) -> None:
+        shift = self._shift
+        if shift is not None:
+            shift.hear("")
+
+    def _wake_after_commit(self) -> None:
+        """Wake our own worker once the transaction is over in which a segment was enqueued."""
+        if self._shift is not None and not self._store.has_own_connections:
+            # behind the transaction in the same queue
+            self.read(lambda _: None).add_done_callback(lambda _: self._wake())
+
+
+class _Shift:
+    """One worker at work, until it is stopped."""
+
+    def __init__(
+        self,
+        dispatcher: TableDispatcher,
+        rows: SegmentRows,
+        perform: Perform,
+        *,
+        concurrency: int,
+        queues: tuple[str, ...],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._rows = rows
+        self._perform = perform
+        self._concurrency = concurrency
+        self._queues = queues
+        self._timing = dispatcher.timing
+        self._worker = f"{owner()}/{token_hex(4)}"
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._is_stopping = False
+        self._running: dict[tuple[int, int], Running] = {}
+        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._unsettled: dict[tuple[int, int], bool] = {}
+        """What was performed and is held still, and whether it is finished (else it waits again)."""
+        self._aside: dict[int, float] = {}
+        """Rows that are left to other workers, and until when."""
+        self._next_queue = 0
+        self._beaten = -1e9
+        self._in_touch_since = self._seen = time.monotonic()
+        self._swept = self._seen
+        self._is_silent = False
+
+    def hear(self, _: str) -> None:
+        """Look for work now; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, and nobody works
+            self._loop.call_soon_threadsafe(self._heard.set)
+
+    async def run(self) -> None:
+        """Work until `stop` was called and what ran has ended."""
+        try:
+            while not (self._is_stopping and not self._tasks):
+                await self._round()
+                await self._sleep()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._leave()
+            self._ended.set()
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim no more, wait for what runs, cancel it after the grace, and wait until the shift has ended."""
+        self._is_stopping = True
+        self._heard.set()
+        if self._tasks:
+            await asyncio.wait([*self._tasks.values()], timeout=grace_s)
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait([*self._tasks.values()], timeout=_CANCEL_S)
+        self._heard.set()
+        await self._ended.wait()
+
+    # ------------------------------------------------------------------ one round
+
+    async def _round(self) -> None:
+        self._heard.clear()
+        try:
+            await self._stay_alive()
+            await self._look_at_held()
+            if not self._is_stopping:
+                await self._claim()
+        except StoreUnavailable as error:
+            self._in_touch_since = time.monotonic()
+            if not self._is_silent:
+                log.warning(
+                    "the worker cannot reach its store and tries again: %s", error
+                )
+            self._is_silent = True
+        else:
+            if self._is_silent:
+                log.info("the worker reaches its store again")
+            self._is_silent = False
+
+    async def _sleep(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._heard.wait(), self._timing.poll_s)
+
+    async def _stay_alive(self) -> None:
+        """Beat when it is time, and look for dead workers when it is time."""
+        now = time.monotonic()
+        if now - self._seen > self._timing.beat_s:  # frozen, or the database was gone
+            self._in_touch_since = now
+        self._seen = now
+        if now - self._beaten >= self._timing.beat_s or self._in_touch_since == now:
+            await self._transact(
+                lambda database, at: self._rows.beat(database, at, self._worker)
+            )
+            self._beaten = now
+        is_time = now - self._swept >= self._timing.sweep_s
+        if is_time and now - self._in_touch_since >= 2 * self._timing.beat_s:
+            self._swept = now
+            dead_s = self._timing.dead_s
+            requeued = await self._transact(
+                lambda database, at: self._rows.requeue_dead(database, at, dead_s)
+            )
+            if requeued:
+                log.warning("%d segments of dead workers wait again", requeued)
+
+    async def _look_at_held(self) -> None:
+        """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
+        rows = await self._read(
+            lambda database: self._rows.held(database, self._worker)
+        )
+        held = {(each.id, each.attempt): each for each in rows}
+        for name, running in self._running.items():
+            if name not in held:
+                running.lost.set()
+            elif held[name].cancelled:
+                running.cancelled.set()
+        for name, each in held.items():
+            if name not in self._running:
+                await self._settle(each, self._unsettled.get(name, False))
+        for name in [*self._unsettled]:
+            if name not in held:
+                del self._unsettled[name]
+
+    async def _claim(self) -> None:
+        free = self._concurrency - len(self._running)
+        if free < 1:
+            return
+        waiting = await self._read(self._rows.waiting_queues)
+        queues = [each for each in waiting if not self._queues or each in self._queues]
+        for place in range(len(queues)):
+            queue = queues[(self._next_queue + place) % len(queues)]
+            taken = await self._claim_from(queue, free)
+            free -= len(taken)
+            for each in taken:
+                self._start(each)
+            if free < 1:
+                break
+        self._next_queue += 1
+
+    async def _claim_from(self, queue: str, most: int) -> list[Held]:
+        now = time.monotonic()
+        self._aside = {each: at for each, at in self._aside.items() if at > now}
+        aside = [*self._aside]
+        return await self._transact(
+            lambda database, at: self._rows.claim(
+                database, at, worker=self._worker, queue=queue, most=most, aside=aside
+            )
+        )
+
+    # ------------------------------------------------------------------ one segment
+
+    def _start(self, held: Held) -> None:
+        name = (held.id, held.attempt)
+        running = Running(held.segment, held.attempt)
+        if held.cancelled:
+            running.cancelled.set()
+        self._running[name] = running
+        task = self._loop.create_task(
+            self._carry_out(held, running), name=f"segment of {held.segment.run_id}"
+        )
+        self._tasks[name] = task
+
+    async def _carry_out(self, held: Held, running: Running) -> None:
+        """Perform a segment, and settle it as it ended."""
+        name = (held.id, held.attempt)
+        is_done = False
+        try:
+            await self._perform(held.segment, running)
+            is_done = True
+        except HandBack:
+            self._set_aside(held)
+        except asyncio.CancelledError:
+            pass  # handed over; the task ends here
+        except Exception as error:
+            log.error(
+                "a segment of the run %s failed and waits again: %s",
+                held.segment.run_id[:100],
+                type(error).__name__,
+            )
+            log.debug("the failed segment", exc_info=error)
+            self._set_aside(held)
+        try:
+            self._unsettled[name] = is_done
+            await self._settle(held, is_done)
+        except StoreUnavailable:
+            pass  # the next round that reaches the store does it
+        finally:
+            self._running.pop(name, None)
+            self._tasks.pop(name, None)
+            self._heard.set()
+
+    def _set_aside(self, held: Held) -> None:
+        if len(self._aside) >= _MOST_ASIDE:
+            del self._aside[next(iter(self._aside))]
+        self._aside[held.id] = time.monotonic() + self._timing.aside_s
+
+    async def _settle(self, held: Held, is_done: bool) -> None:
+        """Finish a segment, or let it wait again. Nothing changes where another worker has it by now."""
+        if is_done:
+            await self._transact(
+                lambda database, _: self._rows.finish(database, self._worker, held)
+            )
+        else:
+            await self._transact(
+                lambda database, at: self._rows.release(
+                    database, at, self._worker, held
+                )
+            )
+        self._unsettled.pop((held.id, held.attempt), None)
+
+    async def _leave(self) -> None:
+        """Hand over whatever is held still, and sign off."""
+
+        def leave(database: Database, now: float) -> None:
+            for held in self._rows.held(database, self._worker):
+                if self._unsettled.get((held.id, held.attempt), False):
+                    self._rows.finish(database, self._worker, held)
+                else:
+                    self._rows.release(database, now, self._worker, held)
+            self._rows.leave(database, self._worker)
+
+        with suppress(StoreUnavailable):  # the others will find us dead
+            await self._transact(leave)
+
+    async def _transact(self, operation: Callable[[Database, float], T]) -> T:
+        answer: StoreAnswer[T] = self._dispatcher.transact(operation)
+        return await wait_for(answer)
+
+    async def _read(self, job: Callable[[Database], T]) -> T:
+        answer: StoreAnswer[T] = self._dispatcher.read(job)
+        return await wait_for(answer)
+
+
+def _check(segment: Segment) -> None:
+    """Raise ConfigError for a segment that cannot be stored."""
+    if not 1 <= segment.number <= _LARGEST_NUMBER:
+        raise ConfigError(
+            f"the number of a segment is between 1 and {_LARGEST_NUMBER:,}, not {segment.number}"
+        )
+    if abs(segment.priority) > _LARGEST_NUMBER:
+        raise ConfigError(
+            f"the priority of a segment is between -{_LARGEST_NUMBER:,} and {_LARGEST_NUMBER:,}, "
+            f"not {segment.priority}"
+        )
