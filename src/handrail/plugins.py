@@ -69,6 +69,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
     },
     "dispatchers": {
         "lease": "handrail.dispatch.lease:LeaseDispatcher",
+        "procrastinate": "handrail.dispatch.procrastinate:ProcrastinateDispatcher",
     },
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),

@@ -19,12 +19,12 @@ from typing import Any
 
 from handrail.dispatch.listener import Listener
 from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
-from handrail.dispatch.rows import Held
-from handrail.dispatch.table_dispatcher import TableDispatcher
+from handrail.dispatch.rows import Held, decode_segment, encode_segment
+from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
 from handrail.errors import ConfigError
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
-from handrail.stores.sql_values import encode_name, statements
+from handrail.stores.sql_values import decode_name, encode_name, statements
 
 _SQL = statements("lease.sql", package="handrail.dispatch")
 
@@ -67,20 +67,24 @@ class LeaseRows:
     def __init__(self, *, is_shared: bool) -> None:
         self._is_shared = is_shared
 
+    def queue_name(self, queue: str) -> str:
+        """See `SegmentRows.queue_name`."""
+        return encode_name(queue)
+
     def enqueue(self, database: Database, now: float, segment: Segment) -> bool:
         """See `SegmentRows.enqueue`."""
         row = (
             encode_name(segment.run_id),
             segment.number,
-            encode_name(segment.queue),
+            self.queue_name(segment.queue),
             encode_name(segment.scope),
             segment.priority,
-            _encode_segment(segment),
+            encode_segment(segment),
             now,
         )
         is_new = bool(database.run(_SQL["enqueue"], row))
         if is_new:
-            self._notify(database, "segment")
+            self._notify(database, ENQUEUED)
         return is_new
 
     def cancel(self, database: Database, run_id: str) -> bool:
@@ -89,7 +93,7 @@ class LeaseRows:
         dropped = database.run(_SQL["drop_waiting"], (name,))
         marked = database.run(_SQL["mark_cancelled"], (name,))
         if marked:
-            self._notify(database, "cancel")
+            self._notify(database, CANCELLED)
         return bool(dropped or marked)
 
     def beat(self, database: Database, now: float, worker: str) -> None:
@@ -107,7 +111,6 @@ class LeaseRows:
     def claim(
         self,
         database: Database,
-        now: float,  # noqa: ARG002  # leases run by heartbeats
         *,
         worker: str,
         queue: str,
@@ -144,7 +147,7 @@ class LeaseRows:
         given = (now, held.id, worker, held.attempt)
         is_ours = bool(database.run(_SQL["release"], given))
         if is_ours:
-            self._notify(database, "segment")
+            self._notify(database, ENQUEUED)
         return is_ours
 
     def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
@@ -156,13 +159,15 @@ class LeaseRows:
             requeued = database.run(_SQL["requeue_dead"], (now, now - dead_s))
         database.run(_SQL["forget_dead"], (now - dead_s,))
         if requeued:
-            self._notify(database, "segment")
+            self._notify(database, ENQUEUED)
         return len(requeued)
 
     def stats(self, database: Database, now: float, dead_s: float) -> DispatchStats:
         """See `SegmentRows.stats`."""
         queues = {
-            queue: QueueStats(waiting, running, max(0.0, now - (oldest or now)))
+            decode_name(queue): QueueStats(
+                waiting, running, max(0.0, now - (oldest or now))
+            )
             for queue, waiting, running, oldest in database.run(_SQL["stats"])
         }
         [[workers]] = database.run(_SQL["alive"], (now - dead_s,))
@@ -173,19 +178,6 @@ class LeaseRows:
             database.run(_SQL["notify"], (what,))
 
 
-def _encode_segment(segment: Segment) -> str:
-    """Return a segment as ASCII JSON, with its names as they are: the columns hold them encoded, or their digest."""
-    return json.dumps(
-        [
-            segment.run_id,
-            segment.number,
-            segment.queue,
-            segment.priority,
-            segment.scope,
-        ]
-    )
-
-
 def _held(row: Sequence[Any]) -> Held:
     row_id, attempt, text, cancelled, *_ = row
-    return Held(row_id, attempt, Segment(*json.loads(text)), bool(cancelled))
+    return Held(row_id, attempt, decode_segment(text), bool(cancelled))

@@ -36,15 +36,16 @@ SELECT queue FROM q WHERE queue IS NOT NULL
 -- is another row than the one that had the turn, the two change turns. One segment of a run at a time, in their order.
 WITH given(worker, queue, aside) AS (VALUES (?, ?, ?)),
 slot AS (
-  SELECT s.id, s.scope, s.turn FROM segments AS s, given
-  WHERE s.queue = given.queue AND s.worker IS NULL AND s.id NOT IN (SELECT value FROM json_each(given.aside))
+  SELECT s.id, s.scope, s.turn FROM segments AS s INDEXED BY segments_turn
+  WHERE s.queue = (SELECT queue FROM given) AND s.worker IS NULL
+    AND s.id NOT IN (SELECT value FROM json_each((SELECT aside FROM given)))
     AND NOT EXISTS (SELECT 1 FROM segments AS o WHERE o.run_id = s.run_id
       AND (o.number < s.number OR o.number > s.number AND o.worker IS NOT NULL))
   ORDER BY s.turn, s.id LIMIT 1),
 best AS (
-  SELECT s.id, s.turn FROM slot, given, segments AS s
-  WHERE s.queue = given.queue AND s.scope = slot.scope AND s.worker IS NULL
-    AND s.id NOT IN (SELECT value FROM json_each(given.aside))
+  SELECT s.id, s.turn FROM segments AS s INDEXED BY segments_urgent
+  WHERE s.queue = (SELECT queue FROM given) AND s.scope = (SELECT scope FROM slot) AND s.worker IS NULL
+    AND s.id NOT IN (SELECT value FROM json_each((SELECT aside FROM given)))
     AND NOT EXISTS (SELECT 1 FROM segments AS o WHERE o.run_id = s.run_id
       AND (o.number < s.number OR o.number > s.number AND o.worker IS NOT NULL))
   ORDER BY s.priority DESC, s.id LIMIT 1)
@@ -126,3 +127,12 @@ SELECT count(*) FROM workers WHERE beat >= ?
 
 -- notify: Wake the workers that listen, once this is committed.
 SELECT pg_notify('handrail_segments', ?)
+
+-- chosen: Which dispatcher has the segments of this store.
+SELECT name FROM dispatchers WHERE one = 1
+
+-- choose: The first who asks chooses.
+INSERT INTO dispatchers(one, name) VALUES (1, ?) ON CONFLICT(one) DO NOTHING
+
+-- choose_another: From one that has no segment to another.
+UPDATE dispatchers SET name = ? WHERE one = 1 AND name = ?

@@ -5,15 +5,17 @@ Rule 1: a notification only saves the wait for the next poll. It can be lost wit
 
 from __future__ import annotations
 
+import select
+import socket
 from collections.abc import Callable
 from threading import Event, Thread
 
 from handrail.logs import log
 
-_LOOK_S = 0.5
-"""How often the thread looks whether it was closed."""
 _AGAIN_S = 1.0
-"""How long it waits before it connects again."""
+"""How long the thread waits before it connects again."""
+_CLOSE_S = 15.0
+"""How long it may take to end: it may be connecting."""
 
 
 class Listener:
@@ -32,6 +34,7 @@ class Listener:
         self._channel = channel
         self._hear = hear
         self._is_closed = Event()
+        self._closing, self._closed = socket.socketpair()
         self._thread = Thread(
             target=self._run, name=f"handrail listen {channel}", daemon=True
         )
@@ -40,7 +43,8 @@ class Listener:
     def close(self) -> None:
         """Stop listening."""
         self._is_closed.set()
-        self._thread.join(10 * _LOOK_S)
+        self._closing.close()  # wakes the thread
+        self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         import psycopg  # in the extra `postgres`, which whoever has a store in Postgres has installed
@@ -51,8 +55,10 @@ class Listener:
                     database.execute(f'LISTEN "{self._channel}"')
                     self._hear("")
                     while not self._is_closed.is_set():
-                        for notice in database.notifies(timeout=_LOOK_S):
+                        select.select([database.fileno(), self._closed], [], [])
+                        for notice in database.notifies(timeout=0):
                             self._hear(notice.payload)
             except psycopg.Error as error:
                 log.debug("lost the connection that listens for work: %s", error)
                 self._is_closed.wait(_AGAIN_S)
+        self._closed.close()

@@ -8,6 +8,7 @@ Rule 1: whoever claims a segment gets its next `attempt`. Finishing and releasin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -33,8 +34,30 @@ class Held(Struct, frozen=True):
     cancelled: bool = False
 
 
+def encode_segment(segment: Segment) -> str:
+    """Return a segment as ASCII JSON, with its names as they are: columns hold them encoded, or their digest."""
+    return json.dumps(
+        [
+            segment.run_id,
+            segment.number,
+            segment.queue,
+            segment.priority,
+            segment.scope,
+        ]
+    )
+
+
+def decode_segment(text: str) -> Segment:
+    """Return the segment that `encode_segment` encoded."""
+    return Segment(*json.loads(text))
+
+
 class SegmentRows(Protocol):
     """The statements of one kind of tables."""
+
+    def queue_name(self, queue: str) -> str:
+        """Return how the tables name a queue."""
+        ...
 
     def enqueue(self, database: Database, now: float, segment: Segment) -> bool:
         """Insert a segment; False where its run and number are there."""
@@ -59,7 +82,6 @@ class SegmentRows(Protocol):
     def claim(
         self,
         database: Database,
-        now: float,
         *,
         worker: str,
         queue: str,

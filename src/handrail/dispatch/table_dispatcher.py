@@ -42,6 +42,10 @@ from handrail.stores.requests import GroupOperation
 
 T = TypeVar("T")
 
+ENQUEUED = "segment"
+CANCELLED = "cancel"
+"""What is heard, from a notification or in the process."""
+
 _LARGEST_NUMBER = 2**31 - 1
 _MOST_ASIDE = 1000
 _CANCEL_S = 5.0
@@ -87,13 +91,13 @@ class TableDispatcher:
         answer = self.transact(
             lambda database, now: self._rows.enqueue(database, now, segment)
         )
-        answer.add_done_callback(lambda _: self._wake())
+        answer.add_done_callback(lambda _: self._hear(ENQUEUED))
         return answer
 
     def cancel(self, run_id: str) -> Future[bool]:
         """See `port.Dispatcher.cancel`."""
         answer = self.transact(lambda database, _: self._rows.cancel(database, run_id))
-        answer.add_done_callback(lambda _: self._wake())
+        answer.add_done_callback(lambda _: self._hear(CANCELLED))
         return answer
 
     def requeue_dead(self) -> Future[int]:
@@ -134,12 +138,12 @@ class TableDispatcher:
         self._shift = shift = _Shift(
             self, self._rows, perform, concurrency=concurrency, queues=tuple(queues)
         )
-        listener = self.listen(shift.hear)
+        stop_listening = self.listen(shift.hear)
         try:
             await shift.run()
         finally:
             self._shift = None
-            listener()
+            await asyncio.to_thread(stop_listening)
 
     async def stop(self, *, grace_s: float) -> None:
         """See `port.Dispatcher.stop`."""
@@ -173,16 +177,17 @@ class TableDispatcher:
                 self._own_writer = self._store.open_writer()
             return self._own_writer
 
-    def _wake(self) -> None:
+    def _hear(self, what: str) -> None:
         shift = self._shift
         if shift is not None:
-            shift.hear("")
+            shift.hear(what)
 
     def _wake_after_commit(self) -> None:
         """Wake our own worker once the transaction is over in which a segment was enqueued."""
         if self._shift is not None and not self._store.has_own_connections:
             # behind the transaction in the same queue
-            self.read(lambda _: None).add_done_callback(lambda _: self._wake())
+            over = self.read(lambda _: None)
+            over.add_done_callback(lambda _: self._hear(ENQUEUED))
 
 
 class _Shift:
@@ -201,7 +206,7 @@ class _Shift:
         self._rows = rows
         self._perform = perform
         self._concurrency = concurrency
-        self._queues = queues
+        self._queues = {rows.queue_name(queue) for queue in queues}
         self._timing = dispatcher.timing
         self._worker = f"{owner()}/{token_hex(4)}"
         self._loop = asyncio.get_running_loop()
@@ -215,13 +220,18 @@ class _Shift:
         self._aside: dict[int, float] = {}
         """Rows that are left to other workers, and until when."""
         self._next_queue = 0
+        self._promising: list[str] = []
+        """The queues that had more waiting when we last looked."""
+        self._looked = self._probed = -1e9
         self._beaten = -1e9
         self._in_touch_since = self._seen = time.monotonic()
         self._swept = self._seen
         self._is_silent = False
 
-    def hear(self, _: str) -> None:
-        """Look for work now; from any thread."""
+    def hear(self, what: str) -> None:
+        """Look for work now, and at what we hold unless work is all that there can be; from any thread."""
+        if what != ENQUEUED:
+            self._looked = -1e9
         with suppress(RuntimeError):  # the loop is closed, and nobody works
             self._loop.call_soon_threadsafe(self._heard.set)
 
@@ -299,6 +309,10 @@ class _Shift:
 
     async def _look_at_held(self) -> None:
         """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
+        now = time.monotonic()
+        if now - self._looked < self._timing.poll_s:
+            return
+        self._looked = now
         rows = await self._read(
             lambda database: self._rows.held(database, self._worker)
         )
@@ -319,25 +333,36 @@ class _Shift:
         free = self._concurrency - len(self._running)
         if free < 1:
             return
-        waiting = await self._read(self._rows.waiting_queues)
-        queues = [each for each in waiting if not self._queues or each in self._queues]
+        if not self._promising or time.monotonic() - self._probed > self._timing.poll_s:
+            await self._probe()
+        queues = [*self._promising]
         for place in range(len(queues)):
             queue = queues[(self._next_queue + place) % len(queues)]
             taken = await self._claim_from(queue, free)
-            free -= len(taken)
             for each in taken:
                 self._start(each)
+            if len(taken) < free:
+                self._promising.remove(queue)
+            free -= len(taken)
             if free < 1:
                 break
         self._next_queue += 1
+
+    async def _probe(self) -> None:
+        """Find out which of our queues have work."""
+        self._probed = time.monotonic()
+        waiting = await self._read(self._rows.waiting_queues)
+        self._promising = [
+            queue for queue in waiting if not self._queues or queue in self._queues
+        ]
 
     async def _claim_from(self, queue: str, most: int) -> list[Held]:
         now = time.monotonic()
         self._aside = {each: at for each, at in self._aside.items() if at > now}
         aside = [*self._aside]
         return await self._transact(
-            lambda database, at: self._rows.claim(
-                database, at, worker=self._worker, queue=queue, most=most, aside=aside
+            lambda database, _: self._rows.claim(
+                database, worker=self._worker, queue=queue, most=most, aside=aside
             )
         )
 
@@ -345,6 +370,9 @@ class _Shift:
 
     def _start(self, held: Held) -> None:
         name = (held.id, held.attempt)
+        for (row_id, _), earlier in self._running.items():
+            if row_id == held.id:  # taken from us while we were silent
+                earlier.lost.set()
         running = Running(held.segment, held.attempt)
         if held.cancelled:
             running.cancelled.set()

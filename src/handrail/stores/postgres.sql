@@ -81,7 +81,7 @@ ALTER TABLE approvals DROP CONSTRAINT approvals_state_check;
 ALTER TABLE approvals ADD CONSTRAINT approvals_state_check
   CHECK(state IN ('open', 'approved', 'denied', 'expired', 'used', 'cancelled'));
 
--- schema_6: Segments of runs that wait for a worker or are performed; `worker` is null while they wait.
+-- schema_6: Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
 CREATE TABLE segments(
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text COLLATE "C" NOT NULL, number bigint NOT NULL,
   queue text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL, priority bigint NOT NULL, turn bigint NOT NULL,
@@ -93,6 +93,7 @@ CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL
 CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE worker IS NULL;
 CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
+CREATE TABLE dispatchers(one bigint PRIMARY KEY CHECK(one = 1), name text COLLATE "C" NOT NULL);
 
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))

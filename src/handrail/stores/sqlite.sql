@@ -80,7 +80,7 @@ ALTER TABLE approvals_5 RENAME TO approvals;
 CREATE INDEX approvals_run ON approvals(run_id);
 CREATE INDEX approvals_open ON approvals(asked) WHERE state = 'open';
 
--- schema_6: Segments of runs that wait for a worker or are performed; `worker` is null while they wait.
+-- schema_6: Segments of runs that wait for a worker or are performed (`worker` is null while they wait), and which dispatcher has them.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, number INTEGER NOT NULL, queue TEXT NOT NULL,
   scope TEXT NOT NULL, priority INTEGER NOT NULL, turn INTEGER NOT NULL, segment TEXT NOT NULL, worker TEXT,
@@ -90,6 +90,7 @@ CREATE INDEX segments_scope ON segments(queue, scope, turn) WHERE worker IS NULL
 CREATE INDEX segments_urgent ON segments(queue, scope, priority DESC, id) WHERE worker IS NULL;
 CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
+CREATE TABLE dispatchers(one INTEGER PRIMARY KEY CHECK(one = 1), name TEXT NOT NULL);
 
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
