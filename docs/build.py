@@ -79,7 +79,13 @@ REFERENCE = {
 MODULES = {
     "errors": ["handrail.errors"],
     "events": ["handrail.events"],
-    "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
+    "ports": [
+        "handrail.ports",
+        "handrail.dialects",
+        "handrail.selectors",
+        "handrail.dispatch.port",
+        "handrail.dispatch.choice",
+    ],
     "testing": ["handrail.testing"],
     "approval": [
         "handrail.core.preview.Preview",

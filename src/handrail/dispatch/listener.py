@@ -55,7 +55,9 @@ class Listener:
                     database.execute(f'LISTEN "{self._channel}"')
                     self._hear("")
                     while not self._is_closed.is_set():
-                        select.select([database.fileno(), self._closed], [], [])
+                        select.select(
+                            [database.fileno(), self._closed.fileno()], [], []
+                        )
                         for notice in database.notifies(timeout=0):
                             self._hear(notice.payload)
             except psycopg.Error as error:
