@@ -23,6 +23,7 @@ from benchmarks import (
     mcp,
     mcp_gateway,
     selection,
+    shapes,
     stores,
 )
 from benchmarks.measuring import Figure
@@ -30,6 +31,8 @@ from benchmarks.plot import plot_goals
 
 ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "loop": lambda quick: asyncio.run(loops.ten_by_four(quick)),
+    "shapes": lambda quick: asyncio.run(shapes.shapes_of_calls(quick)),
+    "results": lambda quick: asyncio.run(shapes.long_results(quick)),
     "sync": loops.sync_tools,
     "crowd": lambda quick: asyncio.run(loops.two_hundred_at_once(quick)),
     "length": lambda quick: asyncio.run(loops.length(quick)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -11,10 +13,11 @@ from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Event
-from time import perf_counter
+from time import perf_counter, process_time, thread_time
 from typing import Any, cast
 
 import handrail as hr
+from benchmarks import denominators, loops
 from benchmarks.measuring import Figure, best_of
 from handrail.dialects import Envelope, ServerDialect, WireDialect
 from handrail.dialects.prompts.dialect import PromptDialect
@@ -22,6 +25,7 @@ from handrail.dialects.writing import pieces
 from handrail.models.http_model import HttpModel
 from handrail.ports import Request, Sandbox, SandboxJob
 from handrail.sandboxes.levels import SANDBOXED, known_sandboxes
+from handrail.testing import ScriptedServer
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock")
 
@@ -65,7 +69,31 @@ def streaming(quick: bool) -> list[Figure]:
                 note=f"{per_delta[500]:.1f} at 500, {per_delta[8_000]:.1f} at 8,000",
             )
         )
-    return figures
+    heard_s = min(asyncio.run(_hear_deltas()) for _ in range(2 if quick else 5))
+    what = "  over HTTP with events, openai-chat (client's thread)"
+    return [*figures, Figure(what, heard_s * 1e6, "us", 15.0)]
+
+
+_STREAMED_PIECES = 2_000
+_STREAMED_CHARS = 12
+"""Of each piece, as `ScriptedServer` cuts them."""
+
+
+async def _hear_deltas() -> float:
+    """CPU seconds of the client's thread for each piece of a text whose events somebody listens to, connected once."""
+    text = "x" * (_STREAMED_CHARS * _STREAMED_PIECES)
+    with ScriptedServer([text]) as server:
+        async with hr.Runtime() as runtime:
+            for _ in range(2):
+                gc.collect()
+                began = thread_time()
+                events = [
+                    event async for event in runtime.stream("?", model=server.model)
+                ]
+                spent_s = thread_time() - began
+    pieces = sum(type(event) is hr.events.Streamed for event in events)
+    assert pieces >= _STREAMED_PIECES, pieces
+    return spent_s / pieces
 
 
 PIECE_CHARS = 4
@@ -102,14 +130,33 @@ def _per_delta(name: str, count: int) -> float:
 def register(quick: bool) -> list[Figure]:
     """Registering 10,000 functions, each with hints and a docstring."""
     functions = _tools(10_000)
+    registered_s = best_of(lambda: hr.Toolset(functions), rounds=3)
+    first_s, turn_s = asyncio.run(_ask_with(functions, rounds=1 if quick else 3))
     return [
-        Figure(
-            "register 10,000 tools",
-            best_of(lambda: hr.Toolset(functions), rounds=3),
-            "s CPU",
-            1.0,
-        )
-    ]
+        Figure("register 10,000 tools", registered_s, "s CPU", 1.0),
+        Figure("  and the first request, which chooses among them", first_s, "s CPU", 1.2),
+        Figure("  each further turn with them, all alike", turn_s * 1e3, "ms"),
+    ]  # fmt: skip
+
+
+async def _ask_with(functions: list[Any], rounds: int) -> tuple[float, float]:
+    """CPU seconds of a new set's first request, and of a turn of a later run."""
+    first, more = loops.FakeModel(0, 1), loops.FakeModel(10, 1, write=_call_first_tool)
+    first_s = turn_s = float("inf")
+    for _ in range(rounds):
+        gc.collect()
+        began = process_time()
+        runtime = hr.Runtime(functions, budget=loops.UNBOUND)
+        await runtime.run("What is reading 17 of Oslo?", model=first)
+        first_s = min(first_s, process_time() - began)
+        began = process_time()
+        await runtime.run("What is reading 17 of Oslo?", model=more)
+        turn_s = min(turn_s, (process_time() - began) / 11)
+    return first_s, turn_s
+
+
+def _call_first_tool(turn: int, call: int) -> tuple[str, str]:
+    return "tool_17", denominators.arguments_of(turn, call)
 
 
 def _tools(count: int) -> list[Any]:

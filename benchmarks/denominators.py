@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jsonschema_rs
 from pydantic_core import from_json
@@ -53,7 +53,18 @@ def arguments_of(turn: int, call: int) -> str:
     return f'{{"city": "{CITIES[call % len(CITIES)]} {turn}", "days": {call + 1}, "unit": "celsius"}}'
 
 
-def answer_of(turn: int, turns: int, calls: int) -> dict[str, Any]:
+Write: TypeAlias = Callable[[int, int], tuple[str, str]]
+"""Gives the tool and the text of the arguments of one call, by its turn and its place in the turn."""
+
+
+def write_weather(turn: int, call: int) -> tuple[str, str]:
+    """Write a call of `get_weather`."""
+    return "get_weather", arguments_of(turn, call)
+
+
+def answer_of(
+    turn: int, turns: int, calls: int, write: Write = write_weather
+) -> dict[str, Any]:
     """The provider's answer to a turn (from 0), fresh as a client would hand it over."""
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     if turn >= turns:
@@ -65,13 +76,14 @@ def answer_of(turn: int, turns: int, calls: int) -> dict[str, Any]:
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             "usage": usage,
         }
+    written = [write(turn, call) for call in range(calls)]
     wanted = [
         {
             "id": f"call_{turn}_{call}",
             "type": "function",
-            "function": {"name": "get_weather", "arguments": arguments_of(turn, call)},
+            "function": {"name": name, "arguments": text},
         }
-        for call in range(calls)
+        for call, (name, text) in enumerate(written)
     ]
     message = {"role": "assistant", "content": None, "tool_calls": wanted}
     return {
@@ -83,16 +95,22 @@ def answer_of(turn: int, turns: int, calls: int) -> dict[str, Any]:
 class Provider:
     """A fake provider: answers by the number of answers that the conversation holds."""
 
-    def __init__(self, turns: int, calls: int, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        turns: int,
+        calls: int,
+        pause_s: float = 0.0,
+        write: Write = write_weather,
+    ) -> None:
         self.turns, self.calls, self.pause_s = turns, calls, pause_s
+        self.write = write
 
     async def complete(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """Answer, after the pause."""
         if self.pause_s:
             await asyncio.sleep(self.pause_s)
-        return answer_of(
-            (len(messages) - 1) // (self.calls + 1), self.turns, self.calls
-        )
+        turn = (len(messages) - 1) // (self.calls + 1)
+        return answer_of(turn, self.turns, self.calls, self.write)
 
 
 def fault_in(arguments: dict[str, Any], schema: dict[str, Any]) -> str:

@@ -12,10 +12,11 @@ from typing import Any
 
 import anthropic
 import openai
+from msgspec.structs import replace
 
 import handrail as hr
 from benchmarks import denominators
-from benchmarks.denominators import Provider, arguments_of
+from benchmarks.denominators import Provider, Write, arguments_of, write_weather
 from benchmarks.measuring import Figure, interleaved
 from benchmarks.one_call import (
     HANDLE_USUALLY,
@@ -38,8 +39,15 @@ class FakeModel:
 
     name = "fake"
 
-    def __init__(self, turns: int, calls: int, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        turns: int,
+        calls: int,
+        pause_s: float = 0.0,
+        write: Write = write_weather,
+    ) -> None:
         self.turns, self.calls, self.pause_s = turns, calls, pause_s
+        self.write = write
 
     async def ask(self, request: Request, listener: Listener | None = None) -> hr.Turn:
         """Answer, after the pause."""
@@ -49,7 +57,7 @@ class FakeModel:
         if turn >= self.turns:
             return hr.Turn("It is 21.5 degrees everywhere.", usage=hr.Usage(100, 20))
         calls = [
-            hr.ToolCall(f"call_{turn}_{n}", "get_weather", arguments_of(turn, n))
+            hr.ToolCall(f"call_{turn}_{n}", *self.write(turn, n))
             for n in range(self.calls)
         ]
         return hr.Turn(calls=calls, finish="calls", usage=hr.Usage(100, 20))
@@ -181,16 +189,19 @@ async def two_hundred_at_once(quick: bool) -> list[Figure]:
 
 
 async def length(quick: bool) -> list[Figure]:
-    """Whether a long run costs more a turn than a short one; 20 is linear."""
+    """Whether a long run costs more a turn than a short one; 20 is linear. The same with a window to stay within."""
     runtime = hr.Runtime([READ], budget=UNBOUND)
     short, long = FakeModel(10, 4), FakeModel(200, 4)
+    longest, window = FakeModel(900, 4), replace(UNBOUND, context_tokens=10**9)
     times = await interleaved(
         {
             "10": lambda: runtime.run("?", model=short),
             "200": lambda: runtime.run("?", model=long),
+            "900": lambda: runtime.run("?", model=longest),
+            "900 in a window": lambda: runtime.run("?", model=longest, budget=window),
         },
         rounds=3 if quick else 9,
-        times=2,
+        times=1,
     )
     return [
         Figure(
@@ -199,7 +210,15 @@ async def length(quick: bool) -> list[Figure]:
             "x",
             22.0,
             usual=19.0,
-        )
+        ),
+        Figure("900 turns x 4 calls", times["900"] / 3600 * 1e6, "us a call"),
+        Figure(
+            "  with context_tokens",
+            times["900 in a window"] / 3600 * 1e6,
+            "us a call",
+            25.0,
+            note=f"{times['900 in a window'] / times['900']:.2f} x without",
+        ),
     ]
 
 

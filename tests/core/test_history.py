@@ -346,7 +346,8 @@ def long_talk(*sizes):
     ([4000, 4000], 0, []),
 ])  # fmt: skip
 def test_the_oldest_large_results_are_folded_first(sizes, excess, folds):
-    assert to_fold(long_talk(*sizes), excess) == folds
+    spoken = long_talk(*sizes)
+    assert to_fold(spoken, list(map(history.estimate_size, spoken)), excess) == folds
 
 
 def test_a_folded_result_keeps_its_call_its_beginning_and_a_way_back():
@@ -378,6 +379,19 @@ def test_the_estimate_learns_from_what_the_provider_counts():
         window.learn_scale(3 * asked_for)
     assert window.scale == pytest.approx(3.0, abs=0.02)
     assert Window(asked_for * 2, scale=3.0).overflows(spoken) > 0
+
+
+@given(st.lists(st.integers(0, 40), max_size=12), st.data())
+def test_sizes_that_are_kept_are_those_counted_anew(steps, data):
+    spoken, window = long_talk(400), Window(1000)
+    for size in steps:
+        spoken += long_talk(size)[1:]
+        if data.draw(st.booleans()):
+            spoken[-1] = fold(spoken[-1], "r_1")
+            window.forget_sizes()
+        window.size(spoken)
+        assert window.sizes == list(map(history.estimate_size, spoken))
+        assert window.asked == sum(window.sizes)
 
 
 @pytest.mark.parametrize("counted", [0, 10**9])

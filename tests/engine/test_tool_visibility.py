@@ -9,7 +9,14 @@ from handrail.errors import Code
 from handrail.events import ToolsSelected
 from handrail.messages import ToolMessage
 from handrail.ports import Selection
-from handrail.selectors.strategies import Automatic, Searching, TwoStage, tokens
+from handrail.selectors.bm25 import Bm25
+from handrail.selectors.strategies import (
+    Automatic,
+    Ranked,
+    Searching,
+    TwoStage,
+    tokens,
+)
 from handrail.testing import ScriptedModel, ScriptedServer, call
 from tests.selectors.tools import FEW, WEATHER, described, two_hundred
 
@@ -65,6 +72,22 @@ def test_of_many_tools_those_that_the_question_is_about_are_shown(drive):
         shown(model)[0],
     )
     assert second.turn == 2
+
+
+def test_a_question_is_ranked_in_the_first_turn_only(drive):
+    ranked = []
+
+    class Noting(Bm25):
+        def top(self, query, k=5):
+            ranked.append(query)
+            return super().top(query, k)
+
+    model = ScriptedModel([call(WANTED, record_id="LEA-1"), DONE])
+    driver = drive(two_hundred(), selector=Ranked(Noting))
+    for question in (QUESTION, QUESTION, "Lists the offices."):
+        driver.run(question, model=model)
+    assert ranked == [QUESTION, "Lists the offices."]
+    assert all(WANTED in names for names in shown(model)[:4])
 
 
 def test_few_tools_with_long_definitions_are_too_many(drive):

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.schemas import docstrings
 from handrail.schemas.docstrings import Docs, read_docstring
 
 GOOGLE = """Get the current weather of a city. Use it for today only.
@@ -250,3 +251,39 @@ def test_no_text_raises(text):
 
 def test_no_docstring_is_an_empty_one():
     assert read_docstring(None) == Docs()
+
+
+item_names = st.sampled_from(
+    ["city", "_x", "城市", "a1", "a b", "*args", "`n`", "Args"]
+)
+item_texts = st.sampled_from(
+    [
+        "City name.",
+        "one: two",
+        "(str): x",
+        " x",
+        "",
+        "默认：1",
+        "Defaults to 3.",
+        "Raises:",
+    ]
+)
+item_lines = st.one_of(
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["    ", "    ", "  ", "", "        "]),
+        item_names,
+        st.sampled_from([": ", ": ", ":", " (int): ", "：", " - "]),
+        item_texts,
+    ),
+    st.sampled_from(["", "    more text", "Returns:", "Raises:", "Prose."]),
+)
+
+
+@given(st.lists(item_lines, max_size=5))
+def test_plain_sections_are_read_as_the_parser_reads_them(lines):
+    text = "\n".join(["Do it.", "", "Args:", *lines])
+    quickly = read_docstring(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(docstrings, "_parse_plain_sections", lambda sections: None)
+        assert read_docstring(text) == quickly

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall, ToolResult
@@ -386,11 +386,17 @@ class Window(Struct):
     Attributes:
         tokens: The most that a request is to hold, tools and all.
         scale: Tokens as the provider counts them for each one estimated, over the last requests.
+        asked: The estimated tokens of the messages of the last request.
+        sizes: Those of each of them. A conversation grows at its end, so each message is looked at once; whoever
+            changes one calls `forget_sizes`.
     """
 
     tokens: int
     scale: float = 1.0
     asked: int = 0
+    sizes: list[int] = field(default_factory=list)
+    measured: Sequence[Message] = ()
+    """The conversation that `sizes` belongs to."""
 
     def overflows(self, messages: Sequence[Message]) -> int:
         """Return by how many estimated tokens to shrink before the next request; 0 while it fits."""
@@ -400,8 +406,19 @@ class Window(Struct):
 
     def size(self, messages: Sequence[Message]) -> int:
         """Return about how many tokens the messages have, and remember it for what the provider will count."""
-        self.asked = sum(map(estimate_size, messages))
+        if messages is not self.measured:
+            self.forget_sizes()
+            self.measured = messages
+        new = list(map(estimate_size, messages[len(self.sizes) :]))
+        self.sizes += new
+        self.asked += sum(new)
         return round(self.asked * self.scale)
+
+    def forget_sizes(self) -> None:
+        """Look at each message again next time."""
+        self.measured = ()
+        self.sizes = []
+        self.asked = 0
 
     def learn_scale(self, input_tokens: int) -> None:
         """Move `scale` halfway to what the provider counted for the last request."""
@@ -411,7 +428,9 @@ class Window(Struct):
             self.scale = (self.scale + latest) / 2
 
 
-def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
+def to_fold(
+    messages: Sequence[Message], sizes: Sequence[int], excess_tokens: int
+) -> list[int]:
     """Return the positions of the results that are to become handles, oldest first, until the excess is gone.
 
     The results of the newest turn stay, and so do small ones.
@@ -424,7 +443,7 @@ def to_fold(messages: Sequence[Message], excess_tokens: int) -> list[int]:
     for position, message in enumerate(messages[:newest]):
         if excess_tokens <= 0:
             break
-        size = estimate_size(message)
+        size = sizes[position]
         if isinstance(message, ToolMessage) and size >= _SMALLEST_FOLDED:
             chosen.append(position)
             excess_tokens -= size - _SMALLEST_FOLDED // 4

@@ -197,7 +197,10 @@ class ModelCaller:
         """Let old results become handles where the conversation outgrows its window; say whether any did."""
         messages = active.progress.messages
         folds: list[tuple[int, str]] = []
-        for position in to_fold(messages, window.overflows(messages)):
+        excess_tokens = window.overflows(messages)
+        if not excess_tokens:
+            return False
+        for position in to_fold(messages, window.sizes, excess_tokens):
             message = cast(ToolMessage, messages[position])
             try:
                 handle = message.result.handle or await wait_for(
@@ -213,6 +216,7 @@ class ModelCaller:
             messages[position] = fold(message, handle)
             folds.append((position, handle))
         if folds:
+            window.forget_sizes()
             active.progress.reads_on = True
             if active.recording is not None:
                 active.recording.note_folds(turn, folds)

@@ -67,6 +67,7 @@ _UNDERLINE = re.compile(r"\s*[-=]{3,}\s*")
 _ITEM = re.compile(
     r"(?P<indent>\s*)(?:[-*•]\s+)?[`*]{0,2}(?P<name>[^\W\d][\w.]*)[`*]{0,2}\s*(?P<kind>[(（][^()（）]*[)）])?\s*[:：]\s*(?P<text>.*)"
 )
+_PLAIN_ITEM = re.compile(r"    (?P<name>\w+): (?P<text>\S.*)")
 _FIELD = re.compile(
     r"^[ \t]*:(?P<name>param|parameter|arg|type|returns?|rtype|raises?|参数|返回值?|异常|抛出)\b",
     re.M,
@@ -131,8 +132,38 @@ def _parse(text: str) -> tuple[str, docstring_parser.Docstring]:
         sections = inspect.cleandoc(sections).replace("：", ": ")
         return prose, docstring_parser.rest.parse(sections)
     prose, sections = _split_google(lines)
+    plain = _parse_plain_sections(sections)
+    if plain is not None:
+        return prose, plain
     # the parser dedents all lines but the first
     return prose, docstring_parser.google.parse("\n" + sections)
+
+
+def _parse_plain_sections(sections: str) -> docstring_parser.Docstring | None:
+    """Return what Google's parser would of no section, or of parameters in one line each; None for anything else.
+
+    Most docstrings are so, and the parser takes six times as long.
+    """
+    parsed = docstring_parser.Docstring()
+    if not sections:
+        return parsed
+    heading, *lines = sections.split("\n")
+    if heading != "Args:":
+        return None
+    for line in lines:
+        item = _PLAIN_ITEM.fullmatch(line)
+        if item is None:
+            return None
+        parameter = docstring_parser.DocstringParam(
+            args=["param", item["name"]],
+            description=item["text"],
+            arg_name=item["name"],
+            type_name=None,
+            is_optional=None,
+            default=None,
+        )
+        parsed.meta.append(parameter)
+    return parsed
 
 
 def _translate_field(match: re.Match[str]) -> str:

@@ -3,7 +3,8 @@
 `describe_function` gives what a person would write by hand; its `Signature` also turns validated JSON into the
 function's keyword arguments. `import_schema` gives a schema that others wrote in the same words (see `importing`).
 
-Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic.
+Rule 1: what the model may send and what the function gets are made from the same hints, by pydantic. Plain hints are
+        described as pydantic would describe them; see `plain_hints`.
 Rule 2: a mistake in a signature names the parameter.
 Rule 3: declaring a tool costs a look at its signature; hints are resolved and types compiled on first use.
         Pydantic's names are written with its module, which imports what is behind them when they are first met.
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
-from types import SimpleNamespace, UnionType
+from types import FunctionType, SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -43,6 +44,7 @@ from handrail.schemas import argument_errors
 from handrail.schemas.argument_errors import ArgumentError
 from handrail.schemas.docstrings import Docs
 from handrail.schemas.importing import import_schema
+from handrail.schemas.plain_hints import describe_plain
 from handrail.schemas.simplify import add_description, simplify
 from handrail.schemas.walk import Schema
 
@@ -89,6 +91,13 @@ class Signature(Struct, frozen=True, dict=True):
     @cached_property
     def schema(self) -> Schema:
         """The JSON Schema of the arguments."""
+        if self.model is None:
+            plain = describe_plain(self.visible, self.defaults, self.docs.parameters)
+            if plain is not None:
+                return plain
+        return self._describe_by_pydantic()
+
+    def _describe_by_pydantic(self) -> Schema:
         try:
             raw = self._adapter.json_schema(schema_generator=_schema_generator())
         except _UNDESCRIBABLE as error:
@@ -273,6 +282,23 @@ def check_parameters(
     return parameters
 
 
+def is_plainly_hinted(fn: Callable[..., Any]) -> bool:
+    """Whether `check_parameters` finds nothing wrong with a function, where that can be seen without its signature.
+
+    Making a signature takes most of the time of declaring a tool.
+    """
+    # what wraps another function, or declares a signature, has an attribute that says so
+    if type(fn) is not FunctionType or fn.__dict__:
+        return False
+    code = fn.__code__
+    if code.co_posonlyargcount or code.co_flags & _ANY_NUMBER:
+        return False
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return fn.__annotations__.keys() >= set(names)
+
+
+_ANY_NUMBER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
 _KINDS: Mapping[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "parameter `*{name}` takes any number of values. "
     "Name a list (`{name}: list[str]`).",
@@ -310,6 +336,10 @@ def _resolve_hints(
     """Evaluate the hints that are written as text, one parameter at a time so that an error can name it."""
     hints = {}
     for name, annotation in annotations.items():
+        plain = _resolve_plain_hint(annotation, globals_)
+        if plain is not None:
+            hints[name] = plain
+            continue
         try:
             holder = SimpleNamespace(__annotations__={name: annotation})
             hints[name] = _modernize(
@@ -324,6 +354,17 @@ def _resolve_hints(
                 error,
             )
     return hints
+
+
+def _resolve_plain_hint(annotation: Any, globals_: Mapping[str, Any]) -> Any:
+    """Return the type that most annotations are, or name; None for any other, which takes ten times as long."""
+    if isinstance(annotation, str):
+        plain = _PLAIN.get(annotation)
+        return plain if annotation not in globals_ else None
+    return annotation if any(annotation is each for each in _PLAIN.values()) else None
+
+
+_PLAIN = {each.__name__: each for each in (str, int, float, bool)}
 
 
 def describe_result(hint: Any) -> Schema | None:

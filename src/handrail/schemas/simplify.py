@@ -39,7 +39,7 @@ def simplify(raw: Schema) -> Schema:
     schema: Schema = _inline(root, once)
     if shared:
         schema["$defs"] = shared
-    return _order_keywords(schema)
+    return order_keywords(schema)
 
 
 def _find_used_once(root: Schema, definitions: Mapping[str, Json]) -> dict[str, Json]:
@@ -60,7 +60,7 @@ def add_description(schema: Schema, text: str) -> Schema:
     """Return the schema with a description, unless it has one."""
     if "description" in schema:
         return schema
-    return _order_keywords({**schema, "description": text})
+    return order_keywords({**schema, "description": text})
 
 
 def _is_named_by(reference: str, body: Json, definitions: Mapping[str, Json]) -> bool:
@@ -84,9 +84,9 @@ def _inline(schema: Json, definitions: Mapping[str, Json]) -> Any:
         return schema
     if schema.get("$ref") in definitions:
         besides = {key: value for key, value in schema.items() if key != "$ref"}
-        merged = _order_keywords({**definitions[schema["$ref"]], **besides})
+        merged = order_keywords({**definitions[schema["$ref"]], **besides})
         return _inline(merged, definitions)
-    return _join_union(map_subschemas(schema, lambda part: _inline(part, definitions)))
+    return join_union(map_subschemas(schema, lambda part: _inline(part, definitions)))
 
 
 _NOISE = frozenset({"title", "discriminator"})
@@ -101,16 +101,17 @@ def _simplify_part(schema: Json) -> Any:
     result = map_subschemas(quiet, _simplify_part)
     if "properties" in result and not result.keys() & IN_PLACE:
         result.setdefault("additionalProperties", False)
-    result = _join_union(result)
-    if result.get("default", 0) is None and not _allows_null(result):
+    result = join_union(result)
+    if result.get("default", 0) is None and not allows_null(result):
         del result["default"]
-    return _order_keywords(result)
+    return order_keywords(result)
 
 
 _OF_ANY_TYPE = frozenset({"default", "description"})
 
 
-def _allows_null(schema: Schema) -> bool:
+def allows_null(schema: Schema) -> bool:
+    """Whether null is a value of a schema."""
     branches = schema.get("anyOf", [schema])
     return any(
         not branch.keys() - _OF_ANY_TYPE or "null" in schema_types(branch)
@@ -140,7 +141,7 @@ _CROSSING_NULL = _CROSSING - {"enum", "default", "description"}
 _NULL = {"type": "null"}
 
 
-def _join_union(schema: Schema) -> Schema:
+def join_union(schema: Schema) -> Schema:
     """Write `anyOf` of plain types as one schema with a list of types, where that says the same.
 
     It does when each branch has one type of its own and only keywords that concern that type. `enum` concerns any type:
@@ -160,7 +161,7 @@ def _join_union(schema: Schema) -> Schema:
         joined = {}
         for branch in branches:
             joined.update(branch)
-    return _order_keywords({**joined, "type": types, **besides})
+    return order_keywords({**joined, "type": types, **besides})
 
 
 def _join_null(branches: Sequence[Schema]) -> Schema | None:
@@ -194,6 +195,6 @@ _RANKS = {
 }
 
 
-def _order_keywords(schema: Schema) -> Schema:
+def order_keywords(schema: Schema) -> Schema:
     """Put the keywords in the order in which a person writes them."""
     return dict(sorted(schema.items(), key=lambda item: _RANKS.get(item[0], 5)))

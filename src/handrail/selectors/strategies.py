@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from handrail.calls import ToolCall
@@ -83,10 +84,8 @@ class Ranked:
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = {
-            tool.name
-            for tool in self.ranking(tools).top(_question(messages), self._most)
-        }
+        found = self._find(tools, _question(messages), self._most)
+        chosen = {tool.name for tool in found}
         return Selection(self.name, in_order(tools, chosen | find_called(messages)))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002  # `Selector`
@@ -99,6 +98,17 @@ class Ranked:
             (self, "ranking"), lambda: self._rank(tools)
         )
         return ranking
+
+    def _find(self, tools: Toolset, query: str, k: int) -> Sequence[Any]:
+        """Return the best tools for a question, which is the same in every turn, and is ranked in the first."""
+        # The digest of a question, for one may be a whole document, and nobody's words are kept longer than needed.
+        key = (blake2b(query.encode("utf-8", "replace"), digest_size=16).digest(), k)
+        answers: dict[Any, Sequence[Any]] = tools.compute_once((self, "answers"), dict)
+        if key not in answers:
+            if len(answers) >= MOST_CACHED_SEARCHES:
+                answers.clear()
+            answers[key] = self.ranking(tools).top(query, k)
+        return answers[key]
 
 
 class Searching(Ranked):
@@ -126,27 +136,13 @@ class Searching(Ranked):
         """See `Selector.select`."""
         chosen = set(find_called(messages))
         if self._most:
-            chosen |= {
-                tool.name
-                for tool in self.ranking(tools).top(_question(messages), self._most)
-            }
+            found = self._find(tools, _question(messages), self._most)
+            chosen |= {tool.name for tool in found}
         for arguments in read_arguments(SEARCH, messages):
-            chosen |= {
-                tool.name
-                for tool in self._search(tools, str(arguments.get("query", "")))
-            }
+            # Asked again each turn rather than read from its result, which may have been folded away by then.
+            matches = self._find(tools, str(arguments.get("query", "")), self._found)
+            chosen |= {tool.name for tool in matches}
         return Selection(self.name, (*in_order(tools, chosen), SEARCH))
-
-    def _search(self, tools: Toolset, query: str) -> Sequence[Any]:
-        # Asked again each turn rather than read from its result, which may have been folded away by then.
-        searches: dict[str, Sequence[Any]] = tools.compute_once(
-            (self, "searches"), dict
-        )
-        if query not in searches:
-            if len(searches) >= MOST_CACHED_SEARCHES:
-                searches.clear()
-            searches[query] = self.ranking(tools).top(query, self._found)
-        return searches[query]
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
@@ -155,7 +151,7 @@ class Searching(Ranked):
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def search_tools(query: str) -> dict[str, Any]:
-            matches = self._search(tools, query)
+            matches = self._find(tools, query, self._found)
             if not matches:
                 return {
                     "tools": [],
@@ -306,8 +302,12 @@ def read_arguments(
 
 def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
     """Return those names that are in the set, in its order."""
-    wanted = set(chosen)
-    return tuple(tool.name for tool in tools if tool.name in wanted)
+    places: Mapping[str, int] = tools.compute_once("places", partial(_number, tools))
+    return tuple(sorted(set(chosen) & places.keys(), key=places.__getitem__))
+
+
+def _number(tools: Toolset) -> Mapping[str, int]:
+    return {tool.name: place for place, tool in enumerate(tools)}
 
 
 def list_tools(tools: Toolset, most_lines: int) -> str:

@@ -47,10 +47,10 @@ class FunctionTool(BaseTool, Generic[F_co]):
         self.run = fn
         if "name" not in settings:
             self.name = getattr(fn, "__name__", type(fn).__name__)
-        if parameters is None:
-            hints.check_parameters(fn, name=self.name)
-        else:
+        if parameters is not None:
             self._describe_by(parameters)
+        elif not hints.is_plainly_hinted(fn):
+            hints.check_parameters(fn, name=self.name)
         self.validate_declaration()
 
     def _describe_by(self, parameters: Mapping[str, Json]) -> None:
