@@ -32,6 +32,11 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
     cache_written_tokens: int = 0
 
+    @property
+    def cache_read_share(self) -> float:
+        """Which part of the input was read from the provider's cache, from 0 to 1."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
@@ -121,6 +126,10 @@ Way: TypeAlias = Literal["native", "tool", "prompt"]
 that takes it, or the prompt describes the form."""
 
 
+Cache: TypeAlias = Literal["auto", "5m", "1h"]
+"""For how long a provider is asked to keep what a request begins with."""
+
+
 class Output(Struct, frozen=True):
     """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""
 
@@ -140,6 +149,9 @@ class Options(Struct, frozen=True):
         extra: Further fields of the provider's request body, passed through unchanged.
         boundaries: Put marks around each result of a tool that no result can forge, and explain them to the model; see
             `dialects.boundaries`. Of `Runtime.run` only.
+        cache: Ask the provider to keep what requests begin with (tools, system message, conversation), and to read it
+            at a fraction of the price. `auto` says what that needs to providers that are known to take it; `5m` and
+            `1h` say it to any server whose API has a field for it; None says nothing.
     """
 
     model: str = ""
@@ -153,6 +165,7 @@ class Options(Struct, frozen=True):
     provider_tools: Sequence[Mapping[str, Json]] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
     boundaries: bool = False
+    cache: Cache | None = "auto"
 
 
 class TextDelta(Struct, frozen=True):

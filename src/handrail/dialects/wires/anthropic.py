@@ -24,12 +24,14 @@ from handrail.dialects import (
     Conversation,
     Envelope,
     ToolLike,
+    compute_once,
     json_bodies,
     provider_errors,
     received,
 )
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.anthropic_blocks import (
     DELTAS,
     ENDING,
@@ -89,6 +91,10 @@ answer of this length still comes within the ten minutes that the API grants it 
 reckoning). A lower one would cut calls that write a file."""
 
 
+_MARKS = frozenset({"cache_control"})
+_MOST_LOOKED_BACK = 18
+"""Blocks of one turn within which the provider finds the end of the request before; it looks back over 20."""
+
 _CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
 
 
@@ -128,9 +134,13 @@ class Anthropic(BaseWire):
         names = _name_map(tools)
         sent = fit_to_send(messages, tools)
         system, conversation = _conversation(sent, names)
+        mark = self._cache_mark(sent, options)
+        if mark is not None and self.marks_history(sent, options):
+            _mark_history(conversation, mark, with_end=self.server != "own")
         fields = {
             "model": options.model or None,
-            "system": system or None,
+            "system": _system(system, mark),
+            "cache_control": mark if self.server == "own" else None,
             "temperature": options.temperature,
             "stream": options.stream or None,
             "container": _container(sent, self.clock),
@@ -141,24 +151,70 @@ class Anthropic(BaseWire):
             else options.max_tokens,
             "messages": conversation,
             **{key: value for key, value in fields.items() if value is not None},
-            **self._tool_fields(tools, names, options),
+            **self._tool_fields(tools, names, options, mark),
             **options.extra,
         }
         if options.output is not None:
             body["output_config"] = _output_config(options.output, options.extra)
         return body
 
+    def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
+        """Whether marks are needed in the history: everywhere but at Anthropic itself, which sets the last one.
+
+        Anthropic looks back from its mark over 20 blocks for what the request before has left. A turn with many calls
+        is longer than that, and then the end of that request is marked.
+        """
+        if self._cache_mark(messages, options) is None:
+            return False
+        return self.server != "own" or _last_turn_blocks(messages) > _MOST_LOOKED_BACK
+
+    def _cache_mark(
+        self, messages: Sequence[Message], options: Options
+    ) -> dict[str, Json] | None:
+        """Return the mark of what the provider is to keep; None for a request without marks of ours."""
+        takes_it = bool(
+            self.server
+        )  # copies know marks in blocks, which agents send to all of them
+        if not prompt_caching.is_wanted(options, takes_it):
+            return None
+        if prompt_caching.has_own_marks(messages, options, _MARKS):
+            return None
+        if options.cache == "1h":
+            return {"type": "ephemeral", "ttl": "1h"}
+        return {"type": "ephemeral"}
+
     def _tool_fields(
-        self, tools: Collection[ToolLike], names: NameMap, options: Options
+        self,
+        tools: Collection[ToolLike],
+        names: NameMap,
+        options: Options,
+        mark: dict[str, Json] | None,
     ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        definitions = [
-            *self.definitions(tools, strict=options.strict),
+        definitions: list[Mapping[str, Json]] = [
+            *self._marked_definitions(tools, options, mark),
             *options.provider_tools,
         ]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
+
+    def _marked_definitions(
+        self,
+        tools: Collection[ToolLike],
+        options: Options,
+        mark: dict[str, Json] | None,
+    ) -> list[dict[str, Json]]:
+        """Return the tools as described, the last one marked as what the provider is to keep."""
+        defined = self.definitions(tools, strict=options.strict)
+        if mark is None or not defined:
+            return defined
+        marked: list[dict[str, Json]] = compute_once(
+            tools,
+            (type(self), options.strict, options.cache),
+            lambda: [*defined[:-1], {**defined[-1], "cache_control": mark}],
+        )
+        return marked
 
     def define(
         self, tools: Collection[ToolLike], strict: bool
@@ -519,6 +575,41 @@ def _conversation(
             content = [block for each in contents for block in as_blocks(each)]
         conversation.append({"role": role, "content": content})
     return "\n\n".join(filter(None, system)), conversation
+
+
+def _system(text: str, mark: Mapping[str, Json] | None) -> Json:
+    """Return the system message, marked as what the provider is to keep; None without one."""
+    if not text:
+        return None
+    if mark is None:
+        return text
+    return [{"type": "text", "text": text, "cache_control": mark}]
+
+
+def _last_turn_blocks(messages: Sequence[Message]) -> int:
+    """Return about how many blocks the newest answer and its results add."""
+    blocks = 0
+    for message in reversed(messages):
+        blocks += 1
+        if isinstance(message, AssistantMessage):
+            turn = message.turn
+            return blocks + len(turn.calls) + len(turn.server_side) + 1
+    return blocks
+
+
+def _mark_history(
+    conversation: list[dict[str, Json]], mark: Mapping[str, Json], *, with_end: bool
+) -> None:
+    """Mark where the request before ended, so that it is found again, and where this one ends."""
+    places = [-3, -1] if with_end else [-3]
+    for place in places:
+        if len(conversation) < -place:
+            continue
+        message = conversation[place]
+        blocks = as_blocks(message["content"])
+        if message["role"] == "user" and blocks:
+            blocks[-1] = {**blocks[-1], "cache_control": mark}
+            conversation[place] = {**message, "content": blocks}
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:

@@ -13,9 +13,10 @@ from typing import ClassVar
 
 from handrail import plugins
 from handrail.dialects import ToolLike, compute_once, provider_errors
+from handrail.dialects.wires.prompt_caching import Server
 from handrail.dialects.writing import as_collection
 from handrail.errors import ConfigError, Json, ModelError
-from handrail.messages import Way
+from handrail.messages import Message, Options, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class BaseWire(ABC):
 
     Attributes:
         output_by: How an answer of a given form is asked for; see `structured_output`.
+        server: Whose server is asked; some fields go only to servers that are known to take them.
         history: The field of a request that holds the conversation; see `request_bytes`.
     """
 
     name: str
     output_by: Way = "native"
+    server: Server = ""
     history: ClassVar[str] = "messages"
 
     def definitions(
@@ -45,6 +48,10 @@ class BaseWire(ABC):
             tools, (type(self), strict), lambda: self.define(tools, strict)
         )
         return defined
+
+    def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
+        """Whether the request has marks in its history, which move on with the next one."""
+        return False
 
     @abstractmethod
     def define(

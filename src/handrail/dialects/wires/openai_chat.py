@@ -19,6 +19,7 @@ from handrail.core.results import label
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import SOUNDS
+from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.chat_answers import (
     CALL_GOES_BACK,
@@ -78,10 +79,12 @@ class OpenAIChat(BaseWire):
             would lift the limit.
         output_by: See `BaseWire`. Some copies ignore `response_format` in silence, some cannot call tools any more once
             it is set.
+        keys_cache: OpenAI takes `prompt_cache_key`, which strict copies refuse.
     """
 
     name: str = "openai-chat"
     max_tokens_field: str = "max_completion_tokens"
+    keys_cache: bool = True
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -103,10 +106,10 @@ class OpenAIChat(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = chat_names(tools)
+        history = fit_to_send(messages, tools)
         body: dict[str, Json] = {
             "messages": [
-                self.encode_message(each, names)
-                for each in add_media(fit_to_send(messages, tools))
+                self.encode_message(each, names) for each in add_media(history)
             ]
         }
         fields = {
@@ -120,7 +123,15 @@ class OpenAIChat(BaseWire):
             "stream_options": {"include_usage": True} if options.stream else None,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
-        return body | self._tool_fields(tools, names, options) | dict(options.extra)
+        tool_fields = self._tool_fields(tools, names, options)
+        key = prompt_caching.key_fields(
+            tools,
+            self.definitions(tools, strict=options.strict),
+            _opening_text(history),
+            options,
+            server=self.server if self.keys_cache else "copy",
+        )
+        return body | key | tool_fields | dict(options.extra)
 
     def _tool_fields(
         self, tools: Collection[ToolLike], names: NameMap, options: Options
@@ -339,12 +350,22 @@ DIALECT = OpenAIChat()
 """For api.openai.com."""
 
 COMPATIBLE = OpenAIChat(
-    "openai-compatible", max_tokens_field="max_tokens", output_by="prompt"
+    "openai-compatible",
+    max_tokens_field="max_tokens",
+    output_by="prompt",
+    keys_cache=False,
 )
 """For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
 
 
 # -- writing a request -------------------------------------------------------------------------------------------------
+
+
+def _opening_text(messages: Sequence[Message]) -> str:
+    """Return the system message that a conversation begins with, if any."""
+    if messages and isinstance(messages[0], SystemMessage):
+        return messages[0].text
+    return ""
 
 
 def _response_format(output: Output) -> dict[str, Json]:

@@ -36,6 +36,7 @@ from handrail.dialects.parts import (
     describe_hidden,
     parse_attachment,
 )
+from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.base import BaseWire, check_choice, foreign
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.responses_items import (
@@ -183,7 +184,15 @@ class OpenAIResponses(BaseWire):
             **STATELESS,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
-        return body | self._tool_fields(tools, names, options) | _with_form(options)
+        tool_fields = self._tool_fields(tools, names, options)
+        key = prompt_caching.key_fields(
+            tools,
+            self.definitions(tools, strict=options.strict),
+            instructions or "",
+            options,
+            server=self.server,
+        )
+        return body | key | tool_fields | _with_form(options)
 
     def _tool_fields(
         self, tools: Collection[ToolLike], names: NameMap, options: Options
