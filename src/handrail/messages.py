@@ -137,6 +137,22 @@ class Output(Struct, frozen=True):
     name: str = "answer"
 
 
+SEARCH_TOOLS = "search_tools"
+"""The tool by which a model searches for others."""
+
+
+class Deferral(Struct, frozen=True):
+    """Tools that the provider loads itself where a search found them, so that what precedes stays as it was.
+
+    Attributes:
+        search: The name of the tool by which the model searches.
+        names: Of the tools that are loaded so.
+    """
+
+    search: str
+    names: frozenset[str] = frozenset()
+
+
 class Options(Struct, frozen=True):
     """How a model is asked.
 
@@ -152,6 +168,7 @@ class Options(Struct, frozen=True):
         cache: Ask the provider to keep what requests begin with (tools, system message, conversation), and to read it
             at a fraction of the price. `auto` says what that needs to providers that are known to take it; `5m` and
             `1h` say it to any server whose API has a field for it; None says nothing.
+        deferral: Set by `Runtime.run` where its selector searches and the provider takes part in that.
     """
 
     model: str = ""
@@ -166,6 +183,7 @@ class Options(Struct, frozen=True):
     extra: Mapping[str, Json] = field(default_factory=dict)
     boundaries: bool = False
     cache: Cache | None = "auto"
+    deferral: Deferral | None = None
 
 
 class TextDelta(Struct, frozen=True):

@@ -14,6 +14,7 @@ Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream witho
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,9 @@ from handrail.dialects.writing import (
     as_object,
     as_user_message,
     fit_to_send,
+    found_tools,
     in_call_order,
+    loaded_tools,
     name_map,
     result_text,
 )
@@ -67,6 +70,7 @@ from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
+    Deferral,
     Delta,
     Message,
     Options,
@@ -91,6 +95,7 @@ answer of this length still comes within the ten minutes that the API grants it 
 reckoning). A lower one would cut calls that write a file."""
 
 
+_WITHOUT_DEFERRAL = re.compile(r"claude-(2|3|instant)")
 _MARKS = frozenset({"cache_control"})
 _MOST_LOOKED_BACK = 18
 """Blocks of one turn within which the provider finds the end of the request before; it looks back over 20."""
@@ -133,7 +138,9 @@ class Anthropic(BaseWire):
         tools = as_collection(tools)
         names = _name_map(tools)
         sent = fit_to_send(messages, tools)
-        system, conversation = _conversation(sent, names)
+        # Where no call may come, the API refuses tools that were found.
+        deferral = None if options.tool_choice == "none" else options.deferral
+        system, conversation = _conversation(sent, names, deferral)
         mark = self._cache_mark(sent, options)
         if mark is not None and self.marks_history(sent, options):
             _mark_history(conversation, mark, with_end=self.server != "own")
@@ -151,7 +158,9 @@ class Anthropic(BaseWire):
             else options.max_tokens,
             "messages": conversation,
             **{key: value for key, value in fields.items() if value is not None},
-            **self._tool_fields(tools, names, options, mark),
+            **self._tool_fields(
+                tools, names, options, mark, loaded=loaded_tools(sent, deferral)
+            ),
             **options.extra,
         }
         if options.output is not None:
@@ -189,32 +198,40 @@ class Anthropic(BaseWire):
         names: NameMap,
         options: Options,
         mark: dict[str, Json] | None,
+        *,
+        loaded: frozenset[str],
     ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
         definitions: list[Mapping[str, Json]] = [
-            *self._marked_definitions(tools, options, mark),
+            *self._sent_definitions(tools, options, mark, loaded=loaded),
             *options.provider_tools,
         ]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
-    def _marked_definitions(
+    def _sent_definitions(
         self,
         tools: Collection[ToolLike],
         options: Options,
         mark: dict[str, Json] | None,
+        *,
+        loaded: frozenset[str],
     ) -> list[dict[str, Json]]:
-        """Return the tools as described, the last one marked as what the provider is to keep."""
+        """Return the tools as described: those that a search loads deferred, the last other one marked."""
         defined = self.definitions(tools, strict=options.strict)
-        if mark is None or not defined:
+        if not defined or (mark is None and not loaded):
             return defined
-        marked: list[dict[str, Json]] = compute_once(
+        sent: list[dict[str, Json]] = compute_once(
             tools,
-            (type(self), options.strict, options.cache),
-            lambda: [*defined[:-1], {**defined[-1], "cache_control": mark}],
+            (type(self), options.strict, mark and options.cache, loaded),
+            lambda: _mark_and_defer(tools, defined, mark, loaded),
         )
-        return marked
+        return sent
+
+    def defers_tools(self, model: str) -> bool:
+        """See `BaseWire.defers_tools`: Anthropic's models since Claude 4 do."""
+        return self.server == "own" and _WITHOUT_DEFERRAL.match(model) is None
 
     def define(
         self, tools: Collection[ToolLike], strict: bool
@@ -549,8 +566,27 @@ def _format(output: Output) -> dict[str, Json]:
     }
 
 
+def _mark_and_defer(
+    tools: Iterable[ToolLike],
+    defined: Sequence[dict[str, Json]],
+    mark: dict[str, Json] | None,
+    loaded: frozenset[str],
+) -> list[dict[str, Json]]:
+    """Return definitions with what is loaded at the end: it stands nowhere but in the result that names it."""
+    shown: list[dict[str, Json]] = []
+    deferred: list[dict[str, Json]] = []
+    for tool, definition in zip(tools, defined, strict=True):
+        if tool.name in loaded:
+            deferred.append({**definition, "defer_loading": True})
+        else:
+            shown.append(definition)
+    if shown and mark is not None:
+        shown[-1] = {**shown[-1], "cache_control": mark}
+    return shown + deferred
+
+
 def _conversation(
-    messages: Sequence[Message], names: NameMap
+    messages: Sequence[Message], names: NameMap, deferral: Deferral | None
 ) -> tuple[str, list[dict[str, Json]]]:
     """Return the system message and the messages, with roles that alternate."""
     system: list[str] = []
@@ -558,7 +594,7 @@ def _conversation(
     for message in messages:
         if isinstance(message, SystemMessage):
             system.append(message.text)
-        elif content := _encode(message, names):
+        elif content := _encode(message, names, deferral):
             # else the turn is empty, which no history can hold
             if isinstance(message, AssistantMessage):
                 role = "assistant"
@@ -640,7 +676,9 @@ def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
 
 
 def _encode(
-    message: AssistantMessage | UserMessage | ToolMessage, names: NameMap
+    message: AssistantMessage | UserMessage | ToolMessage,
+    names: NameMap,
+    deferral: Deferral | None,
 ) -> str | list[Block]:
     match message:
         case AssistantMessage(turn):
@@ -651,7 +689,14 @@ def _encode(
                 if not _is_refused(block, cut)
             ]
         case ToolMessage(result):
-            return [_encode_result(result)]
+            block = _encode_result(result)
+            if found := found_tools(result, deferral):
+                # It goes into this result, and nothing else may stand beside it.
+                block["content"] = [
+                    {"type": "tool_reference", "tool_name": names.to_wire(name)}
+                    for name in found
+                ]
+            return [block]
         case UserMessage(text, parts):
             if parts:
                 return [

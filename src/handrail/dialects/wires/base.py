@@ -53,6 +53,10 @@ class BaseWire(ABC):
         """Whether the request has marks in its history, which move on with the next one."""
         return False
 
+    def defers_tools(self, model: str) -> bool:
+        """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
+        return False
+
     @abstractmethod
     def define(
         self, tools: Collection[ToolLike], strict: bool
