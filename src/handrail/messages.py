@@ -130,6 +130,10 @@ Cache: TypeAlias = Literal["auto", "5m", "1h"]
 """For how long a provider is asked to keep what a request begins with."""
 
 
+Effort: TypeAlias = Literal["low", "medium", "high"]
+"""How long a model that reasons is to think."""
+
+
 class Output(Struct, frozen=True):
     """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""
 
@@ -168,6 +172,9 @@ class Options(Struct, frozen=True):
         cache: Ask the provider to keep what requests begin with (tools, system message, conversation), and to read it
             at a fraction of the price. `auto` says what that needs to providers that are known to take it; `5m` and
             `1h` say it to any server whose API has a field for it; None says nothing.
+        effort: How long the model is to think, in each provider's own field; refused where it has none.
+        allowed: Set by `Runtime.run(flow=...)`: the tools that may be called now, said to providers that take it. The
+            others stay described, so that the cache holds.
         deferral: Set by `Runtime.run` where its selector searches and the provider takes part in that.
     """
 
@@ -183,6 +190,8 @@ class Options(Struct, frozen=True):
     extra: Mapping[str, Json] = field(default_factory=dict)
     boundaries: bool = False
     cache: Cache | None = "auto"
+    effort: Effort | None = None
+    allowed: frozenset[str] | None = None
     deferral: Deferral | None = None
 
 

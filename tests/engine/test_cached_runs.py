@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 import handrail as hr
+from handrail.dialects.wires.openai_responses import OpenAIResponses
 from handrail.messages import Usage
 from handrail.models.http_model import HttpModel
 from handrail.selectors.strategies import Searching
@@ -123,10 +124,38 @@ SEARCHES = [
 ]  # fmt: skip
 
 
+class OpenAIThatSearches(OpenAIResponses):
+    """OpenAI's side, which asks for a search of ours in an item of its own."""
+
+    def decode_request(self, body):
+        """Take searches for calls: a script counts answers with calls."""
+        items = []
+        for each in body["input"]:
+            if each["type"] == "tool_search_call":
+                arguments = json.dumps(each["arguments"])
+                each = {**each, "type": "function_call", "name": "search_tools", "arguments": arguments}  # fmt: skip
+            elif each["type"] == "tool_search_output":
+                output = json.dumps(each["tools"])
+                each = {**each, "type": "function_call_output", "output": output}
+            items.append(each)
+        return super().decode_request({**body, "input": items})
+
+    def encode_turn(self, turn, envelope, tools=None):
+        body = super().encode_turn(turn, envelope, tools)
+        for item in body["output"]:
+            if item.get("name") == "search_tools":
+                item |= {"type": "tool_search_call", "execution": "client"}
+                item["arguments"] = json.loads(item["arguments"])
+                del item["name"]
+        return body
+
+
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
 def test_a_run_that_searches_for_tools_reads_its_input_from_the_cache(wire, tmp_path):
     store = f"sqlite:///{tmp_path}/s.db"
     with ScriptedServer(SEARCHES, wire=wire, cache=PrefixCache()) as server:
+        if wire == "openai-responses":
+            server.wires[0] = OpenAIThatSearches()
         run = converse(
             server, wire, store, "Look at the rain, please.", system=SYSTEM * 4,
             selector=Searching(most=40),

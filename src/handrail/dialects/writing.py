@@ -19,6 +19,7 @@ from handrail.dialects import Conversation, ToolLike, compute_once, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
 from handrail.messages import Deferral, Message, ToolMessage, conversation_of
+from handrail.schemas.walk import compile_schema
 
 
 def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
@@ -73,6 +74,15 @@ def result_text(result: ToolResult) -> str:
     else:
         value = result.value
     return "" if value is None else as_text(value)
+
+
+def fitting_examples(tool: ToolLike) -> list[Json]:
+    """Return a tool's examples that fit its schema: a provider refuses the whole request for any other."""
+    examples = getattr(tool, "examples", ())
+    if not examples:
+        return []
+    schema = compile_schema(dict(tool.parameters))
+    return [dict(each) for each in examples if schema.is_valid(dict(each))]
 
 
 def found_tools(result: ToolResult, deferral: Deferral | None) -> tuple[str, ...]:

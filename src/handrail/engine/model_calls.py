@@ -145,6 +145,10 @@ class ModelCaller:
                 choice=options.tool_choice,
                 is_deferred=is_deferred,
             )
+        if active.flow is not None:
+            allowed = active.flow.list_allowed_tools(tools)
+            if allowed is not None:
+                options = replace(options, allowed=allowed)
         if active.boundaries is not None:
             messages = active.boundaries.mark(messages)
         request = Request(messages, tools, options, left_s)

@@ -306,6 +306,7 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
                 "provider_tools": plain(list(options.provider_tools)),
                 "extra": plain(dict(options.extra)),
                 "boundaries": options.boundaries,
+                "effort": options.effort,
                 # what is not there is "auto"
                 "cache": "" if options.cache == "auto" else options.cache or "none",
                 "output": options.output

@@ -52,7 +52,7 @@ from handrail.dialects.wires.anthropic_server import (
     encode_usage,
     parse_request,
 )
-from handrail.dialects.wires.base import BaseWire, check_choice
+from handrail.dialects.wires.base import BaseWire, check_choice, merge_field
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
@@ -60,6 +60,7 @@ from handrail.dialects.writing import (
     as_object,
     as_user_message,
     fit_to_send,
+    fitting_examples,
     found_tools,
     in_call_order,
     loaded_tools,
@@ -163,8 +164,11 @@ class Anthropic(BaseWire):
             ),
             **options.extra,
         }
+        if options.effort is not None:
+            effort = {"effort": options.effort}
+            body["output_config"] = merge_field(options.extra, "output_config", effort)
         if options.output is not None:
-            body["output_config"] = _output_config(options.output, options.extra)
+            body["output_config"] = _output_config(options.output, body)
         return body
 
     def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
@@ -224,7 +228,7 @@ class Anthropic(BaseWire):
             return defined
         sent: list[dict[str, Json]] = compute_once(
             tools,
-            (type(self), options.strict, mark and options.cache, loaded),
+            (type(self), self.server, options.strict, mark and options.cache, loaded),
             lambda: _mark_and_defer(tools, defined, mark, loaded),
         )
         return sent
@@ -238,7 +242,10 @@ class Anthropic(BaseWire):
     ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form is Anthropic's own subset."""
         names = _name_map(tools)
-        return [_definition(tool, names, strict) for tool in tools]
+        return [
+            _definition(tool, names, strict, with_examples=self.server == "own")
+            for tool in tools
+        ]
 
     def encode_results(
         self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
@@ -519,7 +526,9 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
     return name_map(tools, NAMES)
 
 
-def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
+def _definition(
+    tool: ToolLike, names: NameMap, strict: bool, *, with_examples: bool
+) -> dict[str, Json]:
     definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:
         definition["description"] = tool.description
@@ -529,7 +538,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
         lossless = None
     if isinstance(lossless, dict):
         return {**definition, "input_schema": lossless, "strict": True}
-    return {**definition, "input_schema": {"type": "object", **tool.parameters}}
+    definition["input_schema"] = {"type": "object", **tool.parameters}
+    if with_examples and (examples := fitting_examples(tool)):
+        definition["input_examples"] = examples
+    return definition
 
 
 def _tool_choice(options: Options, names: NameMap) -> Json:
@@ -547,9 +559,9 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
     return {**fields, "disable_parallel_tool_use": not options.parallel}
 
 
-def _output_config(output: Output, extra: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the answer's form, beside the effort, which is in the same field and is the user's own."""
-    own = extra.get("output_config") or {}
+def _output_config(output: Output, body: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the answer's form, beside what else the body says in the same field, such as the effort."""
+    own = body.get("output_config") or {}
     if not isinstance(own, Mapping):
         raise ConfigError(
             "the option `output_config` is no object, so the answer's form has no place in it"

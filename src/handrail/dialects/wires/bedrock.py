@@ -30,7 +30,7 @@ from handrail.dialects import (
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires import prompt_caching
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign, refuse_effort
 from handrail.dialects.wires.bedrock_blocks import (
     Block,
     StreamedBlock,
@@ -155,6 +155,7 @@ class Bedrock(BaseWire):
                 message shows what no model here can take.
         """
         options = options or Options()
+        refuse_effort(self.name, options)
         tools = as_collection(tools)
         names = _name_map(tools)
         sent = fit_to_send(messages, tools)

@@ -20,7 +20,12 @@ from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, rec
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import SOUNDS
 from handrail.dialects.wires import prompt_caching
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.base import (
+    BaseWire,
+    check_choice,
+    foreign,
+    sendable_allowed,
+)
 from handrail.dialects.wires.chat_answers import (
     CALL_GOES_BACK,
     GOES_BACK,
@@ -119,6 +124,7 @@ class OpenAIChat(BaseWire):
             "response_format": _response_format(options.output)
             if options.output
             else None,
+            "reasoning_effort": options.effort,
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
@@ -145,11 +151,27 @@ class OpenAIChat(BaseWire):
             "tools": [*defined, *options.provider_tools]
             if options.provider_tools
             else defined,
-            "tool_choice": _tool_choice(options.tool_choice, names),
+            "tool_choice": self._tool_choice(options, tools, names),
         }
         if options.parallel is None:
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
+
+    def _tool_choice(
+        self, options: Options, tools: Collection[ToolLike], names: NameMap
+    ) -> Json:
+        server = self.server if self.keys_cache else "copy"
+        allowed = sendable_allowed(options, tools, server=server)
+        if not allowed:
+            return _tool_choice(options.tool_choice, names)
+        functions = [
+            {"type": "function", "function": {"name": names.to_wire(name)}}
+            for name in allowed
+        ]
+        return {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": options.tool_choice, "tools": functions},
+        }
 
     def encode_message(
         self, message: Message, names: NameMap | None = None

@@ -39,7 +39,13 @@ from handrail.dialects.parts import (
     parse_attachment,
 )
 from handrail.dialects.wires import prompt_caching
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.base import (
+    BaseWire,
+    check_choice,
+    foreign,
+    merge_field,
+    sendable_allowed,
+)
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.responses_items import (
     CALLS,
@@ -181,7 +187,7 @@ class OpenAIResponses(BaseWire):
         if history and isinstance(history[0], SystemMessage):
             instructions = history[0].text
             history = history[1:]
-        found = self._define_found(history, tools, names, options)
+        found = self._define_found(history, tools, options)
         fields = {
             "model": options.model or None,
             "instructions": instructions,
@@ -198,7 +204,7 @@ class OpenAIResponses(BaseWire):
         tool_fields = self._tool_fields(tools, names, options, found=found)
         key = prompt_caching.key_fields(
             tools,
-            self.definitions(tools, strict=options.strict),
+            self._sent_definitions(tools, options, found),
             instructions or "",
             options,
             server=self.server,
@@ -216,7 +222,7 @@ class OpenAIResponses(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
             return {}
-        defined = self._sent_definitions(tools, names, options, found)
+        defined = self._sent_definitions(tools, options, found)
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
@@ -225,11 +231,25 @@ class OpenAIResponses(BaseWire):
             ]
         fields: dict[str, Json] = {
             "tools": defined,
-            "tool_choice": _tool_choice(options.tool_choice, names),
+            "tool_choice": self._tool_choice(options, tools, names),
         }
         if options.parallel is None:
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
+
+    def _tool_choice(
+        self, options: Options, tools: Collection[ToolLike], names: NameMap
+    ) -> Json:
+        allowed = sendable_allowed(options, tools, server=self.server)
+        if not allowed:
+            return _tool_choice(options.tool_choice, names)
+        return {
+            "type": "allowed_tools",
+            "mode": options.tool_choice,
+            "tools": [
+                {"type": "function", "name": names.to_wire(name)} for name in allowed
+            ],
+        }
 
     def defers_tools(self, model: str) -> bool:
         """See `BaseWire.defers_tools`: OpenAI's models since GPT-5.4 do."""
@@ -239,7 +259,6 @@ class OpenAIResponses(BaseWire):
         self,
         messages: Sequence[Message],
         tools: Collection[ToolLike],
-        names: NameMap,
         options: Options,
     ) -> _Found:
         """Return the definitions of the tools that the searches of a conversation have loaded, by call and name."""
@@ -271,7 +290,6 @@ class OpenAIResponses(BaseWire):
     def _sent_definitions(
         self,
         tools: Collection[ToolLike],
-        names: NameMap,
         options: Options,
         found: _Found,
     ) -> list[dict[str, Json]]:
@@ -577,6 +595,9 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
 def _with_form(options: Options) -> dict[str, Json]:
     """Return the provider's own fields, with the form of the answer beside what they say of its text."""
     fields = dict(options.extra)
+    if options.effort is not None:
+        effort = {"effort": options.effort}
+        fields["reasoning"] = merge_field(options.extra, "reasoning", effort)
     if options.output is None:
         return fields
     strict = for_openai_strict(dict(options.output.schema))
