@@ -142,6 +142,9 @@ class Anthropic(BaseWire):
         # Where no call may come, the API refuses tools that were found.
         deferral = None if options.tool_choice == "none" else options.deferral
         system, conversation = _conversation(sent, names, deferral)
+        if sent and not isinstance(sent[0], AssistantMessage):
+            # else it is a part of a conversation, and the programs may stand before it
+            _drop_orphaned_callers(conversation)
         mark = self._cache_mark(sent, options)
         if mark is not None and self.marks_history(sent, options):
             _mark_history(conversation, mark, with_end=self.server != "own")
@@ -658,6 +661,27 @@ def _mark_history(
         if message["role"] == "user" and blocks:
             blocks[-1] = {**blocks[-1], "cache_control": mark}
             conversation[place] = {**message, "content": blocks}
+
+
+def _drop_orphaned_callers(conversation: Iterable[Mapping[str, Json]]) -> None:
+    """Make calls of a program that is no longer in the history calls of the model's own: the API refuses others."""
+    blocks = [
+        block
+        for message in conversation
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
+    called = [block for block in blocks if block.get("caller")]
+    if not called:
+        return
+    programs = {
+        block.get("id") for block in blocks if block.get("type") == "server_tool_use"
+    }
+    for block in called:
+        caller = block["caller"]
+        program = caller.get("tool_id") if isinstance(caller, Mapping) else None
+        if program is not None and program not in programs:
+            del block["caller"]
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
