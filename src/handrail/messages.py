@@ -32,6 +32,11 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int = 0
     cache_written_tokens: int = 0
 
+    @property
+    def cache_read_share(self) -> float:
+        """Which part of the input was read from the provider's cache, from 0 to 1."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
@@ -121,11 +126,35 @@ Way: TypeAlias = Literal["native", "tool", "prompt"]
 that takes it, or the prompt describes the form."""
 
 
+Cache: TypeAlias = Literal["auto", "5m", "1h"]
+"""For how long a provider is asked to keep what a request begins with."""
+
+
+Effort: TypeAlias = Literal["low", "medium", "high"]
+"""How long a model that reasons is to think."""
+
+
 class Output(Struct, frozen=True):
     """The form that an answer must have: a JSON Schema, and a name for it that providers accept."""
 
     schema: Mapping[str, Json]
     name: str = "answer"
+
+
+SEARCH_TOOLS = "search_tools"
+"""The tool by which a model searches for others."""
+
+
+class Deferral(Struct, frozen=True):
+    """Tools that the provider loads itself where a search found them, so that what precedes stays as it was.
+
+    Attributes:
+        search: The name of the tool by which the model searches.
+        names: Of the tools that are loaded so.
+    """
+
+    search: str
+    names: frozenset[str] = frozenset()
 
 
 class Options(Struct, frozen=True):
@@ -140,6 +169,13 @@ class Options(Struct, frozen=True):
         extra: Further fields of the provider's request body, passed through unchanged.
         boundaries: Put marks around each result of a tool that no result can forge, and explain them to the model; see
             `dialects.boundaries`. Of `Runtime.run` only.
+        cache: Ask the provider to keep what requests begin with (tools, system message, conversation), and to read it
+            at a fraction of the price. `auto` says what that needs to providers that are known to take it; `5m` and
+            `1h` say it to any server whose API has a field for it; None says nothing.
+        effort: How long the model is to think, in each provider's own field; refused where it has none.
+        allowed: Set by `Runtime.run(flow=...)`: the tools that may be called now, said to providers that take it. The
+            others stay described, so that the cache holds.
+        deferral: Set by `Runtime.run` where its selector searches and the provider takes part in that.
     """
 
     model: str = ""
@@ -153,6 +189,10 @@ class Options(Struct, frozen=True):
     provider_tools: Sequence[Mapping[str, Json]] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
     boundaries: bool = False
+    cache: Cache | None = "auto"
+    effort: Effort | None = None
+    allowed: frozenset[str] | None = None
+    deferral: Deferral | None = None
 
 
 class TextDelta(Struct, frozen=True):

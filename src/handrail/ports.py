@@ -408,10 +408,19 @@ class Ranking(Protocol):
 
 
 class Selection(Struct, frozen=True):
-    """Which tools a turn shows, by name, and by which strategy they were chosen; None shows all."""
+    """Which tools a turn shows, by name, and by which strategy they were chosen; None shows all.
+
+    Attributes:
+        search: The name of the tool by which the model finds the others; empty where there is none.
+        deferrable: What to show instead of `names` where the provider itself loads what a search found.
+        deferred: What the searches have found beside it.
+    """
 
     strategy: str
     names: Sequence[str] | None
+    search: str = ""
+    deferrable: Sequence[str] = ()
+    deferred: Sequence[str] = ()
 
 
 @runtime_checkable

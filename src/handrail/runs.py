@@ -91,6 +91,8 @@ class Run(Struct, Generic[T_co], frozen=True):
             "calls": self.spent.calls,
             "input_tokens": self.spent.usage.input_tokens,
             "output_tokens": self.spent.usage.output_tokens,
+            "cached_tokens": self.spent.usage.cached_tokens,
+            "cache_written_tokens": self.spent.usage.cache_written_tokens,
             "seconds": round(self.seconds, 3),
             **({} if self.output is None else {"output": plain(self.output)}),
             "results": [

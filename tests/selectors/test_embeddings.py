@@ -181,5 +181,5 @@ def test_a_run_can_choose_its_tools_by_meaning(drive):
     run = drive(FEW, selector=selector).run("Do I need an umbrella?", model=model)
     assert (run.text, names(model.requests[0].tools)) == (
         "Take one.",
-        ["get_weather", "search_tools"],
+        ["search_tools", "get_weather"],
     )

@@ -16,6 +16,7 @@ from handrail.calls import ToolResult
 from handrail.cli.timeline import Kind, Line, shorten
 from handrail.history.run_history import HistoryTurn
 from handrail.journal import codec
+from handrail.messages import Usage
 from handrail.records import ApprovalRequest
 
 
@@ -32,7 +33,8 @@ def turn_lines(
     """
     turn = turn_read.turn
     at = turn_read.answered_at_s
-    yield at, Line("turn", about=f"turn {turn_read.number}", whole=True)
+    about = f"turn {turn_read.number}{describe_cache(turn.usage)}"
+    yield at, Line("turn", about=about, whole=True)
     if turn.text and turn.calls:
         yield at, Line("text", turn.text, whole=True)
     for call in turn.calls:
@@ -48,6 +50,16 @@ def turn_lines(
             yield from (
                 (turn_read.ended_at_s, line) for line in _result_lines(result, whole)
             )
+
+
+def describe_cache(usage: Usage) -> str:
+    """Return what the provider's cache did to an input, after a comma; empty where the provider told nothing of it."""
+    if not (usage.cached_tokens or usage.cache_written_tokens):
+        return ""
+    text = f", {usage.cache_read_share:.0%} of {usage.input_tokens:,} input tokens read from cache"
+    if usage.cache_written_tokens:
+        text += f", {usage.cache_written_tokens:,} written to it"
+    return text
 
 
 def _request_line(request: ApprovalRequest) -> Line:

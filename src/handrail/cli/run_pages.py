@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from handrail.cli.printer import Printer, console, print_columns
-from handrail.cli.run_lines import turn_lines
+from handrail.cli.run_lines import describe_cache, turn_lines
 from handrail.cli.store_access import command_line, indent_json, moment, say, span
 from handrail.cli.timeline import Timeline
 from handrail.history.facts import run_status
 from handrail.history.run_history import RunHistory, question_in
+from handrail.messages import Usage
 from handrail.process_identity import is_gone
 from handrail.records import ApprovalRequest
 
@@ -51,6 +52,9 @@ class RunPage:
             origin = f"of {record.forked_from} at turn {record.forked_at}"
             rows.append(("fork", origin))
         rows += self._history.origins
+        usage = sum((each.turn.usage for each in self._history.turns), Usage())
+        if usage.cached_tokens or usage.cache_written_tokens:
+            rows.append(("tokens", describe_cache(usage).removeprefix(", ")))
         print_columns(console(), rows)
         self._printer.question(self._history.question)
 

@@ -79,6 +79,11 @@ class Spent(Struct):
     waited_s: float = 0.0
     per_tool: dict[str, int] = {}
 
+    @property
+    def cache_read_share(self) -> float:
+        """Which part of the input tokens was read from the provider's cache, from 0 to 1."""
+        return self.usage.cache_read_share
+
     def cost(self, budget: Budget) -> float:
         """Return what the tokens so far cost at the budget's prices."""
         for_input, for_output = budget.price_per_million

@@ -116,6 +116,13 @@ class FlowState(Struct):
             tool.name for tool in tools if fnmatchcase(tool.name, self.required.tool)
         ]
 
+    def list_allowed_tools(self, tools: Toolset) -> frozenset[str] | None:
+        """Name the tools that may be called at this step; None where it is all of them, or none."""
+        allowed = frozenset(
+            tool.name for tool in tools if self.refusal(tool.name) is None
+        )
+        return allowed if 0 < len(allowed) < len(tools) else None
+
     def refusal(self, tool: str) -> Failure | None:
         """Return why the model may not call this tool at this step."""
         required = self.required

@@ -7,7 +7,7 @@ Rule 1: what goes back as arguments is a JSON object always: strict servers refu
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pydantic_core import from_json
 
@@ -18,7 +18,8 @@ from handrail.core.results import as_text
 from handrail.dialects import Conversation, ToolLike, compute_once, received
 from handrail.dialects.names import NameMap, NameRule, wire_names
 from handrail.errors import Json
-from handrail.messages import Message, conversation_of
+from handrail.messages import Deferral, Message, ToolMessage, conversation_of
+from handrail.schemas.walk import compile_schema
 
 
 def as_collection(tools: Iterable[ToolLike] | None) -> Collection[ToolLike]:
@@ -73,6 +74,45 @@ def result_text(result: ToolResult) -> str:
     else:
         value = result.value
     return "" if value is None else as_text(value)
+
+
+def fitting_examples(tool: ToolLike) -> list[Json]:
+    """Return a tool's examples that fit its schema: a provider refuses the whole request for any other."""
+    examples = getattr(tool, "examples", ())
+    if not examples:
+        return []
+    schema = compile_schema(dict(tool.parameters))
+    return [dict(each) for each in examples if schema.is_valid(dict(each))]
+
+
+def found_tools(result: ToolResult, deferral: Deferral | None) -> tuple[str, ...]:
+    """Return the names of the tools that a search found and the provider is to load; empty for any other result."""
+    if deferral is None or result.name != deferral.search or result.failure:
+        return ()
+    value = result.value
+    if not isinstance(value, Mapping):
+        try:
+            value = json.loads(result.text)
+        except ValueError:  # it was cut, or folded away
+            return ()
+    found = value.get("tools") if isinstance(value, Mapping) else None
+    if not isinstance(found, Mapping):
+        return ()
+    return tuple(name for name in found if name in deferral.names)
+
+
+def loaded_tools(
+    messages: Iterable[Message], deferral: Deferral | None
+) -> frozenset[str]:
+    """Return the names of the tools that the searches of a conversation have loaded."""
+    if deferral is None:
+        return frozenset()
+    return frozenset(
+        name
+        for message in messages
+        if isinstance(message, ToolMessage)
+        for name in found_tools(message.result, deferral)
+    )
 
 
 def in_call_order(

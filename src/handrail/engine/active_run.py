@@ -268,6 +268,14 @@ class ActiveRun(Struct, eq=False):
         self.progress.reads_on = True
         return True
 
+    @property
+    def reads_on(self) -> bool:
+        """Whether the model is offered `read_result`: from the first turn where a store keeps results.
+
+        A tool that comes later would change what every request begins with, which the provider's cache compares.
+        """
+        return self.progress.reads_on or self.recording is not None
+
     def keep_boundaries(self, secret: str) -> None:
         """Mark results as before, where they were marked and still are: a provider's cache, and a replay, then fit."""
         if self.options.boundaries and secret:

@@ -28,7 +28,7 @@ from handrail.events import (
     ToolsSelected,
 )
 from handrail.futures import wait_for
-from handrail.messages import ToolMessage, Turn
+from handrail.messages import Deferral, ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool, missing_injection
 from handrail.tools.toolset import Toolset
@@ -58,7 +58,7 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        tools = self._showing.permitted_tools(reads_on=active.progress.reads_on)
+        tools = self._showing.permitted_tools(reads_on=active.reads_on)
         if active.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
             check_injected(
@@ -124,7 +124,7 @@ class ModelCaller:
         messages = active.progress.messages
         selector = active.selector or self._showing.selector
         permitted = tools
-        if active.progress.reads_on:
+        if active.reads_on:
             # what reads on is not the selector's to choose
             permitted = self._showing.permitted_tools()
         if selector.waits:
@@ -134,13 +134,21 @@ class ModelCaller:
         else:
             selection = select_tools(selector, permitted, messages)
         if selection.names is not None:
+            is_deferred = bool(selection.search) and _defers_tools(model)
+            if is_deferred:
+                options = replace(options, deferral=_find_deferral(selection))
             tools = self._choose(
                 active,
                 tools,
                 selection,
                 number=asked.number,
                 choice=options.tool_choice,
+                is_deferred=is_deferred,
             )
+        if active.flow is not None:
+            allowed = active.flow.list_allowed_tools(tools)
+            if allowed is not None:
+                options = replace(options, allowed=allowed)
         if active.boundaries is not None:
             messages = active.boundaries.mark(messages)
         request = Request(messages, tools, options, left_s)
@@ -168,13 +176,17 @@ class ModelCaller:
         *,
         number: int,
         choice: str,
+        is_deferred: bool,
     ) -> Toolset:
-        """Return those tools that a selector has chosen for this turn."""
+        """Return those tools that a selector has chosen for this turn, what is new at the end."""
         # What the request itself speaks of is shown in any case: the tool that must be called, the one that reads on.
         required: Sequence[str] = ()
         if active.flow is not None:
             required = active.flow.list_required_tools(tools)
-        names = (*(selection.names or ()), *required, choice, READ_RESULT.name)
+        chosen = selection.names or ()
+        if is_deferred:
+            chosen = (*selection.deferrable, *selection.deferred)
+        names = (READ_RESULT.name, *chosen, *required, choice)
         offered = active.offered
         if offered is None or offered[0] != names or offered[1] is not tools:
             offered = active.offered = (
@@ -247,6 +259,15 @@ class ModelCaller:
             else:
                 form.settled = True
                 return turn
+
+
+def _defers_tools(model: Model) -> bool:
+    """Whether the model's provider loads tools itself that a search of ours found; see `Options.deferral`."""
+    return bool(getattr(model, "defers_tools", False))
+
+
+def _find_deferral(selection: Selection) -> Deferral:
+    return Deferral(selection.search, frozenset(selection.deferred))
 
 
 def _error_without_text(model: Model, error: BaseException) -> ModelError:

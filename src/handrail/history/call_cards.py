@@ -99,6 +99,7 @@ def _tokens(turn: Turn) -> dict[str, Json]:
         "input": usage.input_tokens,
         "output": usage.output_tokens,
         "cached": usage.cached_tokens,
+        "cache_written": usage.cache_written_tokens,
     }
 
 

@@ -306,6 +306,9 @@ def input_as_json(run_input: RunInput) -> dict[str, Json]:
                 "provider_tools": plain(list(options.provider_tools)),
                 "extra": plain(dict(options.extra)),
                 "boundaries": options.boundaries,
+                "effort": options.effort,
+                # what is not there is "auto"
+                "cache": "" if options.cache == "auto" else options.cache or "none",
                 "output": options.output
                 and [plain(options.output.schema), options.output.name],
             }
@@ -330,6 +333,8 @@ def input_from_json(body: Json) -> RunInput:
     with _reading("a run's input", body) as members:
         fields_of_options = dict(members["options"])
         output = fields_of_options.pop("output", None)
+        if fields_of_options.get("cache") == "none":
+            fields_of_options["cache"] = None
         options = Options(**fields_of_options)
         if output:
             options = replace(options, output=Output(*output))

@@ -139,6 +139,12 @@ class HttpModel:
         self._clients: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
         self._encoder = RequestEncoder(wire)
 
+    @property
+    def defers_tools(self) -> bool:
+        """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
+        defers = getattr(self.wire, "defers_tools", None)
+        return defers is not None and bool(defers(self.name))
+
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""
         streamed = self._stream and listener is not None

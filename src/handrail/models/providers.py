@@ -6,6 +6,7 @@ Every one of them can be named with another address, as a proxy or a server of o
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -14,6 +15,7 @@ import httpx2
 from msgspec.structs import asdict
 
 from handrail.dialects import WireDialect, dialect
+from handrail.dialects.wires.base import BaseWire
 from handrail.errors import ConfigError
 from handrail.models.http_model import HttpModel
 from handrail.models.provider_table import ROWS, ProviderRow
@@ -79,12 +81,21 @@ class Provider(ProviderRow, frozen=True):
         """Return the model at an address; `settings` go to it unchanged."""
         return HttpModel(
             name,
-            cast(WireDialect, dialect(dialect_name)),
+            self._wire(dialect_name, address),
             address,
             headers,
             provider=self.name,
             **settings,
         )
+
+    def _wire(self, dialect_name: str, address: str) -> WireDialect:
+        """Return the dialect, which knows whether the server is the API's own."""
+        wire = cast(WireDialect, dialect(dialect_name))
+        if not isinstance(wire, BaseWire):
+            return wire
+        # Where every customer has an address of their own, all of these are the provider's.
+        is_own = address == self.address or not self.address
+        return dataclasses.replace(wire, server="own" if is_own else "copy")
 
     def _headers(self, key: str) -> dict[str, str]:
         headers = dict(self.headers)

@@ -6,8 +6,8 @@
     two-stage   `load_tools`, which lists every tool in one line and loads what the model names
     auto        all of them while they are few; `search` beyond
 
-Rule 1: what is shown follows from the tools and the conversation alone, so a resumed run shows what it showed before,
-        and one question shows the same tools in all its turns, which keeps a provider's cache warm.
+Rule 1: what is shown follows from the tools and the conversation alone, so a resumed run shows what it showed before.
+        What is new is appended, never inserted: a provider's cache reads a request as far as it is the same.
 Rule 2: a tool that the model has called, found or loaded stays shown.
 Rule 3: selecting hides nothing for safety's sake: a permitted tool can be called unseen. That is the policy's work.
 """
@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import Any
 
 from handrail.calls import ToolCall
-from handrail.messages import AssistantMessage, Message, UserMessage
+from handrail.messages import SEARCH_TOOLS, AssistantMessage, Message, UserMessage
 from handrail.parsing.names import nearest
 from handrail.ports import Ranking, Selection
 from handrail.selectors.bm25 import Bm25
@@ -39,7 +39,10 @@ CHARACTERS_PER_TOKEN = 4
 """Of English and JSON. Chinese costs more; there the choice comes a little late, and is made all the same."""
 
 
-SEARCH = "search_tools"
+MOST_DISCOVERED = 60
+"""Tools that a conversation of many questions collects. More of them cost more than to begin anew."""
+
+SEARCH = SEARCH_TOOLS
 LOAD = "load_tools"
 
 EVERYTHING = Selection("all", None)
@@ -84,9 +87,37 @@ class Ranked:
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        found = self._find(tools, _question(messages), self._most)
-        chosen = {tool.name for tool in found}
-        return Selection(self.name, in_order(tools, chosen | find_called(messages)))
+        return Selection(self.name, self._discover(tools, messages).names)
+
+    def _discover(self, tools: Toolset, messages: Sequence[Message]) -> Discovery:
+        """Return the tools that the conversation has brought, by its questions and its calls."""
+        discovery = Discovery(tools)
+        for message in messages:
+            if isinstance(message, UserMessage):
+                discovery.ask(self._top(tools, message.text, self._most))
+            elif isinstance(message, AssistantMessage):
+                discovery.answer()
+                for call in message.turn.calls:
+                    discovery.call(call.name, self._brought_by(tools, call))
+        return discovery
+
+    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:  # noqa: ARG002  # for those that search
+        """Return the names of the tools that a call has brought, beside the one that it calls."""
+        return ()
+
+    def _top(self, tools: Toolset, query: str, most: int) -> Sequence[str]:
+        # Asked again each turn rather than read from a result, which may have been folded away by then.
+        if not most:
+            return ()
+        # The digest of a question, for one may be a whole document, and nobody's words are kept longer than needed.
+        key = (blake2b(query.encode("utf-8", "replace"), digest_size=16).digest(), most)
+        ranked: dict[Any, Sequence[str]] = tools.compute_once((self, "ranked"), dict)
+        if key not in ranked:
+            if len(ranked) >= MOST_CACHED_SEARCHES:
+                ranked.clear()
+            hits = self.ranking(tools).top(query, most)
+            ranked[key] = tuple(tool.name for tool in hits)
+        return ranked[key]
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:  # noqa: ARG002  # `Selector`
         """See `Selector.own_tools`: none."""
@@ -98,17 +129,6 @@ class Ranked:
             (self, "ranking"), lambda: self._rank(tools)
         )
         return ranking
-
-    def _find(self, tools: Toolset, query: str, k: int) -> Sequence[Any]:
-        """Return the best tools for a question, which is the same in every turn, and is ranked in the first."""
-        # The digest of a question, for one may be a whole document, and nobody's words are kept longer than needed.
-        key = (blake2b(query.encode("utf-8", "replace"), digest_size=16).digest(), k)
-        answers: dict[Any, Sequence[Any]] = tools.compute_once((self, "answers"), dict)
-        if key not in answers:
-            if len(answers) >= MOST_CACHED_SEARCHES:
-                answers.clear()
-            answers[key] = self.ranking(tools).top(query, k)
-        return answers[key]
 
 
 class Searching(Ranked):
@@ -134,15 +154,20 @@ class Searching(Ranked):
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(find_called(messages))
-        if self._most:
-            found = self._find(tools, _question(messages), self._most)
-            chosen |= {tool.name for tool in found}
-        for arguments in read_arguments(SEARCH, messages):
-            # Asked again each turn rather than read from its result, which may have been folded away by then.
-            matches = self._find(tools, str(arguments.get("query", "")), self._found)
-            chosen |= {tool.name for tool in matches}
-        return Selection(self.name, (*in_order(tools, chosen), SEARCH))
+        discovery = self._discover(tools, messages)
+        return Selection(
+            self.name,
+            (SEARCH, *discovery.names),
+            search=SEARCH,
+            deferrable=(SEARCH, *discovery.known_names),
+            deferred=discovery.found_names,
+        )
+
+    def _brought_by(self, tools: Toolset, call: ToolCall) -> Sequence[str]:
+        if call.name != SEARCH:
+            return ()
+        arguments = _arguments(call) or {}
+        return self._top(tools, str(arguments.get("query", "")), self._found)
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `search_tools`."""
@@ -151,7 +176,8 @@ class Searching(Ranked):
 
     def _tool(self, tools: Toolset) -> BaseTool:
         def search_tools(query: str) -> dict[str, Any]:
-            matches = self._find(tools, query, self._found)
+            names = self._top(tools, query, self._found)
+            matches = [tool for name in names if (tool := tools.get(name))]
             if not matches:
                 return {
                     "tools": [],
@@ -190,10 +216,13 @@ class TwoStage:
 
     def select(self, tools: Toolset, messages: Sequence[Message]) -> Selection:
         """See `Selector.select`."""
-        chosen = set(find_called(messages))
-        for arguments in read_arguments(LOAD, messages):
-            chosen |= set(_resolve_names(tools, arguments.get("names"))[0])
-        return Selection(self.name, (*in_order(tools, chosen), LOAD))
+        discovery = Discovery(tools)
+        for call in _calls(messages):
+            loaded: Sequence[str] = ()
+            if call.name == LOAD and (arguments := _arguments(call)):
+                loaded = _resolve_names(tools, arguments.get("names"))[0]
+            discovery.call(call.name, loaded)
+        return Selection(self.name, (LOAD, *discovery.names))
 
     def own_tools(self, tools: Toolset) -> Sequence[BaseTool]:
         """See `Selector.own_tools`: `load_tools`."""
@@ -279,25 +308,67 @@ def tokens(tools: Iterable[Any]) -> int:
     return sum(map(len, written)) // CHARACTERS_PER_TOKEN
 
 
-def find_called(messages: Sequence[Message]) -> set[str]:
-    """Return the names by which the conversation has called tools."""
-    return {call.name for call in _calls(messages)}
+class Discovery:
+    """The tools that a conversation has brought, in the order in which it did.
+
+    Beyond `MOST_DISCOVERED` a new question begins anew, with its own tools and those that were called.
+    """
+
+    def __init__(self, tools: Toolset) -> None:
+        self._tools = tools
+        self._shown: dict[str, None] = {}
+        self._called: dict[str, None] = {}
+        self._known: dict[str, None] = {}
+        self._found: dict[str, None] = {}
+        self._is_answered = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are to be shown."""
+        return tuple(self._shown)
+
+    @property
+    def known_names(self) -> tuple[str, ...]:
+        """Those of the first question, and those that the model has called without a search."""
+        return tuple(self._known)
+
+    @property
+    def found_names(self) -> tuple[str, ...]:
+        """Those that a call has brought, and that were not known before."""
+        return tuple(self._found)
+
+    def answer(self) -> None:
+        """Note that the model has answered: what comes now is new to it."""
+        self._is_answered = True
+
+    def ask(self, names: Iterable[str]) -> None:
+        """Take the tools that a question brings."""
+        new = in_order(self._tools, names)
+        if len(self._shown.keys() | set(new)) > MOST_DISCOVERED:
+            self._shown = dict(self._called)
+        self._shown |= dict.fromkeys(new)
+        if not self._is_answered:
+            self._known |= dict.fromkeys(new)
+
+    def call(self, name: str, brought: Sequence[str]) -> None:
+        """Take the tool that a call names, and those that the call brings."""
+        if name in self._tools:
+            self._called.setdefault(name)
+            self._shown.setdefault(name)
+            if name not in self._found:
+                self._known.setdefault(name)
+        new = [each for each in brought if each in self._tools]
+        self._shown |= dict.fromkeys(new)
+        self._found |= dict.fromkeys(each for each in new if each not in self._known)
 
 
-def read_arguments(
-    name: str, messages: Sequence[Message]
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the arguments of every call of one tool, those that can be read."""
-    for call in _calls(messages):
-        if call.name != name:
-            continue
-        try:
-            # a history holds them as they were understood
-            arguments = json.loads(call.arguments)
-        except ValueError:
-            continue
-        if isinstance(arguments, dict):
-            yield arguments
+def _arguments(call: ToolCall) -> Mapping[str, Any] | None:
+    """Return the arguments of a call, which a history holds as they were understood; None if they cannot be read."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return None
+    return arguments if isinstance(arguments, dict) else None
 
 
 def in_order(tools: Toolset, chosen: Iterable[str]) -> tuple[str, ...]:
@@ -329,18 +400,6 @@ def group_by_tag(tools: Iterable[BaseTool]) -> dict[str, list[BaseTool]]:
     for tool in tools:
         groups.setdefault(next(iter(tool.tags), ""), []).append(tool)
     return groups
-
-
-def _question(messages: Sequence[Message]) -> str:
-    """Return what the person asked last. What came before it has left its tools: they were called."""
-    return next(
-        (
-            message.text
-            for message in reversed(messages)
-            if isinstance(message, UserMessage)
-        ),
-        "",
-    )
 
 
 def _calls(messages: Sequence[Message]) -> Iterator[ToolCall]:

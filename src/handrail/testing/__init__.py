@@ -31,6 +31,7 @@ from handrail.effects import Approval, AskHuman
 from handrail.errors import ConfigError, Json, ModelError, SetupError
 from handrail.messages import AssistantMessage, Message, TextDelta, Turn, Usage
 from handrail.ports import Listener, Request
+from handrail.testing.prefix_cache import PrefixCache
 from handrail.testing.serving import Handler, OwnedServer, Serving
 
 Line: TypeAlias = (
@@ -145,6 +146,7 @@ class ScriptedServer(Serving):
         wire: The dialect that `model` speaks. Every other wire is answered too, each at its own path. A prompt dialect
             is spoken at `/v1/completions` and at Ollama's `/api/generate`.
         pause_s: Between two pieces of a stream, so that streaming can be seen.
+        cache: Counts the tokens of each request, and what a provider would have read from its cache.
 
     Attributes:
         requests: The bodies that it received, in order.
@@ -159,8 +161,10 @@ class ScriptedServer(Serving):
         faults: Iterable[Fault | None] = (),
         wire: str = "openai-chat",
         pause_s: float = 0.0,
+        cache: PrefixCache | None = None,
     ) -> None:
         self.script = script
+        self.cache = cache
         self.pause_s = pause_s
         self.faults = list(faults)
         self.requests: list[dict[str, Json]] = []
@@ -227,10 +231,7 @@ class _ModelHandler(Handler):
                 raise ConfigError("the request is no JSON object")
             messages, tools, options = wire.decode_request({**body, **path_fields})
         except (ValueError, ModelError, SetupError) as error:
-            document = wire.encode_error(
-                str(error), status=400, type="invalid_request_error"
-            )
-            self._send(400, json.dumps(document))
+            self._refuse(wire, error)
             return
         fault = scripted.next_fault(self.path, body)
         if fault is not None:
@@ -241,6 +242,15 @@ class _ModelHandler(Handler):
             one_call_each = wire.prompt.template.single
             wire = wire.answering(body)
         turn = line_for(scripted.script, messages, one_call_each=one_call_each)
+        if scripted.cache is not None:
+            try:
+                usage = scripted.cache.count(getattr(wire, "name", ""), body)
+            except ModelError as error:
+                self._refuse(wire, error)
+                return
+            turn = replace(
+                turn, usage=replace(usage, output_tokens=turn.usage.output_tokens)
+            )
         envelope = Envelope(
             options.model, f"answer-{len(scripted.requests)}", int(time.time())
         )
@@ -255,6 +265,12 @@ class _ModelHandler(Handler):
         else:
             document = wire.encode_turn(turn, envelope, tools)
             self._send(200, json.dumps(document, ensure_ascii=False))
+
+    def _refuse(self, wire: ServerDialect, error: Exception) -> None:
+        document = wire.encode_error(
+            str(error), status=400, type="invalid_request_error"
+        )
+        self._send(400, json.dumps(document))
 
     def _send(
         self, status: int, text: str, headers: Mapping[str, str] | None = None

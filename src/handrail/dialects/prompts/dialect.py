@@ -51,6 +51,7 @@ from handrail.dialects.prompts.turns import (
     user_text,
     without_old_calls,
 )
+from handrail.dialects.wires.base import refuse_effort
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -126,6 +127,7 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
             ConfigError: The family has no form for what the conversation holds.
         """
         options = options or Options()
+        refuse_effort(self.name, options)
         if options.tool_choice == "none":
             tools = ()
         else:

@@ -14,6 +14,7 @@ Rule 6: only a stated end is an end: an unknown `stop_reason`, or a stream witho
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ from handrail.dialects import (
     Conversation,
     Envelope,
     ToolLike,
+    compute_once,
     json_bodies,
     provider_errors,
     received,
 )
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.anthropic_blocks import (
     DELTAS,
     ENDING,
@@ -49,7 +52,7 @@ from handrail.dialects.wires.anthropic_server import (
     encode_usage,
     parse_request,
 )
-from handrail.dialects.wires.base import BaseWire, check_choice
+from handrail.dialects.wires.base import BaseWire, check_choice, merge_field
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
@@ -57,7 +60,10 @@ from handrail.dialects.writing import (
     as_object,
     as_user_message,
     fit_to_send,
+    fitting_examples,
+    found_tools,
     in_call_order,
+    loaded_tools,
     name_map,
     result_text,
 )
@@ -65,6 +71,7 @@ from handrail.errors import ConfigError, Json
 from handrail.messages import (
     ArgumentsDelta,
     AssistantMessage,
+    Deferral,
     Delta,
     Message,
     Options,
@@ -88,6 +95,11 @@ DEFAULT_MAX_TOKENS = 16_384
 answer of this length still comes within the ten minutes that the API grants it (21,333 tokens by the official SDK's
 reckoning). A lower one would cut calls that write a file."""
 
+
+_WITHOUT_DEFERRAL = re.compile(r"claude-(2|3|instant)")
+_MARKS = frozenset({"cache_control"})
+_MOST_LOOKED_BACK = 18
+"""Blocks of one turn within which the provider finds the end of the request before; it looks back over 20."""
 
 _CHOICES: Mapping[str, str] = {"auto": "auto", "required": "any", "none": "none"}
 
@@ -127,10 +139,19 @@ class Anthropic(BaseWire):
         tools = as_collection(tools)
         names = _name_map(tools)
         sent = fit_to_send(messages, tools)
-        system, conversation = _conversation(sent, names)
+        # Where no call may come, the API refuses tools that were found.
+        deferral = None if options.tool_choice == "none" else options.deferral
+        system, conversation = _conversation(sent, names, deferral)
+        if sent and not isinstance(sent[0], AssistantMessage):
+            # else it is a part of a conversation, and the programs may stand before it
+            _drop_orphaned_callers(conversation)
+        mark = self._cache_mark(sent, options)
+        if mark is not None and self.marks_history(sent, options):
+            _mark_history(conversation, mark, with_end=self.server != "own")
         fields = {
             "model": options.model or None,
-            "system": system or None,
+            "system": _system(system, mark),
+            "cache_control": mark if self.server == "own" else None,
             "temperature": options.temperature,
             "stream": options.stream or None,
             "container": _container(sent, self.clock),
@@ -141,31 +162,93 @@ class Anthropic(BaseWire):
             else options.max_tokens,
             "messages": conversation,
             **{key: value for key, value in fields.items() if value is not None},
-            **self._tool_fields(tools, names, options),
+            **self._tool_fields(
+                tools, names, options, mark, loaded=loaded_tools(sent, deferral)
+            ),
             **options.extra,
         }
+        if options.effort is not None:
+            effort = {"effort": options.effort}
+            body["output_config"] = merge_field(options.extra, "output_config", effort)
         if options.output is not None:
-            body["output_config"] = _output_config(options.output, options.extra)
+            body["output_config"] = _output_config(options.output, body)
         return body
 
+    def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
+        """Whether marks are needed in the history: everywhere but at Anthropic itself, which sets the last one.
+
+        Anthropic looks back from its mark over 20 blocks for what the request before has left. A turn with many calls
+        is longer than that, and then the end of that request is marked.
+        """
+        if self._cache_mark(messages, options) is None:
+            return False
+        return self.server != "own" or _last_turn_blocks(messages) > _MOST_LOOKED_BACK
+
+    def _cache_mark(
+        self, messages: Sequence[Message], options: Options
+    ) -> dict[str, Json] | None:
+        """Return the mark of what the provider is to keep; None for a request without marks of ours."""
+        takes_it = bool(
+            self.server
+        )  # copies know marks in blocks, which agents send to all of them
+        if not prompt_caching.is_wanted(options, takes_it):
+            return None
+        if prompt_caching.has_own_marks(messages, options, _MARKS):
+            return None
+        if options.cache == "1h":
+            return {"type": "ephemeral", "ttl": "1h"}
+        return {"type": "ephemeral"}
+
     def _tool_fields(
-        self, tools: Collection[ToolLike], names: NameMap, options: Options
+        self,
+        tools: Collection[ToolLike],
+        names: NameMap,
+        options: Options,
+        mark: dict[str, Json] | None,
+        *,
+        loaded: frozenset[str],
     ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        definitions = [
-            *self.definitions(tools, strict=options.strict),
+        definitions: list[Mapping[str, Json]] = [
+            *self._sent_definitions(tools, options, mark, loaded=loaded),
             *options.provider_tools,
         ]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
+
+    def _sent_definitions(
+        self,
+        tools: Collection[ToolLike],
+        options: Options,
+        mark: dict[str, Json] | None,
+        *,
+        loaded: frozenset[str],
+    ) -> list[dict[str, Json]]:
+        """Return the tools as described: those that a search loads deferred, the last other one marked."""
+        defined = self.definitions(tools, strict=options.strict)
+        if not defined or (mark is None and not loaded):
+            return defined
+        sent: list[dict[str, Json]] = compute_once(
+            tools,
+            (type(self), self.server, options.strict, mark and options.cache, loaded),
+            lambda: _mark_and_defer(tools, defined, mark, loaded),
+        )
+        return sent
+
+    def defers_tools(self, model: str) -> bool:
+        """See `BaseWire.defers_tools`: Anthropic's models since Claude 4 do."""
+        return self.server == "own" and _WITHOUT_DEFERRAL.match(model) is None
 
     def define(
         self, tools: Collection[ToolLike], strict: bool
     ) -> list[dict[str, Json]]:
         """Describe the tools; see `BaseWire.definitions`. The strict form is Anthropic's own subset."""
         names = _name_map(tools)
-        return [_definition(tool, names, strict) for tool in tools]
+        return [
+            _definition(tool, names, strict, with_examples=self.server == "own")
+            for tool in tools
+        ]
 
     def encode_results(
         self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
@@ -446,7 +529,9 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
     return name_map(tools, NAMES)
 
 
-def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
+def _definition(
+    tool: ToolLike, names: NameMap, strict: bool, *, with_examples: bool
+) -> dict[str, Json]:
     definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
     if tool.description:
         definition["description"] = tool.description
@@ -456,7 +541,10 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
         lossless = None
     if isinstance(lossless, dict):
         return {**definition, "input_schema": lossless, "strict": True}
-    return {**definition, "input_schema": {"type": "object", **tool.parameters}}
+    definition["input_schema"] = {"type": "object", **tool.parameters}
+    if with_examples and (examples := fitting_examples(tool)):
+        definition["input_examples"] = examples
+    return definition
 
 
 def _tool_choice(options: Options, names: NameMap) -> Json:
@@ -474,9 +562,9 @@ def _tool_choice(options: Options, names: NameMap) -> Json:
     return {**fields, "disable_parallel_tool_use": not options.parallel}
 
 
-def _output_config(output: Output, extra: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the answer's form, beside the effort, which is in the same field and is the user's own."""
-    own = extra.get("output_config") or {}
+def _output_config(output: Output, body: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the answer's form, beside what else the body says in the same field, such as the effort."""
+    own = body.get("output_config") or {}
     if not isinstance(own, Mapping):
         raise ConfigError(
             "the option `output_config` is no object, so the answer's form has no place in it"
@@ -493,8 +581,27 @@ def _format(output: Output) -> dict[str, Json]:
     }
 
 
+def _mark_and_defer(
+    tools: Iterable[ToolLike],
+    defined: Sequence[dict[str, Json]],
+    mark: dict[str, Json] | None,
+    loaded: frozenset[str],
+) -> list[dict[str, Json]]:
+    """Return definitions with what is loaded at the end: it stands nowhere but in the result that names it."""
+    shown: list[dict[str, Json]] = []
+    deferred: list[dict[str, Json]] = []
+    for tool, definition in zip(tools, defined, strict=True):
+        if tool.name in loaded:
+            deferred.append({**definition, "defer_loading": True})
+        else:
+            shown.append(definition)
+    if shown and mark is not None:
+        shown[-1] = {**shown[-1], "cache_control": mark}
+    return shown + deferred
+
+
 def _conversation(
-    messages: Sequence[Message], names: NameMap
+    messages: Sequence[Message], names: NameMap, deferral: Deferral | None
 ) -> tuple[str, list[dict[str, Json]]]:
     """Return the system message and the messages, with roles that alternate."""
     system: list[str] = []
@@ -502,7 +609,7 @@ def _conversation(
     for message in messages:
         if isinstance(message, SystemMessage):
             system.append(message.text)
-        elif content := _encode(message, names):
+        elif content := _encode(message, names, deferral):
             # else the turn is empty, which no history can hold
             if isinstance(message, AssistantMessage):
                 role = "assistant"
@@ -519,6 +626,62 @@ def _conversation(
             content = [block for each in contents for block in as_blocks(each)]
         conversation.append({"role": role, "content": content})
     return "\n\n".join(filter(None, system)), conversation
+
+
+def _system(text: str, mark: Mapping[str, Json] | None) -> Json:
+    """Return the system message, marked as what the provider is to keep; None without one."""
+    if not text:
+        return None
+    if mark is None:
+        return text
+    return [{"type": "text", "text": text, "cache_control": mark}]
+
+
+def _last_turn_blocks(messages: Sequence[Message]) -> int:
+    """Return about how many blocks the newest answer and its results add."""
+    blocks = 0
+    for message in reversed(messages):
+        blocks += 1
+        if isinstance(message, AssistantMessage):
+            turn = message.turn
+            return blocks + len(turn.calls) + len(turn.server_side) + 1
+    return blocks
+
+
+def _mark_history(
+    conversation: list[dict[str, Json]], mark: Mapping[str, Json], *, with_end: bool
+) -> None:
+    """Mark where the request before ended, so that it is found again, and where this one ends."""
+    places = [-3, -1] if with_end else [-3]
+    for place in places:
+        if len(conversation) < -place:
+            continue
+        message = conversation[place]
+        blocks = as_blocks(message["content"])
+        if message["role"] == "user" and blocks:
+            blocks[-1] = {**blocks[-1], "cache_control": mark}
+            conversation[place] = {**message, "content": blocks}
+
+
+def _drop_orphaned_callers(conversation: Iterable[Mapping[str, Json]]) -> None:
+    """Make calls of a program that is no longer in the history calls of the model's own: the API refuses others."""
+    blocks = [
+        block
+        for message in conversation
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
+    called = [block for block in blocks if block.get("caller")]
+    if not called:
+        return
+    programs = {
+        block.get("id") for block in blocks if block.get("type") == "server_tool_use"
+    }
+    for block in called:
+        caller = block["caller"]
+        program = caller.get("tool_id") if isinstance(caller, Mapping) else None
+        if program is not None and program not in programs:
+            del block["caller"]
 
 
 def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
@@ -549,7 +712,9 @@ def _is_past(moment: Json, clock: Callable[[], float]) -> bool:
 
 
 def _encode(
-    message: AssistantMessage | UserMessage | ToolMessage, names: NameMap
+    message: AssistantMessage | UserMessage | ToolMessage,
+    names: NameMap,
+    deferral: Deferral | None,
 ) -> str | list[Block]:
     match message:
         case AssistantMessage(turn):
@@ -560,7 +725,14 @@ def _encode(
                 if not _is_refused(block, cut)
             ]
         case ToolMessage(result):
-            return [_encode_result(result)]
+            block = _encode_result(result)
+            if found := found_tools(result, deferral):
+                # It goes into this result, and nothing else may stand beside it.
+                block["content"] = [
+                    {"type": "tool_reference", "tool_name": names.to_wire(name)}
+                    for name in found
+                ]
+            return [block]
         case UserMessage(text, parts):
             if parts:
                 return [

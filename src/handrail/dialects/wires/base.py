@@ -13,9 +13,10 @@ from typing import ClassVar
 
 from handrail import plugins
 from handrail.dialects import ToolLike, compute_once, provider_errors
+from handrail.dialects.wires.prompt_caching import Server
 from handrail.dialects.writing import as_collection
 from handrail.errors import ConfigError, Json, ModelError
-from handrail.messages import Way
+from handrail.messages import Message, Options, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class BaseWire(ABC):
 
     Attributes:
         output_by: How an answer of a given form is asked for; see `structured_output`.
+        server: Whose server is asked; some fields go only to servers that are known to take them.
         history: The field of a request that holds the conversation; see `request_bytes`.
     """
 
     name: str
     output_by: Way = "native"
+    server: Server = ""
     history: ClassVar[str] = "messages"
 
     def definitions(
@@ -42,9 +45,17 @@ class BaseWire(ABC):
         """
         tools = as_collection(tools)
         defined: list[dict[str, Json]] = compute_once(
-            tools, (type(self), strict), lambda: self.define(tools, strict)
+            tools, (type(self), self.server, strict), lambda: self.define(tools, strict)
         )
         return defined
+
+    def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
+        """Whether the request has marks in its history, which move on with the next one."""
+        return False
+
+    def defers_tools(self, model: str) -> bool:
+        """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
+        return False
 
     @abstractmethod
     def define(
@@ -92,6 +103,50 @@ def check_choice(
         raise ConfigError(
             f"tool_choice names {choice!r}, which is not among the {there} tools of the request"
         )
+
+
+def sendable_allowed(
+    options: Options, tools: Collection[ToolLike], *, server: Server
+) -> tuple[str, ...]:
+    """Return the names of the tools that may be called, where a request can say so; empty where it cannot.
+
+    Only an API's own server takes it. A list leaves out the provider's own tools and those that it loads itself.
+    """
+    if options.allowed is None or server != "own":
+        return ()
+    if options.provider_tools or options.deferral is not None:
+        return ()
+    if options.tool_choice not in ("auto", "required"):
+        return ()
+    return tuple(tool.name for tool in tools if tool.name in options.allowed)
+
+
+def refuse_effort(name: str, options: Options) -> None:
+    """Check that nobody asks for an effort where a request has no field for it.
+
+    Raises:
+        ConfigError: Somebody does.
+    """
+    if options.effort is not None:
+        raise ConfigError(
+            f"the dialect {name!r} has no field for the effort; leave `effort` out, or say it in `extra`"
+        )
+
+
+def merge_field(
+    extra: Mapping[str, Json], field: str, own: Mapping[str, Json]
+) -> dict[str, Json]:
+    """Return the caller's object for a field with ours in it; what the caller says counts.
+
+    Raises:
+        ConfigError: The caller's field is no object.
+    """
+    given = extra.get(field) or {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"the option `{field}` is no object, so `{next(iter(own))}` has no place in it"
+        )
+    return {**own, **given}
 
 
 def foreign(what: str, why: str) -> ConfigError:

@@ -29,7 +29,8 @@ from handrail.dialects import (
 )
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires import prompt_caching
+from handrail.dialects.wires.base import BaseWire, check_choice, foreign, refuse_effort
 from handrail.dialects.wires.bedrock_blocks import (
     Block,
     StreamedBlock,
@@ -116,6 +117,12 @@ _MEDIA_TYPES: Mapping[Json, str] = {
     form: media_type for media_type, form in (_PICTURES | _DOCUMENTS).items()
 }
 
+_POINTS = frozenset({"cachePoint"})
+_CACHING = re.compile(
+    r"anthropic\.claude-(3-5-haiku|3-5-sonnet-20241022|3-7|[a-z]+-[4-9])|amazon\.nova-(micro|lite|pro|premier|2)"
+)
+"""Models of which Amazon says that they keep prompts, with or without a region before the name."""
+
 _PATH = re.compile(r"/model/([^/]+)/converse(-stream)?$")
 
 
@@ -148,18 +155,23 @@ class Bedrock(BaseWire):
                 message shows what no model here can take.
         """
         options = options or Options()
+        refuse_effort(self.name, options)
         tools = as_collection(tools)
         names = _name_map(tools)
-        system, conversation = _conversation(fit_to_send(messages, tools), names)
+        sent = fit_to_send(messages, tools)
+        system, conversation = _conversation(sent, names)
+        point = self._cache_point(sent, options)
+        if point is not None:
+            _mark_history(conversation, point)
         settings = {"maxTokens": options.max_tokens, "temperature": options.temperature}
         fields = {
-            "system": [{"text": system}] if system else None,
+            "system": [{"text": system}, *_points(point)] if system else None,
             "inferenceConfig": {
                 key: value for key, value in settings.items() if value is not None
             }
             or None,
             "toolConfig": self._tool_config(
-                tools, names, options, _has_calls(conversation)
+                tools, names, options, point, has_calls=_has_calls(conversation)
             ),
             "outputConfig": {"textFormat": _format(options.output)}
             if options.output
@@ -171,11 +183,33 @@ class Bedrock(BaseWire):
             | dict(options.extra)
         )
 
+    def marks_history(self, messages: Sequence[Message], options: Options) -> bool:
+        """Whether there are cache points in the history, which move on with each request."""
+        return self._cache_point(messages, options) is not None
+
+    def _cache_point(
+        self, messages: Sequence[Message], options: Options
+    ) -> Block | None:
+        """Return what marks the end of a part that is to be kept; None for a request without.
+
+        A model without a cache refuses it, so `auto` sends it to models that are known to have one.
+        """
+        takes_it = _CACHING.search(options.model) is not None
+        if not prompt_caching.is_wanted(options, takes_it):
+            return None
+        if prompt_caching.has_own_marks(messages, options, _POINTS):
+            return None
+        if options.cache == "1h":
+            return {"cachePoint": {"type": "default", "ttl": "1h"}}
+        return {"cachePoint": {"type": "default"}}
+
     def _tool_config(
         self,
         tools: Collection[ToolLike],
         names: NameMap,
         options: Options,
+        point: Block | None,
+        *,
         has_calls: bool,
     ) -> dict[str, Json] | None:
         choice = options.tool_choice
@@ -185,6 +219,9 @@ class Bedrock(BaseWire):
         ):
             return None
         defined = self.definitions(tools, strict=options.strict)
+        if point is not None and defined and "nova" not in options.model:
+            # Amazon's own models keep tools with the system message, and refuse a point among them.
+            defined = [*defined, point]
         config: dict[str, Json] = {
             "tools": [*defined, *options.provider_tools]
             if options.provider_tools
@@ -559,6 +596,18 @@ def _conversation(
             }
         )
     return "\n\n".join(filter(None, system)), conversation
+
+
+def _points(point: Block | None) -> list[Block]:
+    return [] if point is None else [point]
+
+
+def _mark_history(conversation: list[dict[str, Json]], point: Block) -> None:
+    """Mark where the request before ended, so that it is found again, and where this one ends."""
+    for place in (-3, -1):
+        if len(conversation) >= -place and conversation[place]["role"] == "user":
+            message = conversation[place]
+            conversation[place] = {**message, "content": [*message["content"], point]}
 
 
 def _encode(message: Message, names: NameMap) -> list[Block]:

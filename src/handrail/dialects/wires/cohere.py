@@ -29,7 +29,7 @@ from handrail.dialects import (
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
 from handrail.dialects.wires import chat_answers, openai_chat
-from handrail.dialects.wires.base import BaseWire, check_choice
+from handrail.dialects.wires.base import BaseWire, check_choice, refuse_effort
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
@@ -122,6 +122,7 @@ class Cohere(BaseWire):
                 message shows what no model here can take.
         """
         options = options or Options()
+        refuse_effort(self.name, options)
         tools = as_collection(tools)
         names = _name_map(tools)
         fields = {

@@ -29,7 +29,12 @@ from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, rec
 from handrail.dialects.call_assembly import was_made
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, parse_attachment
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires.base import (
+    BaseWire,
+    check_choice,
+    foreign,
+    sendable_allowed,
+)
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.gemini_answers import AnswerAssembler, Part, parse_chunks
 from handrail.dialects.wires.sse import ServerEvent
@@ -162,7 +167,11 @@ class Gemini(BaseWire):
                 fields["tools"] = defined
         if tools:
             fields["toolConfig"] = {
-                "functionCallingConfig": _calling_config(options, names)
+                "functionCallingConfig": _calling_config(
+                    options,
+                    names,
+                    allowed=sendable_allowed(options, tools, server=self.server),
+                )
             }
         return fields
 
@@ -368,6 +377,8 @@ def _generation_config(options: Options) -> dict[str, Json]:
         "maxOutputTokens": options.max_tokens,
         "temperature": options.temperature,
     }
+    if options.effort is not None:
+        config["thinkingConfig"] = {"thinkingLevel": options.effort}
     if options.output is not None:
         config |= {
             "responseMimeType": "application/json",
@@ -376,8 +387,16 @@ def _generation_config(options: Options) -> dict[str, Json]:
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _calling_config(options: Options, names: NameMap) -> dict[str, Json]:
+def _calling_config(
+    options: Options, names: NameMap, *, allowed: Sequence[str]
+) -> dict[str, Json]:
     choice = options.tool_choice
+    if allowed:
+        # No other modes take names; this one leaves the model free to answer with text.
+        return {
+            "mode": "ANY" if choice == "required" else "VALIDATED",
+            "allowedFunctionNames": [names.to_wire(name) for name in allowed],
+        }
     if choice == "auto" and options.strict:
         return {"mode": "VALIDATED"}
     if choice in _MODES:

@@ -19,7 +19,13 @@ from handrail.core.results import label
 from handrail.dialects import Conversation, Envelope, ToolLike, json_bodies, received
 from handrail.dialects.names import NameMap
 from handrail.dialects.parts import SOUNDS
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires import prompt_caching
+from handrail.dialects.wires.base import (
+    BaseWire,
+    check_choice,
+    foreign,
+    sendable_allowed,
+)
 from handrail.dialects.wires.chat_answers import (
     CALL_GOES_BACK,
     GOES_BACK,
@@ -78,10 +84,12 @@ class OpenAIChat(BaseWire):
             would lift the limit.
         output_by: See `BaseWire`. Some copies ignore `response_format` in silence, some cannot call tools any more once
             it is set.
+        keys_cache: OpenAI takes `prompt_cache_key`, which strict copies refuse.
     """
 
     name: str = "openai-chat"
     max_tokens_field: str = "max_completion_tokens"
+    keys_cache: bool = True
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -103,10 +111,10 @@ class OpenAIChat(BaseWire):
         options = options or Options()
         tools = as_collection(tools)
         names = chat_names(tools)
+        history = fit_to_send(messages, tools)
         body: dict[str, Json] = {
             "messages": [
-                self.encode_message(each, names)
-                for each in add_media(fit_to_send(messages, tools))
+                self.encode_message(each, names) for each in add_media(history)
             ]
         }
         fields = {
@@ -116,11 +124,20 @@ class OpenAIChat(BaseWire):
             "response_format": _response_format(options.output)
             if options.output
             else None,
+            "reasoning_effort": options.effort,
             "stream": options.stream or None,
             "stream_options": {"include_usage": True} if options.stream else None,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
-        return body | self._tool_fields(tools, names, options) | dict(options.extra)
+        tool_fields = self._tool_fields(tools, names, options)
+        key = prompt_caching.key_fields(
+            tools,
+            self.definitions(tools, strict=options.strict),
+            _opening_text(history),
+            options,
+            server=self.server if self.keys_cache else "copy",
+        )
+        return body | key | tool_fields | dict(options.extra)
 
     def _tool_fields(
         self, tools: Collection[ToolLike], names: NameMap, options: Options
@@ -134,11 +151,27 @@ class OpenAIChat(BaseWire):
             "tools": [*defined, *options.provider_tools]
             if options.provider_tools
             else defined,
-            "tool_choice": _tool_choice(options.tool_choice, names),
+            "tool_choice": self._tool_choice(options, tools, names),
         }
         if options.parallel is None:
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
+
+    def _tool_choice(
+        self, options: Options, tools: Collection[ToolLike], names: NameMap
+    ) -> Json:
+        server = self.server if self.keys_cache else "copy"
+        allowed = sendable_allowed(options, tools, server=server)
+        if not allowed:
+            return _tool_choice(options.tool_choice, names)
+        functions = [
+            {"type": "function", "function": {"name": names.to_wire(name)}}
+            for name in allowed
+        ]
+        return {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": options.tool_choice, "tools": functions},
+        }
 
     def encode_message(
         self, message: Message, names: NameMap | None = None
@@ -339,12 +372,22 @@ DIALECT = OpenAIChat()
 """For api.openai.com."""
 
 COMPATIBLE = OpenAIChat(
-    "openai-compatible", max_tokens_field="max_tokens", output_by="prompt"
+    "openai-compatible",
+    max_tokens_field="max_tokens",
+    output_by="prompt",
+    keys_cache=False,
 )
 """For servers that copy it: vLLM, llama.cpp, Ollama, OpenRouter, Groq, DeepSeek and others."""
 
 
 # -- writing a request -------------------------------------------------------------------------------------------------
+
+
+def _opening_text(messages: Sequence[Message]) -> str:
+    """Return the system message that a conversation begins with, if any."""
+    if messages and isinstance(messages[0], SystemMessage):
+        return messages[0].text
+    return ""
 
 
 def _response_format(output: Output) -> dict[str, Json]:

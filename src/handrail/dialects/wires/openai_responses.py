@@ -14,17 +14,19 @@ Rule 3: only a stated end is an end: a stream without its last event, or a statu
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from mimetypes import guess_extension
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
     Conversation,
     Envelope,
     ToolLike,
+    compute_once,
     json_bodies,
     provider_errors,
     received,
@@ -36,13 +38,21 @@ from handrail.dialects.parts import (
     describe_hidden,
     parse_attachment,
 )
-from handrail.dialects.wires.base import BaseWire, check_choice, foreign
+from handrail.dialects.wires import prompt_caching
+from handrail.dialects.wires.base import (
+    BaseWire,
+    check_choice,
+    foreign,
+    merge_field,
+    sendable_allowed,
+)
 from handrail.dialects.wires.event_stream import EventStream
 from handrail.dialects.wires.responses_items import (
     CALLS,
     OutputAssembler,
     OutputItem,
     TextPosition,
+    is_client_search,
     parse_answer,
     parse_finish,
     parse_usage,
@@ -62,12 +72,14 @@ from handrail.dialects.writing import (
     as_history,
     event,
     fit_to_send,
+    found_tools,
     in_call_order,
     name_map,
     result_text,
 )
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
+    SEARCH_TOOLS,
     AssistantMessage,
     Delta,
     Message,
@@ -84,6 +96,11 @@ from handrail.schemas.portability import NotPortable, for_openai_strict
 NAMES = NameRule("a-zA-Z0-9_-", most_chars=64)
 """What OpenAI accepts as a function's name."""
 
+
+_DEFERRING = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9]|\d\d)")
+
+_Found: TypeAlias = "dict[str, dict[str, dict[str, Json]]]"
+"""Definitions of tools that searches have loaded, by the search's call and the tool's own name."""
 
 _LAST_EVENTS: Mapping[str, str] = {
     "response.completed": "completed",
@@ -170,6 +187,7 @@ class OpenAIResponses(BaseWire):
         if history and isinstance(history[0], SystemMessage):
             instructions = history[0].text
             history = history[1:]
+        found = self._define_found(history, tools, options)
         fields = {
             "model": options.model or None,
             "instructions": instructions,
@@ -179,19 +197,32 @@ class OpenAIResponses(BaseWire):
         }
         is_stored = bool(options.extra.get("store"))
         body: dict[str, Json] = {
-            "input": _items(history, names, is_stored),
+            "input": _items(history, names, is_stored, found=found),
             **STATELESS,
         }
         body |= {field: value for field, value in fields.items() if value is not None}
-        return body | self._tool_fields(tools, names, options) | _with_form(options)
+        tool_fields = self._tool_fields(tools, names, options, found=found)
+        key = prompt_caching.key_fields(
+            tools,
+            self._sent_definitions(tools, options, found),
+            instructions or "",
+            options,
+            server=self.server,
+        )
+        return body | key | tool_fields | _with_form(options)
 
     def _tool_fields(
-        self, tools: Collection[ToolLike], names: NameMap, options: Options
+        self,
+        tools: Collection[ToolLike],
+        names: NameMap,
+        options: Options,
+        *,
+        found: _Found,
     ) -> dict[str, Json]:
         check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
             return {}
-        defined = self.definitions(tools, strict=options.strict)
+        defined = self._sent_definitions(tools, options, found)
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
@@ -200,11 +231,86 @@ class OpenAIResponses(BaseWire):
             ]
         fields: dict[str, Json] = {
             "tools": defined,
-            "tool_choice": _tool_choice(options.tool_choice, names),
+            "tool_choice": self._tool_choice(options, tools, names),
         }
         if options.parallel is None:
             return fields
         return {**fields, "parallel_tool_calls": options.parallel}
+
+    def _tool_choice(
+        self, options: Options, tools: Collection[ToolLike], names: NameMap
+    ) -> Json:
+        allowed = sendable_allowed(options, tools, server=self.server)
+        if not allowed:
+            return _tool_choice(options.tool_choice, names)
+        return {
+            "type": "allowed_tools",
+            "mode": options.tool_choice,
+            "tools": [
+                {"type": "function", "name": names.to_wire(name)} for name in allowed
+            ],
+        }
+
+    def defers_tools(self, model: str) -> bool:
+        """See `BaseWire.defers_tools`: OpenAI's models since GPT-5.4 do."""
+        return self.server == "own" and _DEFERRING.match(model) is not None
+
+    def _define_found(
+        self,
+        messages: Sequence[Message],
+        tools: Collection[ToolLike],
+        options: Options,
+    ) -> _Found:
+        """Return the definitions of the tools that the searches of a conversation have loaded, by call and name."""
+        deferral = options.deferral
+        found: _Found = {}
+        if deferral is None:
+            return found
+        searches = _find_searches(messages)
+        defined: dict[str, dict[str, Json]] = {}
+        for message in messages:
+            if not isinstance(message, ToolMessage):
+                continue
+            result = message.result
+            if result.call_id not in searches:
+                continue
+            if not defined:
+                definitions = self.definitions(tools, strict=options.strict)
+                defined = {
+                    tool.name: {**definition, "defer_loading": True}
+                    for tool, definition in zip(tools, definitions, strict=True)
+                }
+            found[result.call_id] = {
+                name: defined[name]
+                for name in found_tools(result, deferral)
+                if name in defined
+            }
+        return found
+
+    def _sent_definitions(
+        self,
+        tools: Collection[ToolLike],
+        options: Options,
+        found: _Found,
+    ) -> list[dict[str, Json]]:
+        """Return the tools as described, without those that a search loads, and the search as the provider's own."""
+        defined = self.definitions(tools, strict=options.strict)
+        deferral = options.deferral
+        if deferral is None:
+            return defined
+        loaded = frozenset(name for each in found.values() for name in each)
+        sent: list[dict[str, Json]] = compute_once(
+            tools,
+            (type(self), options.strict, deferral.search, loaded),
+            lambda: [
+                _search_definition(definition)
+                if tool.name == deferral.search
+                else definition
+                for tool, definition in zip(tools, defined, strict=True)
+                if tool.name not in loaded
+            ],
+        )
+        return sent
 
     def define(
         self, tools: Collection[ToolLike], strict: bool
@@ -236,7 +342,9 @@ class OpenAIResponses(BaseWire):
         answer = json_bodies.parse_object(body)
         raise_if_failed(answer)
         json_bodies.items(answer.get("output"), "`output`")
-        return received.whole_turn(parse_answer(answer, _name_map(tools).from_wire))
+        return received.whole_turn(
+            parse_answer(answer, _name_map(tools).from_wire, _search_in(tools))
+        )
 
     def decode_message(
         self, message: Mapping[str, Json], tools: Iterable[ToolLike] | None = None
@@ -359,7 +467,7 @@ class ResponsesStream(EventStream):
 
     def __init__(self, dialect: OpenAIResponses, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = OutputAssembler(_name_map(tools).from_wire)
+        self._answer = OutputAssembler(_name_map(tools).from_wire, _search_in(tools))
         self._end: Mapping[str, Json] = {}
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
@@ -448,6 +556,36 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     }
 
 
+def _search_definition(definition: Mapping[str, Json]) -> dict[str, Json]:
+    """Return our search as the provider asks for one: it then loads the tools that are found."""
+    return {
+        "type": "tool_search",
+        "execution": "client",
+        "description": definition["description"],
+        "parameters": definition["parameters"],
+    }
+
+
+def _search_in(tools: Iterable[ToolLike] | None) -> str:
+    """Return the name of our search, if it is among the tools."""
+    given = () if tools is None else tools
+    is_there: bool = compute_once(
+        given, SEARCH_TOOLS, lambda: any(tool.name == SEARCH_TOOLS for tool in given)
+    )
+    return SEARCH_TOOLS if is_there else ""
+
+
+def _find_searches(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of the searches for tools that the provider has asked of us in its own form."""
+    return {
+        str(item.get("call_id"))
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for item in (message.turn.raw or {}).get("output") or ()
+        if isinstance(item, Mapping) and is_client_search(item)
+    }
+
+
 def _tool_choice(choice: str, names: NameMap) -> Json:
     if choice in ("auto", "required", "none"):
         return choice
@@ -457,6 +595,9 @@ def _tool_choice(choice: str, names: NameMap) -> Json:
 def _with_form(options: Options) -> dict[str, Json]:
     """Return the provider's own fields, with the form of the answer beside what they say of its text."""
     fields = dict(options.extra)
+    if options.effort is not None:
+        effort = {"effort": options.effort}
+        fields["reasoning"] = merge_field(options.extra, "reasoning", effort)
     if options.output is None:
         return fields
     strict = for_openai_strict(dict(options.output.schema))
@@ -476,10 +617,12 @@ def _with_form(options: Options) -> dict[str, Json]:
 
 
 def _items(
-    messages: Iterable[Message], names: NameMap, is_stored: bool
+    messages: Iterable[Message], names: NameMap, is_stored: bool, *, found: _Found
 ) -> list[dict[str, Json]]:
     items: list[dict[str, Json]] = []
     free_text: set[str] = set()  # calls that are answered in another kind of item
+    searches: set[str] = set()
+    callers: dict[str, Json] = {}  # the program that made a call is told its result
     for message in messages:
         match message:
             case SystemMessage(text):
@@ -490,9 +633,25 @@ def _items(
                     content = [_encode_part(part) for part in parts]
                 items.append({"type": "message", "role": "user", "content": content})
             case ToolMessage(result):
-                items.append(_encode_result(result, custom=result.call_id in free_text))
+                if result.call_id in searches:
+                    items.append(_encode_search_output(result, found))
+                    continue
+                item = _encode_result(result, custom=result.call_id in free_text)
+                if result.call_id in callers:
+                    item["caller"] = callers[result.call_id]
+                items.append(item)
             case AssistantMessage(turn):
                 output = _encode_assistant(turn, names, is_stored)
+                searches |= {
+                    str(each.get("call_id"))
+                    for each in output
+                    if is_client_search(each)
+                }
+                callers |= {
+                    each["call_id"]: each["caller"]
+                    for each in output
+                    if each.get("caller") and "call_id" in each
+                }
                 free_text |= {
                     item["call_id"]
                     for item in output
@@ -508,11 +667,15 @@ def _encode_assistant(
     output = (turn.raw or {}).get("output")
     if not isinstance(output, list):  # it came over another wire
         output = [{"type": "message", "content": turn.text or turn.refusal}]
-    calls = iter(turn.calls)
+    calls = deque(turn.calls)
     items: list[dict[str, Json]] = []
     for item in output:
-        if item["type"] in CALLS:
-            items += [_encode_call(call, names, item) for call in islice(calls, 1)]
+        if is_client_search(item) and calls and calls[0].id == item.get("call_id"):
+            calls.popleft()
+            items.append(item)
+        elif item["type"] in CALLS:
+            if calls:
+                items.append(_encode_call(calls.popleft(), names, item))
         else:
             items += _encode_sent_item(item, is_stored)
     items += [_encode_call(call, names) for call in calls]
@@ -580,6 +743,17 @@ def _encode_call(
     if item["type"] == "function_call":
         item["arguments"] = as_history(call.arguments)
     return item
+
+
+def _encode_search_output(result: ToolResult, found: _Found) -> dict[str, Json]:
+    """Return what a search has found; of a failure, nothing, for there is no other place to say it."""
+    return {
+        "type": "tool_search_output",
+        "call_id": result.call_id,
+        "execution": "client",
+        "status": "completed",
+        "tools": list(found.get(result.call_id, {}).values()),
+    }
 
 
 def _encode_result(result: ToolResult, *, custom: bool = False) -> dict[str, Json]:

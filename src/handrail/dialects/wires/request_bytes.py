@@ -34,11 +34,16 @@ _DECIDED_BY_ANSWERS = frozenset({"container"})
 """Fields before the history that change with it: a request that has one is encoded whole."""
 
 
+_MARK = "cache_control"
+"""The field by which a whole request is kept by its provider; a caller's own marks in a message take its place."""
+
+
 class _EncodedRequest(Struct, frozen=True):
     """An encoded request: the fields before its tools and its history, and the history without brackets.
 
     Attributes:
         ids: Of its calls.
+        is_marked: The provider is asked to keep it.
     """
 
     messages: Sequence[Message]
@@ -48,6 +53,7 @@ class _EncodedRequest(Struct, frozen=True):
     tools_bytes: bytes
     history: bytes
     ids: frozenset[str]
+    is_marked: bool
 
     def is_extended_by(
         self, messages: Sequence[Message], definitions: Json, options: Options
@@ -65,6 +71,7 @@ class RequestEncoder:
 
     def __init__(self, wire: WireDialect) -> None:
         self._wire = wire
+        self._marks_history = getattr(wire, "marks_history", _never)
         self._field = str(getattr(wire, "history", ""))  # empty: nothing is cached
         self._tools: tuple[Json, bytes] = (None, b"")
         self._requests: OrderedDict[int, _EncodedRequest] = OrderedDict()
@@ -82,6 +89,7 @@ class RequestEncoder:
             self._field in ("", *options.extra)
             or options.tool_choice == "none"
             or not hasattr(tools, "compute_once")
+            or self._marks_history(messages, options)
         ):
             fields = self._wire.encode_request(messages, tools, options)
             tools_bytes = self._take_tools(fields, options)
@@ -127,6 +135,8 @@ class RequestEncoder:
         history = fields[self._field]
         if not _DECIDED_BY_ANSWERS.isdisjoint(fields):
             return None
+        if (_MARK in fields) != previous.is_marked:
+            return None
         if not history or history[0].get("role") in ("user", "tool"):
             # this wire leaves the answer out, so that its neighbours may join
             return None
@@ -139,6 +149,7 @@ class RequestEncoder:
             tools_bytes=previous.tools_bytes,
             history=previous.history + b"," + _encode_history(history),
             ids=previous.ids | ids,
+            is_marked=previous.is_marked,
         )
         return self._remember(extended, history)
 
@@ -151,6 +162,7 @@ class RequestEncoder:
     ) -> _EncodedRequest:
         fields = self._wire.encode_request(messages, tools, options)
         history = fields.pop(self._field)
+        is_marked = _MARK in fields
         tools_bytes = self._take_tools(fields, options)
         request = _EncodedRequest(
             messages=(*messages,),
@@ -160,6 +172,7 @@ class RequestEncoder:
             tools_bytes=tools_bytes,
             history=_encode_history(history),
             ids=_ids(messages),
+            is_marked=is_marked,
         )
         is_reusable = _DECIDED_BY_ANSWERS.isdisjoint(fields) and _is_sound(messages)
         if is_reusable:
@@ -197,6 +210,10 @@ class RequestEncoder:
         with self._lock:
             if self._requests.pop(id(request.messages[-1]), None) is not None:
                 self._size -= len(request.history)
+
+
+def _never(messages: Sequence[Message], options: Options) -> bool:  # noqa: ARG001  # `BaseWire.marks_history`
+    return False
 
 
 def _frame(fields: Mapping[str, Json]) -> bytes:

@@ -31,8 +31,15 @@ from handrail.messages import (
     Usage,
 )
 
-CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
+CALLS: Mapping[str, str] = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "client_tool_search_call": "arguments",
+}
 """Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
+
+CLIENT_SEARCH = "client_tool_search_call"
+"""A search for tools that is ours to answer. The provider calls it as it calls its own, but for `execution`."""
 
 _FREE = "custom_tool_call"
 """The call of a tool that takes free text. For us it has one argument, `input`: a tool is called with an object."""
@@ -140,7 +147,7 @@ class OutputItem:
         if field := CALLS.get(self.type):
             return {
                 **self.fields,
-                "type": self.type,
+                "type": self.fields.get("type", self.type),
                 field: self.text_at(_CALL),
             }
         parts: dict[str, list[Json]] = {}
@@ -161,9 +168,11 @@ class OutputAssembler:
 
     Args:
         own_name: Returns the tool's own name for a wire name.
+        search: The name of our tool that answers the provider's searches; empty if there is none.
     """
 
-    def __init__(self, own_name: Callable[[str], str]) -> None:
+    def __init__(self, own_name: Callable[[str], str], search: str = "") -> None:
+        self._search = search
         self.items: list[OutputItem] = []
         self._own_name = own_name
         self._by_id: dict[str, OutputItem] = {}
@@ -177,7 +186,7 @@ class OutputAssembler:
     def announce(self, entry: Json, index: Json) -> None:
         """Take an item that begins. Its texts wait until they are sent again, piece by piece or whole."""
         fields = json_bodies.mapping(entry, "an item of the answer")
-        type = _type(fields)
+        type = self._type(fields)
         call_id = json_bodies.text_or_empty(fields, "call_id")
         item = self._by_id.get(json_bodies.text_or_empty(fields, "id"))
         if (
@@ -196,7 +205,7 @@ class OutputAssembler:
         """Take an item that is whole, and report what is new in it."""
         fields = json_bodies.mapping(entry, "an item of the answer")
         item = self._find_announced(fields, _number(index)) or self._begin(
-            _type(fields)
+            self._type(fields)
         )
         self._complete(item, fields, index, deltas)
 
@@ -209,7 +218,9 @@ class OutputAssembler:
             ]
         for fields, item in zip(entries, self._match_items(entries), strict=True):
             if item is None or not item.is_whole:
-                self._complete(item or self._begin(_type(fields)), fields, None, deltas)
+                self._complete(
+                    item or self._begin(self._type(fields)), fields, None, deltas
+                )
             elif item.type in CALLS:
                 self._say_rest(item, fields, deltas)
         for item in self.items:
@@ -334,10 +345,7 @@ class OutputAssembler:
             _WAITING[item.type].format_map(defaultdict(str, item.fields))
             for item in waiting
             if json_bodies.text_or_empty(item.fields, "call_id") not in answered - {""}
-            and (
-                item.type != "tool_search_call"
-                or item.fields.get("execution") == "client"
-            )
+            and (item.type != "tool_search_call" or is_client_search(item.fields))
         ]
         return "; and for ".join(wanted)
 
@@ -347,7 +355,15 @@ class OutputAssembler:
         ) or json_bodies.text_or_empty(item.fields, "id")
         return ToolCall(id, self._name(item), item.arguments())
 
+    def _type(self, fields: Mapping[str, Json]) -> str:
+        """Return the type of an item, which for a search that is ours to answer is one of our own."""
+        if self._search and is_client_search(fields):
+            return CLIENT_SEARCH
+        return _type(fields)
+
     def _name(self, item: OutputItem) -> str:
+        if item.type == CLIENT_SEARCH:
+            return self._search
         return self._own_name(json_bodies.text_or_empty(item.fields, "name"))
 
     def _begin(self, type: str) -> OutputItem:
@@ -402,7 +418,7 @@ class OutputAssembler:
         self, fields: Mapping[str, Json], index: int | None
     ) -> OutputItem | None:
         """Return the item that is now sent whole. Only its own id can name it a second time."""
-        type = _type(fields)
+        type = self._type(fields)
         item = self._by_id.get(json_bodies.text_or_empty(fields, "id"))
         if item is not None and item.type == type:
             return item
@@ -430,7 +446,7 @@ class OutputAssembler:
             item = self._by_id.get(
                 json_bodies.text_or_empty(fields, "id")
             ) or self._by_call_id.get(json_bodies.text_or_empty(fields, "call_id"))
-            if item not in left or item.type != _type(fields):
+            if item not in left or item.type != self._type(fields):
                 matches.append(None)
                 continue
             matches.append(item)
@@ -439,7 +455,7 @@ class OutputAssembler:
         for item in left:
             rest.setdefault(item.type, deque()).append(item)
         for number, fields in enumerate(listed):
-            if matches[number] is None and (others := rest.get(_type(fields))):
+            if matches[number] is None and (others := rest.get(self._type(fields))):
                 matches[number] = others.popleft()
         return matches
 
@@ -492,19 +508,22 @@ def _type(fields: Mapping[str, Json]) -> str:
     return json_bodies.string(fields.get("type"), "the type of an item")
 
 
+def is_client_search(item: Mapping[str, Json]) -> bool:
+    """Whether an item is a search for tools that is ours to answer."""
+    return item.get("type") == "tool_search_call" and item.get("execution") == "client"
+
+
 def _number(index: Json) -> int | None:
     if isinstance(index, int):
         return index
     return None
 
 
-def parse_answer(answer: Mapping[str, Json], own_name: Callable[[str], str]) -> Turn:
-    """Return the turn of a whole answer.
-
-    Args:
-        own_name: Returns what we call the tool of a wire name.
-    """
-    items = OutputAssembler(own_name)
+def parse_answer(
+    answer: Mapping[str, Json], own_name: Callable[[str], str], search: str = ""
+) -> Turn:
+    """Return the turn of a whole answer; for the arguments see `OutputAssembler`."""
+    items = OutputAssembler(own_name, search)
     items.close(answer.get("output"), [])
     return items.turn(
         parse_finish(answer), parse_usage(answer.get("usage")), id=answer.get("id")

@@ -1,0 +1,70 @@
+"""What a request says so that the provider reads from its cache what it has read before.
+
+Providers keep what a request began with, and charge a tenth for reading it again. What must be said for that differs:
+a mark at the end of each part that is to be kept, one field for the whole request, or a key that sends requests with
+the same beginning to the same machine.
+
+Rule 1: `auto` reaches only servers that are known to take it; who names a time asks for it anywhere.
+Rule 2: whoever sets marks of their own gets none of ours: a request may hold four.
+Rule 3: a mark or a key changes nothing of what the model reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from handrail.dialects import ToolLike, compute_once
+from handrail.errors import Json
+from handrail.messages import Message, Options, UserMessage
+
+Server: TypeAlias = Literal["", "own", "copy"]
+"""Whose server is asked: that of the API's maker, one that copies the API, or nobody knows."""
+
+_KEY_CHARS = 32
+
+
+def is_wanted(options: Options, takes_it: bool) -> bool:
+    """Whether a request is to be cached by a server that is known to take what that needs, or is not."""
+    return options.cache is not None and (takes_it or options.cache != "auto")
+
+
+def key_fields(
+    tools: Collection[ToolLike],
+    definitions: Sequence[Json],
+    system: str,
+    options: Options,
+    *,
+    server: Server,
+) -> dict[str, Json]:
+    """Return OpenAI's `prompt_cache_key`: the digest of the tools and the system message, so that runs share it."""
+    if not (is_wanted(options, server == "own") and (definitions or system)):
+        return {}
+    digest = compute_once(
+        tools, ("digest", id(definitions)), lambda: hashlib.sha256(_json(definitions))
+    ).copy()
+    digest.update(_json([system, list(options.provider_tools)]))
+    return {"prompt_cache_key": digest.hexdigest()[:_KEY_CHARS]}
+
+
+def has_own_marks(
+    messages: Sequence[Message], options: Options, names: frozenset[str]
+) -> bool:
+    """Whether the caller has put marks of these names into a message, a provider's tool or a field."""
+    if not names.isdisjoint(options.extra):
+        return True
+    parts: list[Any] = [*options.provider_tools]
+    for message in messages:
+        if isinstance(message, UserMessage):
+            parts += message.parts
+    return any(
+        isinstance(part, Mapping) and not names.isdisjoint(part) for part in parts
+    )
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, default=dict).encode(
+        "utf-8", "surrogatepass"
+    )
