@@ -29,7 +29,7 @@ FLOORS: list[set[str]] = [
     {"tools"},
     {"core"},
     {"audit", "journal", "workers", "dialects", "linting"},
-    {"runs", "observers"},
+    {"runs", "observers", "grammars"},
     {"engine", "stores", "models", "selectors", "approvers"},
     {"workflows", "admin", "toolbox", "history", "serving", "dispatch"},
     {"sync"},

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from handrail.errors import StoreUnavailable as StoreUnavailable
     from handrail.errors import ToolDefinitionError as ToolDefinitionError
     from handrail.errors import ToolError as ToolError
+    from handrail.grammars import grammar as grammar
     from handrail.linting import lint as lint
     from handrail.messages import AssistantMessage as AssistantMessage
     from handrail.messages import Options as Options
@@ -105,6 +106,7 @@ _HOME_OF = {
         "errors": "Code ConfigError DuplicateToolError Failure FarFailure FarRefusal HandrailError MissingInjection "
         "ModelError NoEffect RunWaits SetupError StoreUnavailable ToolDefinitionError ToolError",
         "core.flow": "Forbid Require Step",
+        "grammars": "grammar",
         "linting": "lint",
         "messages": "AssistantMessage Options SystemMessage ToolMessage Turn Usage UserMessage",
         "network.clients": "async_http_client http_client",

@@ -1,0 +1,255 @@
+"""A grammar as a mask over logits, for those who decode themselves; the engine is llguidance.
+
+    model.generate(**inputs, logits_processor=[grammar.mask(tokenizer)])                      # transformers
+    llama(prompt, logits_processor=LogitsProcessorList([grammar.mask(llama)]))                 # llama-cpp-python
+
+Rule 1: a matcher of llguidance never raises: after each step it is asked whether it is in error.
+Rule 2: a mark of the family is matched as text. A tokenizer that holds it as a special token spells it so, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from handrail.errors import ConfigError, ModelError
+
+_EXTRA = "a mask needs the extra `grammar`: pip install 'handrail[grammar]'"
+
+
+def _engine() -> Any:
+    try:
+        import llguidance
+        import numpy  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(_EXTRA) from error
+    return llguidance
+
+
+class Marks(Struct, frozen=True):
+    """The control tokens of a family: those within an answer, and those that end it."""
+
+    inside: frozenset[str] = frozenset()
+    ends: tuple[str, ...] = ()
+
+
+class Mask:
+    """A logits processor: called with the ids so far and the scores of the next token, returns the scores masked.
+
+    One mask holds the state of one generation, of any number of sequences side by side. A call with ids that do not go
+    on from those of the last call begins a new generation.
+    """
+
+    def __init__(self, lark: str, tokenizer: Any, marks: Marks) -> None:
+        engine = _engine()
+        self._tokenizer = read_tokenizer(tokenizer, marks)
+        matcher: Any = engine.LLMatcher(self._tokenizer, lark, log_level=0)
+        self._first = self._checked(matcher)
+        self._rows: dict[tuple[int, ...], Any] = {}
+        self._prompt = -1
+
+    def reset(self) -> None:
+        """Begin a new generation with the next call."""
+        self._rows = {}
+        self._prompt = -1
+
+    def allowed(self, generated: Sequence[int]) -> Any:
+        """Return which tokens may come after these, as a numpy array of booleans, one for each id.
+
+        Raises:
+            ModelError: One of the tokens was not allowed.
+        """
+        import numpy
+
+        matcher = self._matcher(tuple(generated))
+        bits = numpy.frombuffer(matcher.compute_bitmask(), dtype=numpy.uint8)
+        self._checked(matcher)
+        return numpy.unpackbits(bits, bitorder="little").astype(bool)
+
+    def is_complete(self, generated: Sequence[int]) -> bool:
+        """Whether the answer may end after these tokens."""
+        return bool(self._matcher(tuple(generated)).is_accepting())
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Return the scores, those of tokens that may not come next being minus infinity."""
+        import numpy
+
+        rows = _rows_of(input_ids)
+        length = len(rows[0])
+        goes_on = 0 <= self._prompt <= length and all(
+            row[self._prompt : -1] in self._rows or row[self._prompt :] in self._rows
+            for row in rows
+        )
+        if not goes_on:
+            self.reset()
+            self._prompt = length
+        allowed = numpy.stack([self.allowed(row[self._prompt :]) for row in rows])
+        now = {row[self._prompt :] for row in rows}
+        self._rows = {ids: each for ids, each in self._rows.items() if ids in now}
+        return _apply(allowed, scores)
+
+    def _matcher(self, generated: tuple[int, ...]) -> Any:
+        """Return the matcher that has read these tokens."""
+        known = self._rows.get(generated)
+        if known is not None:
+            return known
+        before = self._rows.get(generated[:-1]) if generated else None
+        if before is not None:
+            matcher = before.deep_copy()
+            rest = generated[-1:]
+        else:
+            matcher = self._first.deep_copy()
+            rest = generated
+        for token in rest:
+            if matcher.is_stopped() and token in self._tokenizer.eos_tokens:
+                break
+            if not matcher.consume_token(token):
+                raise ModelError(
+                    f"token {token} is not what the grammar allows; were the scores masked?",
+                    code="not_allowed",
+                )
+        self._rows[generated] = matcher
+        return matcher
+
+    def _checked(self, matcher: Any) -> Any:
+        if matcher.is_error():
+            raise ConfigError(f"the grammar cannot be used: {matcher.get_error()}")
+        return matcher
+
+
+def _rows_of(input_ids: Any) -> list[tuple[int, ...]]:
+    """Return the ids of each sequence; of a tensor, an array or a list, with one dimension or two."""
+    ids = input_ids.tolist() if hasattr(input_ids, "tolist") else list(input_ids)
+    rows = ids if ids and isinstance(ids[0], list) else [ids]
+    return [tuple(row) for row in rows]
+
+
+def _apply(allowed: Any, scores: Any) -> Any:
+    import numpy
+
+    vocabulary = scores.shape[-1]
+    if allowed.shape[-1] < vocabulary:
+        missing = vocabulary - allowed.shape[-1]
+        allowed = numpy.pad(allowed, ((0, 0), (0, missing)))
+    allowed = allowed[:, :vocabulary].reshape(scores.shape)
+    if isinstance(scores, numpy.ndarray):
+        return numpy.where(allowed, scores, -numpy.inf).astype(scores.dtype)
+    torch = __import__(type(scores).__module__.partition(".")[0])
+    forbidden = torch.from_numpy(~allowed).to(scores.device)
+    return scores.masked_fill(forbidden, float("-inf"))
+
+
+# ---------------------------------------------------------------------- tokenizers
+
+
+class _Vocabulary:
+    """What llguidance needs of a tokenizer: bytes by id, the end, and how a text is cut."""
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        *,
+        eos: int,
+        special: Sequence[int],
+        encode: Callable[[bytes], Sequence[int]],
+    ) -> None:
+        self.tokens = list(tokens)
+        self.eos_token_id = eos
+        self.bos_token_id = None
+        self.special_token_ids = list(special)
+        self._encode = encode
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        raw = text.encode() if isinstance(text, str) else bytes(text)
+        return list(self._encode(raw))
+
+
+def read_tokenizer(tokenizer: Any, marks: Marks) -> Any:
+    """Return a tokenizer as llguidance takes it, with the family's marks as text.
+
+    Raises:
+        ConfigError: It is none of those that are known.
+    """
+    engine = _engine()
+    if isinstance(tokenizer, engine.LLTokenizer):
+        return tokenizer
+    if hasattr(tokenizer, "backend_tokenizer"):
+        return _read_fast(tokenizer, marks)
+    if hasattr(tokenizer, "detokenize") and hasattr(tokenizer, "n_vocab"):
+        tokenizer = _read_llama(tokenizer, marks)
+    elif not (hasattr(tokenizer, "tokens") and hasattr(tokenizer, "eos_token_id")):
+        raise ConfigError(
+            f"{type(tokenizer).__name__} is no tokenizer that is known: pass a fast tokenizer of transformers, "
+            "a Llama of llama-cpp-python, an LLTokenizer, or an object with `tokens` and `eos_token_id`"
+        )
+    wrapped = engine.TokenizerWrapper(_with_cutting(tokenizer))
+    return engine.LLTokenizer(wrapped, eos_token=tokenizer.eos_token_id)
+
+
+def _with_cutting(tokenizer: Any) -> Any:
+    """Return a tokenizer that can cut a text: one without a way to do that is cut at its longest tokens."""
+    if callable(tokenizer):
+        return tokenizer
+    longest = max(map(len, tokenizer.tokens))
+    special = set(getattr(tokenizer, "special_token_ids", ()))
+    ids = {
+        bytes(text): id
+        for id, text in enumerate(tokenizer.tokens)
+        if text and id not in special
+    }
+
+    def encode(text: bytes) -> list[int]:
+        cut: list[int] = []
+        while text:
+            size = next(
+                (size for size in range(longest, 0, -1) if text[:size] in ids), 0
+            )
+            if not size:
+                raise ConfigError(f"the tokenizer has no token for {text[:1]!r}")
+            cut.append(ids[text[:size]])
+            text = text[size:]
+        return cut
+
+    return _Vocabulary(
+        tokenizer.tokens,
+        eos=tokenizer.eos_token_id,
+        special=sorted(special),
+        encode=encode,
+    )
+
+
+def _read_fast(tokenizer: Any, marks: Marks) -> Any:
+    """Read a fast tokenizer of transformers."""
+    described = json.loads(tokenizer.backend_tokenizer.to_str())
+    described["padding"] = described["truncation"] = None
+    for each in described.get("added_tokens") or ():
+        if each["content"] in marks.inside:
+            each["special"] = False
+    ends = _find_ends(tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids, marks)
+    return _engine().LLTokenizer(json.dumps(described), eos_token=ends)
+
+
+def _find_ends(eos: int, find: Callable[[str], int | None], marks: Marks) -> list[int]:
+    """Return the tokens that may end an answer: the tokenizer's own, and the family's marks that are tokens."""
+    ids = [find(mark) for mark in marks.ends]
+    return [eos, *dict.fromkeys(id for id in ids if id is not None and id != eos)]
+
+
+def _read_llama(llama: Any, marks: Marks) -> _Vocabulary:
+    """Read the vocabulary of a `Llama` of llama-cpp-python."""
+    plain = [llama.detokenize([id], special=False) for id in range(llama.n_vocab())]
+    named = [llama.detokenize([id], special=True) for id in range(llama.n_vocab())]
+    special = [
+        id
+        for id, (shown, name) in enumerate(zip(plain, named, strict=True))
+        if not shown and name and name.decode("utf-8", "replace") not in marks.inside
+    ]
+    return _Vocabulary(
+        named,
+        eos=llama.token_eos(),
+        special=special,
+        encode=lambda text: llama.tokenize(text, add_bos=False, special=True),
+    )
