@@ -112,6 +112,14 @@ class Connection(Database, Protocol):
         """Return a saved result that has not expired."""
         ...
 
+    def open_reading(self) -> Connection:
+        """Open another connection to the same database, which can change nothing."""
+        ...
+
+    def open_another(self) -> Connection:
+        """Open another connection to the same database."""
+        ...
+
     def close(self) -> None:
         """Close the connection."""
         ...

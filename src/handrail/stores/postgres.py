@@ -43,7 +43,7 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5", "schema_6")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -84,9 +84,16 @@ class PostgresStore(DurableRuns):
 
 
 class PostgresConnection:
-    """A connection to the server, and how to get a new one; see `database.Connection`."""
+    """A connection to the server, and how to get a new one; see `database.Connection`.
 
-    def __init__(self, place: str, *, create: bool = True) -> None:
+    Args:
+        create: Make the tables where there are none.
+        read_only: The connection can change nothing.
+    """
+
+    def __init__(
+        self, place: str, *, create: bool = True, read_only: bool = False
+    ) -> None:
         try:
             given = conninfo_to_dict(place)
         except psycopg.Error:
@@ -102,9 +109,13 @@ class PostgresConnection:
         self.place = (
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
+        self._place = place
+        self._read_only = read_only
         self._owner = owner()
         self._transaction = ""
         self._db = self._connect()
+        if read_only:
+            return
         try:
             self._migrate(create)
         except psycopg.Error as error:
@@ -208,6 +219,14 @@ class PostgresConnection:
             ).fetchone()
         return bytes(row[0]) if row else None
 
+    def open_reading(self) -> PostgresConnection:
+        """See `database.Connection.open_reading`."""
+        return PostgresConnection(self._place, create=False, read_only=True)
+
+    def open_another(self) -> PostgresConnection:
+        """See `database.Connection.open_another`."""
+        return PostgresConnection(self._place, create=False)
+
     def close(self) -> None:
         """See `database.Connection.close`."""
         self._db.close()
@@ -280,6 +299,8 @@ class PostgresConnection:
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
         db.execute(_SQL["settings"])
+        if self._read_only:
+            db.execute("SET default_transaction_read_only = on")
         return db
 
     def _reconnect(self) -> None:

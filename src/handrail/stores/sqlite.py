@@ -45,7 +45,7 @@ BUSY_S = 10.0
 _WRITE_LOCK = 120
 
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5", "schema_6")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -78,9 +78,13 @@ class SqliteStore(DurableRuns):
 
 
 class SqliteConnection:
-    """A connection to the file; see `database.Connection`."""
+    """A connection to the file; see `database.Connection`.
 
-    def __init__(self, file: Path) -> None:
+    Args:
+        read_only: The connection can change nothing, and the file must be there.
+    """
+
+    def __init__(self, file: Path, *, read_only: bool = False) -> None:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(
                 f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
@@ -88,13 +92,22 @@ class SqliteConnection:
         self.file = file
         self._owner = owner()
         self._now = 0.0
-        _create_file(file)
+        if not read_only:
+            _create_file(file)
         try:
             self._db = sqlite3.connect(
-                file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+                f"{file.as_uri()}?mode=rw",
+                timeout=BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
             )
             try:
-                self._prepare()
+                if read_only:
+                    # not `mode=ro`: the last connection that is closed removes the log
+                    self._db.execute("PRAGMA query_only=ON")
+                else:
+                    self._prepare()
             except BaseException:
                 self._db.close()
                 raise
@@ -179,6 +192,23 @@ class SqliteConnection:
                 _SQL["kept"], (run_id, handle)
             ).fetchone()
         return row[0] if row else None
+
+    def open_reading(self) -> SqliteConnection:
+        """See `database.Connection.open_reading`."""
+        return self._open_same(read_only=True)
+
+    def open_another(self) -> SqliteConnection:
+        """See `database.Connection.open_another`."""
+        return self._open_same(read_only=False)
+
+    def _open_same(self, *, read_only: bool) -> SqliteConnection:
+        connection = SqliteConnection(self.file, read_only=read_only)
+        if connection._identities[0] != self._identities[0]:
+            connection.close()
+            raise StoreUnavailable(
+                f"the store {self.file} was replaced while it was open; start again with the new one"
+            )
+        return connection
 
     def close(self) -> None:
         """See `database.Connection.close`."""
