@@ -21,6 +21,8 @@ from benchmarks import (
     loops,
     mcp,
     mcp_gateway,
+    questions,
+    retention,
     selection,
     stores,
 )
@@ -42,6 +44,8 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "import": costs.importing,
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
+    "questions": questions.questions,
+    "retention": retention.figures,
     "selection": selection.selection,
     "conversations": conversations.conversations,
     "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),

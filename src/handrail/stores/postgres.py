@@ -65,6 +65,11 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+_READING = "SET default_transaction_read_only = on"
+# Who deletes gives way at once, and a deletion that is undone is made again.
+_DELETING = "SELECT set_config('lock_timeout', '20ms', false), set_config('synchronous_commit', 'off', false)"
+
+
 class PostgresStore(DurableRuns):
     """A store in a Postgres database. The schema `handrail` is made when it is not there.
 
@@ -88,12 +93,12 @@ class PostgresConnection:
 
     Args:
         create: Make the tables where there are none.
-        read_only: The connection can change nothing.
+        settings: What else is set on each connection.
     """
 
-    def __init__(
-        self, place: str, *, create: bool = True, read_only: bool = False
-    ) -> None:
+    holds_rows = " FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, place: str, *, create: bool = True, settings: str = "") -> None:
         try:
             given = conninfo_to_dict(place)
         except psycopg.Error:
@@ -110,12 +115,12 @@ class PostgresConnection:
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
         self._place = place
-        self._read_only = read_only
+        self._settings = settings
         self._owner = owner()
         self._transaction = ""
         self._db = self._connect()
-        if read_only:
-            return
+        if settings:
+            return  # the tables are there
         try:
             self._migrate(create)
         except psycopg.Error as error:
@@ -221,11 +226,11 @@ class PostgresConnection:
 
     def open_reading(self) -> PostgresConnection:
         """See `database.Connection.open_reading`."""
-        return PostgresConnection(self._place, create=False, read_only=True)
+        return PostgresConnection(self._place, create=False, settings=_READING)
 
     def open_another(self) -> PostgresConnection:
         """See `database.Connection.open_another`."""
-        return PostgresConnection(self._place, create=False)
+        return PostgresConnection(self._place, create=False, settings=_DELETING)
 
     def close(self) -> None:
         """See `database.Connection.close`."""
@@ -281,8 +286,15 @@ class PostgresConnection:
 
     def shrink(self, *, rewrite: bool) -> None:
         """See `database.Database.shrink`. Also updates the planner's statistics."""
-        options = "FULL, ANALYZE" if rewrite else "ANALYZE"
-        self.run(f"VACUUM ({options}) effects, kept, runs, steps, approvals")
+        # not TRUNCATE: everybody waits while the end of a table is cut off
+        options = "FULL, ANALYZE" if rewrite else "ANALYZE, TRUNCATE false"
+        self.run(
+            f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit"
+        )
+
+    def shrink_some(self) -> bool:
+        """See `database.Database.shrink_some`. The server does this by itself."""
+        return False
 
     # ------------------------------------------------------------------ connecting
 
@@ -299,8 +311,8 @@ class PostgresConnection:
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
         db.execute(_SQL["settings"])
-        if self._read_only:
-            db.execute("SET default_transaction_read_only = on")
+        if self._settings:
+            db.execute(self._settings)
         return db
 
     def _reconnect(self) -> None:
@@ -354,11 +366,13 @@ class PostgresConnection:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
             raise RetryGroup from error
-        except (
-            psycopg.DataError,
-            psycopg.IntegrityError,
-            errors.LockNotAvailable,
-        ) as error:
+        except errors.LockNotAvailable as error:
+            if self._settings == _DELETING:
+                raise RetryGroup from error
+            raise Refused(
+                f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
+            ) from error
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
             raise Refused(
                 f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
             ) from error

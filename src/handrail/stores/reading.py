@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
 
-from handrail.stores.database import Connection, Database
+from handrail.stores.database import Connection
 from handrail.stores.group_commit import Writer, error_for_caller, run_job
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Reader:
         self._lock = Lock()
         self._process = os.getpid()
 
-    def ask(self, question: Callable[[Database], T]) -> Future[T]:
+    def ask(self, question: Callable[[Any], T]) -> Future[T]:
         """Put a question; it may be put again where the connection broke.
 
         Raises:
@@ -51,10 +51,11 @@ class Reader:
         answer: Future[T] = Future()
 
         def hand_over(connection: Connection) -> None:
-            if not self._enqueue(question, answer):
-                # the store is being closed; there is no more commit that could wait
-                if answer.set_running_or_notify_cancel():
-                    run_job(connection, question, answer)
+            if self._enqueue(question, answer):
+                return
+            # the store is being closed; there is no more commit that could wait
+            if answer.set_running_or_notify_cancel():
+                run_job(connection, question, answer)
 
         self._writer.submit(hand_over)
         return answer

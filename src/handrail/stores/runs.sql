@@ -92,7 +92,7 @@ SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, 
 
 -- open_questions: The questions that are open now, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -121,9 +121,9 @@ FROM effects WHERE state = :state ORDER BY number DESC LIMIT ?
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
--- open_writes: The newest writes that have no end.
+-- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
-FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY number DESC
+FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY +number DESC
 
 -- open_writes_of: The newest writes of a run that have no end.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
