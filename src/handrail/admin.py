@@ -1,4 +1,4 @@
-"""Decisions of people about what a store keeps: approve, deny, withdraw, resolve, cancel, revoke.
+"""Decisions of people about what a store keeps: approve, deny, withdraw, resolve, cancel, revoke, keep.
 
 Each is recorded with a name.
 
@@ -47,6 +47,9 @@ from handrail.records import (
     not_counted,
 )
 from handrail.schemas.validation import Checker
+from handrail.stores.retention import DAY_S as DAY_S
+from handrail.stores.retention import Deleted, Retention
+from handrail.stores.retention import keep as _delete_old
 
 
 def question(store: ApprovalStore, id: str) -> ApprovalRequest:
@@ -361,6 +364,29 @@ def cancel(store: RunStore, run_id: str, *, by: str) -> RunRecord:
     stored = result_now(store.load_run(run_id))
     assert stored is not None
     return stored.record
+
+
+def keep(
+    store: object, retention: Retention, *, by: str = "", dry_run: bool = False
+) -> Deleted:
+    """Delete what is older than it is to be kept, while the store is in use; return how many rows of each table.
+
+        keep(store, Retention(runs_s=30 * DAY_S, results_s=7 * DAY_S, audit_s=400 * DAY_S), by="anna")
+
+    Whatever is under way, waits or is in doubt stays. It takes a while: each transaction has a few milliseconds, and
+    others have the store in between.
+
+    Args:
+        by: Who shortens the audit log, for its record.
+        dry_run: Delete nothing; return what would be deleted.
+
+    Raises:
+        ConfigError: The store is in memory or one tenant's view, or its log has another key. Nothing was deleted.
+        StoreUnavailable: The store did not answer; it can be done again.
+    """
+    if retention.audit_s is not None:
+        log_key.check(store)
+    return _delete_old(store, retention, by=by, dry_run=dry_run)
 
 
 def _note(

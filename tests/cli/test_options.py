@@ -110,8 +110,8 @@ def test_what_other_tools_keep_in_a_pyproject_is_left_alone(cli, here):
 def test_a_store_can_be_looked_after_without_being_named(cli, asked):
     asked("--store", "sqlite:///handrail.db")
     assert (
-        json.loads(cli("store", "vacuum", "--older-than", "1d", "--json").stdout)[
-            "rows"
-        ]["runs"]
+        json.loads(cli("store", "keep", "--runs", "1d", "--json").stdout)["rows"][
+            "runs"
+        ]
         == 0
     )

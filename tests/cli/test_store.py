@@ -1,7 +1,10 @@
-"""`handrail store`: info, copy and vacuum, on files."""
+"""`handrail store`: info, copy and keep, on files."""
 
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
 
@@ -11,9 +14,10 @@ from msgspec.structs import replace
 from handrail.cli.exits import Exit
 from handrail.effects import Claim, ClaimState, Settle
 from handrail.records import ApprovalRequest, AuditEntry
-from handrail.stores import maintenance
+from handrail.stores import retention
 from handrail.stores.sqlite import VERSION, SqliteStore
 
+AN_HOUR = retention.Retention(runs_s=3600.0, results_s=3600.0)
 A_WRITE = Claim("refund", "refund:1", b"fp", "r1", "none", 600.0, guard=False)
 
 
@@ -92,7 +96,7 @@ def test_info_is_told_as_json(cli, place):
 
 @pytest.mark.parametrize("words", [
     ("info", "sqlite:{}/none.db"),
-    ("vacuum", "sqlite:{}/none.db", "--older-than", "1d"),
+    ("keep", "sqlite:{}/none.db", "--runs", "1d"),
     ("copy", "sqlite:{}/none.db", "sqlite:{}/other.db"),
 ])  # fmt: skip
 def test_a_store_that_is_not_there_is_not_made(cli, tmp_path, words):
@@ -120,7 +124,7 @@ def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):
 
 @pytest.mark.parametrize(
     "words",
-    [("copy", "{place}", "{place}.copy"), ("vacuum", "{place}", "--older-than", "1d")],
+    [("copy", "{place}", "{place}.copy"), ("keep", "{place}", "--runs", "1d")],
 )
 def test_people_are_told_in_the_words_of_the_other_commands(cli, place, words):
     told = cli("store", *(word.format(place=place) for word in words)).stdout
@@ -201,16 +205,18 @@ def test_a_store_is_not_copied_into_itself(cli, place):
     assert "into itself" in told.stderr
 
 
-def test_vacuum_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(
+def test_keep_lets_go_what_ended_long_ago_and_keeps_what_nobody_knows_the_end_of(
     cli, place
 ):
     days_pass(place, 31)
     with SqliteStore(place.removeprefix("sqlite:")) as store:
         write(store, "new", "done")
-    told = cli("store", "vacuum", place, "--older-than", "30d", "--json")
-    assert json.loads(told.stdout)["rows"] == {
-        "effects": 3, "acts": 0, "kept": 1, "steps": 0, "approvals": 0, "runs": 0
+    words = ("store", "keep", place, "--runs", "30d", "--tool", "refund=30d", "--json")
+    gone = {
+        "effects": 3, "acts": 0, "kept": 1, "steps": 0, "approvals": 0, "runs": 0, "audit": 0
     }  # fmt: skip
+    assert json.loads(cli(*words, "--dry-run").stdout)["rows"] == gone
+    assert json.loads(cli(*words).stdout)["rows"] == gone
     with file(place) as opened:
         left = opened.execute("SELECT state FROM effects ORDER BY state").fetchall()
     assert left == [("claimed",), ("claimed",), ("done",), ("in_doubt",)]
@@ -232,30 +238,27 @@ def fill(place, runs):
                 )
 
 
-def test_vacuum_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path, monkeypatch):
+def test_keep_takes_work_in_proportion_to_what_lies_in_a_store(tmp_path):
     """Counted in instructions of SQLite's machine: a batch that looked through all runs would square them."""
-    monkeypatch.setattr(maintenance, "MAX_PIECE_RUNS", 10)
-    monkeypatch.setattr(maintenance, "MAX_PIECE_ROWS", 10)
     work = []
     for runs in (100, 800):
         place, counted = f"sqlite:{tmp_path}/{runs}.db", Counter()
         SqliteStore(place.removeprefix("sqlite:")).close()
         fill(place, runs)
         with SqliteStore(place.removeprefix("sqlite:")) as store:
-            store.use_connection(lambda base, counted=counted: base._db.set_progress_handler(
-                lambda: counted.update("i"), 100))  # fmt: skip
-            gone = maintenance.delete_old(store, older_than_s=3600, rest=lambda _: None)
-            store.use_connection(lambda base: base._db.set_progress_handler(None, 0))
-        assert (gone["runs"], gone["steps"]) == (runs, 3 * runs)
+            connection = store.open_connection()
+            connection._db.set_progress_handler(
+                lambda counted=counted: counted.update("i"), 100
+            )
+            store.open_connection = lambda connection=connection: connection
+            gone = retention.keep(store, AN_HOUR, rest=lambda _: None)
+        assert (gone.runs, gone.steps) == (runs, 3 * runs)
         work.append(counted["i"])
     # eight times as much; 60 times where each batch looks through all
     assert work[1] < 12 * work[0]
 
 
-def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(maintenance, "MAX_PIECE_RUNS", 10)
+def test_keep_leaves_the_store_to_others_after_each_piece_and_for_longer(tmp_path):
     place, rests = f"sqlite:{tmp_path}/store.db", []
     SqliteStore(place.removeprefix("sqlite:")).close()
     fill(place, 120)
@@ -268,59 +271,92 @@ def test_vacuum_leaves_the_store_to_others_after_each_piece_and_for_as_long(
             rests.append(seconds)
             write(service, len(rests), "done")  # another process gets in
 
-        maintenance.delete_old(store, older_than_s=3600, rest=rest)
-    assert len(rests) > 3 * 240 / 10  # steps, questions and runs of each page
+        assert retention.keep(store, AN_HOUR, rest=rest).runs == 120
+    assert len(rests) >= 3
     assert all(seconds > 0 for seconds in rests)
 
 
-def test_vacuum_makes_a_file_smaller_only_when_it_is_told_to(cli, tmp_path):
+def test_keep_returns_room_to_the_disk_in_small_steps(cli, tmp_path):
+    place, rests = f"sqlite:{tmp_path}/store.db", []
+    with SqliteStore(tmp_path / "store.db") as store:
+        store.save_result("r1", "x" * 3_000_000).result(10)
+    days_pass(place, 31)
+    before = (tmp_path / "store.db").stat().st_size
+    with SqliteStore(tmp_path / "store.db") as store:
+        assert retention.keep(store, AN_HOUR, rest=rests.append).kept == 1
+    assert (tmp_path / "store.db").stat().st_size < before / 2
+    assert len(rests) > 5
+
+
+def test_a_file_of_old_that_cannot_shrink_in_steps_shrinks_when_it_is_told_to(
+    cli, tmp_path
+):
     place = f"sqlite:{tmp_path}/store.db"
-    SqliteStore(place.removeprefix("sqlite:")).close()
+    SqliteStore(tmp_path / "store.db").close()
+    with file(place) as opened:
+        for words in (
+            "PRAGMA journal_mode=DELETE",
+            "PRAGMA auto_vacuum=NONE",
+            "VACUUM",
+        ):
+            opened.execute(words)
     fill(place, 200)
     sizes = [(tmp_path / "store.db").stat().st_size]
     for words in ([], ["--rewrite"]):
-        assert (
-            cli("store", "vacuum", place, "--older-than", "30d", *words).exit_code == 0
-        )
+        assert cli("store", "keep", place, "--runs", "30d", *words).exit_code == 0
         sizes.append((tmp_path / "store.db").stat().st_size)
-    assert sizes[0] == sizes[1] > sizes[2]
+    assert sizes[0] <= sizes[1] > sizes[2]
 
 
-def test_vacuum_takes_the_steps_of_a_run_that_ended_and_of_no_other(cli, place):
-    with file(place) as opened:
-        for run, status in (("old", "done"), ("waits", "waiting")):
-            opened.execute(
-                "INSERT INTO runs(run_id, journal_v, status, input, created, updated) VALUES (?, 1, ?, '', 0, 0)",
-                (run, status),
-            )
-            opened.execute(
-                "INSERT INTO steps VALUES (?, '1.m', 1, 'model', 1, '', 0, 0)", (run,)
-            )
-    cli("store", "vacuum", place, "--older-than", "1d")
-    assert [row[0] for row in rows(place, "runs")] == ["waits"]
-    assert [row[0] for row in rows(place, "steps")] == ["waits"]
+@pytest.mark.parametrize("words", [
+    (["--audit", "30d"], "at least as long as the runs"),
+    ([], "Nothing says how long"),
+    (["--runs", "30d", "--watch", "--dry-run"], "--watch takes neither"),
+    (["--tool", "refund"], "refund=90d"),
+])  # fmt: skip
+def test_what_cannot_be_kept_like_that_is_refused(cli, place, words):
+    told = cli("store", "keep", place, *words[0])
+    assert told.exit_code == Exit.USAGE
+    assert words[1] in told.stderr
 
 
-def test_vacuum_gives_room_back_where_it_is_told_to(cli, place):
-    with SqliteStore(place.removeprefix("sqlite:")) as store:
-        store.save_result("r1", "x" * 3_000_000).result(10)
+def test_the_settings_say_how_long_what_is_kept(cli, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "handrail.toml"
+    settings.write_text('[retention]\nruns = "30d"\ntools = { refund = "30d" }\n')
     days_pass(place, 31)
-    before = json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
-    cli("store", "vacuum", place, "--older-than", "30d", "--rewrite")
+    told = cli("store", "keep", place, "--json")
+    assert json.loads(told.stdout)["rows"]["effects"] == 3
+    settings.write_text('[retention]\nrun = "30d"\n')
     assert (
-        json.loads(cli("store", "info", place, "--json").stdout)["size_bytes"]
-        < before - 2_900_000
+        "it takes audit, results, runs, tools, writes"
+        in cli("store", "keep", place).stderr
     )
+
+
+@pytest.mark.proof
+def test_a_keeper_that_watches_ends_at_a_signal(place):
+    days_pass(place, 31)
+    words = [sys.executable, "-m", "handrail", "store", "keep", place]
+    with subprocess.Popen(
+        [*words, "--tool", "refund=30d", "--watch"], stdout=subprocess.PIPE, text=True
+    ) as keeper:
+        try:
+            assert keeper.stdout.readline() == "deleted 3 writes\n"
+            keeper.send_signal(signal.SIGTERM)
+            assert keeper.wait(30) == 0
+        finally:
+            keeper.kill()
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1w", ""])
 def test_an_age_that_is_none_is_refused_before_anything_goes(cli, place, age):
-    told = cli("store", "vacuum", place, f"--older-than={age}")
+    told = cli("store", "keep", place, f"--runs={age}")
     assert told.exit_code == Exit.USAGE
     assert "such as 30d" in told.stderr
 
 
-def test_vacuum_takes_old_questions_of_no_stored_run(cli, tmp_path):
+def test_keep_takes_old_questions_of_no_stored_run(cli, tmp_path):
     with SqliteStore(tmp_path / "store.db") as store:
         for number, within_s in enumerate((-7200.0, 600.0)):
             question = ApprovalRequest(
@@ -328,7 +364,7 @@ def test_vacuum_takes_old_questions_of_no_stored_run(cli, tmp_path):
             )
             store.ask(question, within_s=within_s).result()
     place = f"sqlite:{tmp_path}/store.db"
-    told = cli("store", "vacuum", place, "--older-than", "1h")
+    told = cli("store", "keep", place, "--runs", "1h")
     assert told.exit_code == 0
     with SqliteStore(tmp_path / "store.db") as store:
         left = [each.id for each in store.list_approvals(state="").result()]

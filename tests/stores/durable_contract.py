@@ -33,13 +33,16 @@ from handrail.stores import maintenance
 from handrail.stores.durable import ResultQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
+from tests.stores.retention_contract import RetentionContract
 from tests.stores.scope_contract import TABLES, ScopeContract
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
 
 
-class DurableContract(StoreContract, ApprovedClaimContract, ScopeContract):
+class DurableContract(
+    StoreContract, ApprovedClaimContract, ScopeContract, RetentionContract
+):
     """The laws of stores that survive. `open` returns a store that holds nothing."""
 
     acts_at_once = 5

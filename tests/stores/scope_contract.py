@@ -256,6 +256,7 @@ class ScopeContract:
         # what administrators need of the whole store
         administrative = {
             "use_connection",
+            "open_connection",
             "replace_audit_key",
             "browse_runs",
             "step_times",

@@ -17,8 +17,9 @@ psycopg = pytest.importorskip(
     "psycopg", reason="no psycopg: install handrail[postgres]"
 )
 
-from handrail.stores import maintenance, postgres  # noqa: E402
+from handrail.stores import maintenance, postgres, retention  # noqa: E402
 from handrail.stores.postgres import VERSION, PostgresStore  # noqa: E402
+from handrail.stores.retention import Retention  # noqa: E402
 from handrail.stores.sqlite import SqliteStore  # noqa: E402
 from tests.stores.durable_contract import DurableContract  # noqa: E402
 from tests.stores.run_contract import RunContract  # noqa: E402
@@ -353,7 +354,7 @@ def test_what_lay_in_a_file_is_known_on_the_server_after_a_copy(dsn, tmp_path):
         assert new.load_result("r1", handle).result(10) == odd
 
 
-def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):
+def test_a_server_is_counted_and_kept_as_a_file_is(dsn):
     with PostgresStore(dsn) as store:
         emptied(dsn)
         for number, state in enumerate(["done", "failed", "in_doubt"]):
@@ -365,8 +366,10 @@ def test_a_server_is_counted_and_vacuumed_as_a_file_is(dsn):
             {"done": 1, "failed": 1, "in_doubt": 1},
         )
         assert found.size_bytes > 0
-        assert maintenance.delete_old(store, older_than_s=3600)["effects"] == 0
-        assert maintenance.delete_old(store, older_than_s=-3600)["effects"] == 2
+        assert retention.keep(store, Retention(writes_s=3600.0)).effects == 0
+        assert (
+            retention.keep(store, Retention(writes_s=0.001, runs_s=0.001)).effects == 2
+        )
         assert claimed(store, key="2").state is ClaimState.IN_DOUBT
 
 

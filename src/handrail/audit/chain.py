@@ -9,6 +9,10 @@ and `AuditKeyBegun`, the first under the new key, holds the hash of the record b
 is verified with all its keys, and whoever has an old key can change nothing: the records under the new key hang on its
 last one.
 
+A log is shortened from its beginning: `AuditLogShortened` names the last record that goes, by number and hash, and is
+added before any goes. So the records that are left say where they may begin, under the key, and a beginning that
+somebody else has cut off is found.
+
 Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
 Rule 2: the key changes behind an `AuditKeyReplaced` record only, to the key that it names, and never to none.
 """
@@ -31,6 +35,7 @@ FIRST = "0" * 64
 
 KEY_REPLACED = "AuditKeyReplaced"
 KEY_BEGUN = "AuditKeyBegun"
+SHORTENED = "AuditLogShortened"
 _NEXT_KEY = "next_key"
 _FINGERPRINT_DIGITS = 16
 
@@ -85,6 +90,47 @@ def replacement(old: bytes, new: bytes, by: str) -> tuple[AuditEntry, AuditEntry
     return AuditEntry("", KEY_REPLACED, ending), AuditEntry("", KEY_BEGUN, beginning)
 
 
+def shortening(through: int, hash: str, *, by: str, keys: Sequence[str]) -> AuditEntry:
+    """Return the entry that says that the beginning of the log goes, up to a record of this number and hash.
+
+    Args:
+        keys: Fingerprints of the keys that were replaced in what goes: no record that stays was hashed with them.
+    """
+    body: dict[str, Json] = {"by": by, "through": through, "hash": hash}
+    if keys:
+        body["keys"] = list(keys)
+    return AuditEntry("", SHORTENED, body)
+
+
+class _Beginning:
+    """Where a log begins that does not begin with record 1, until one of its records says that it may."""
+
+    def __init__(self, first: AuditRecord) -> None:
+        self.seq = first.seq
+        self._prev = first.prev
+        self.is_allowed = first.seq == 1
+        self.ended_keys: set[str] = set()
+
+    def consider(self, record: AuditRecord) -> str:
+        """Take what an intact record says of the beginning; return what contradicts it, else empty."""
+        if record.event != SHORTENED or self.seq == 1:
+            return ""
+        through = record.body.get("through")
+        # a keeper that was killed has left some of what was to go; those records stand in the chain themselves
+        if type(through) is not int or through < self.seq - 1:
+            return ""
+        if through == self.seq - 1 and record.body.get("hash") != self._prev:
+            return (
+                f"the log begins with record {self.seq}, which does not follow the one that record {record.seq} "
+                f"says was the last to go ({through})"
+            )
+        self.is_allowed = True
+        keys = record.body.get("keys", [])
+        if isinstance(keys, list):
+            self.ended_keys.update(map(str, keys))
+        return ""
+
+
 class _Keys:
     """The keys that a log is verified with, and which of them its next record must have been hashed with."""
 
@@ -132,50 +178,81 @@ def verify(
 ) -> tuple[int, Broken | None]:
     """Return how many records are in good order, and where the chain breaks, if it does.
 
+    A log that was shortened begins where one of its own records says so.
+
     Args:
         keys: All keys that the log has had, in any order; none for a log without one. Each must have been used: a log
             that was cut off before its newest key is broken.
         checkpoint: A record's number and hash, as they were once; finds a cut tail and a log that was rewritten.
     """
     known = _Keys(keys)
+    beginning: _Beginning | None = None
     prev = FIRST
     seq = 0
+    count = 0
     for record in records:
-        if record.seq != seq + 1:
-            return seq, Broken(
-                record.seq,
-                f"record {seq + 1} is missing: after {seq} comes {record.seq}",
-            )
-        if record.prev != prev:
-            return seq, Broken(
-                record.seq,
-                f"record {record.seq} does not follow record {seq}: something was taken out",
-            )
-        if not known.fit(record):
-            return seq, Broken(
-                record.seq,
-                f"record {record.seq} was changed, or hashed with another key",
-            )
-        if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
-            return seq, Broken(
-                record.seq,
-                f"record {record.seq} is not the one of the checkpoint: the log was rewritten",
-            )
+        if beginning is None:
+            beginning = _Beginning(record)
+            if record.seq != 1:
+                prev = record.prev
+                seq = record.seq - 1
+            if checkpoint and checkpoint[0] < seq:
+                return 0, Broken(
+                    record.seq,
+                    f"the log begins with record {record.seq}, so the checkpoint ({checkpoint[0]}) proves nothing: "
+                    "take a newer one",
+                )
+            if checkpoint and checkpoint == (seq, prev):
+                checkpoint = None
+        why = _break_at(record, known, seq=seq, prev=prev, checkpoint=checkpoint)
+        why = why or beginning.consider(record)
+        if why:
+            return count, Broken(record.seq, why)
+        count += 1
         if why := known.follow(record):
-            return seq + 1, Broken(record.seq + 1, why)
+            return count, Broken(record.seq + 1, why)
         prev = record.hash
         seq = record.seq
+    if beginning is not None and not beginning.is_allowed:
+        return 0, Broken(
+            1,
+            f"record 1 is missing: the log begins with record {beginning.seq}, "
+            "and no record says that it was shortened",
+        )
     if checkpoint and seq < checkpoint[0]:
-        return seq, Broken(
+        return count, Broken(
             seq + 1,
             f"the log ends with record {seq}; the checkpoint is record {checkpoint[0]}",
         )
-    if seq and (unused := known.unused()):
-        return seq, Broken(
+    ended = beginning.ended_keys if beginning else set()
+    if count and (unused := [key for key in known.unused() if key not in ended]):
+        return count, Broken(
             seq + 1,
             f"no record was hashed with the key {unused[0]}, so the log was cut off before it, or that is no key of it",
         )
-    return seq, None
+    return count, None
+
+
+def _break_at(
+    record: AuditRecord,
+    known: _Keys,
+    *,
+    seq: int,
+    prev: str,
+    checkpoint: tuple[int, str] | None,
+) -> str:
+    """Return why the chain breaks at a record, the one after `seq`; empty where it holds."""
+    if record.seq != seq + 1:
+        return f"record {seq + 1} is missing: after {seq} comes {record.seq}"
+    if record.prev != prev:
+        return (
+            f"record {record.seq} does not follow record {seq}: something was taken out"
+        )
+    if not known.fit(record):
+        return f"record {record.seq} was changed, or hashed with another key"
+    if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
+        return f"record {record.seq} is not the one of the checkpoint: the log was rewritten"
+    return ""
 
 
 def refusal(last: AuditRecord, key: bytes) -> str:

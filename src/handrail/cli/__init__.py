@@ -49,7 +49,7 @@ COMMANDS = {
     "audit": "Follow, verify and export the audit log.",
     "gateway": "Put many MCP servers behind one, which checks, asks, records and limits every call.",
     "mcp": "Look at an MCP server: what it lists, what a tool answers, and what goes over the wire.",
-    "store": "Inspect, copy and vacuum a store: a SQLite file or a Postgres database.",
+    "store": "Inspect and copy a store, a SQLite file or a Postgres database, and delete what is old.",
     "bench": "Play the same scenarios on the agent frameworks that are installed, plain and with handrail.",
     "examples": "List and run small apps that show what handrail is for; they need no key and no network.",
     "new": "Create a project: tools, a test that kills them, and settings, in a new folder.",

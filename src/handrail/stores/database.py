@@ -74,13 +74,22 @@ class Database(Protocol):
         """Make the space of deleted rows reusable; with `rewrite` return it to the disk, which blocks all others."""
         ...
 
+    def shrink_some(self) -> bool:
+        """Return a little unused space to the disk, in a few milliseconds, if there is much; return whether it did."""
+        ...
+
 
 class Connection(Database, Protocol):
     """A connection to a database, with the transaction of a group.
 
     Whatever fails raises StoreUnavailable, `RetryGroup` or `Refused`, with nothing committed. Only `commit` may leave
     open whether it succeeded, when the connection broke in the middle.
+
+    Attributes:
+        holds_rows: How the end of a SELECT says that its rows are held until the commit, without waiting for others.
     """
+
+    holds_rows: str
 
     def begin(self) -> float:
         """Begin a transaction; return the time."""
@@ -110,6 +119,17 @@ class Connection(Database, Protocol):
 
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """Return a saved result that has not expired."""
+        ...
+
+    def open_reading(self) -> Connection:
+        """Open another connection to the same database, which can change nothing."""
+        ...
+
+    def open_another(self) -> Connection:
+        """Open another connection to the same database, for deletions: it waits for nobody for long.
+
+        A power failure may undo what it has committed.
+        """
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from handrail.effects import Claim, Claimed, LookUp, Renew, Settle
 from handrail.stores.database import Connection, SavedResult
 from handrail.stores.group_commit import Writer
+from handrail.stores.reading import Reader
 from handrail.stores.sql_values import encode_name, encode_optional, statements
 
 T = TypeVar("T")
@@ -75,9 +76,11 @@ class DurableStore:
     def __init__(self, connection: Connection, place: str) -> None:
         self.place = place
         self.quota = ResultQuota()
-        self._writer = writer = Writer(connection, place)
+        self._writer = Writer(connection, place)
+        self._reader = Reader(self._writer, connection.open_reading, place)
+        self._open_another = connection.open_another
         # Also when the interpreter ends: what was asked until then is committed.
-        self._finalizer = weakref.finalize(self, writer.close)
+        self._finalizer = weakref.finalize(self, _close, self._writer, self._reader)
 
     def claim(self, claim: Claim) -> Future[Claimed]:
         """See `ports.Store.claim`."""
@@ -133,7 +136,7 @@ class DurableStore:
             body = connection.load_result(run_id, handle)
             return None if body is None else body.decode("utf-8", "surrogatepass")
 
-        return self._writer.submit(read)
+        return self._reader.ask(read)
 
     def use_connection(self, job: Callable[[Any], T]) -> T:
         """Run a job on the connection between two groups, and wait for it."""
@@ -148,6 +151,14 @@ class DurableStore:
         """
         return self._writer
 
+    def open_connection(self) -> Connection:
+        """Open one more connection, for long work in small transactions; the caller closes it.
+
+        Raises:
+            StoreUnavailable: It cannot be opened now.
+        """
+        return self._open_another()
+
     def close(self) -> None:
         """Carry out the requests until now and close the database. Later requests are refused."""
         self._finalizer()
@@ -161,6 +172,11 @@ class DurableStore:
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else ", closed"
         return f"<{type(self).__name__}: {self.place}{closed}>"
+
+
+def _close(writer: Writer, reader: Reader) -> None:
+    writer.close()
+    reader.close()
 
 
 def _encode_claim(claim: Claim) -> Claim:

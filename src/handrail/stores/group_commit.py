@@ -154,7 +154,7 @@ class Writer:
                 self._connection.rollback()  # every caller has cancelled
             for each in group:
                 if callable(each.request):
-                    _run_job(self._connection, each.request, each.answer)
+                    run_job(self._connection, each.request, each.answer)
         self._connection.close()
 
     def _wait_for_first(self) -> _Queued | None:
@@ -190,14 +190,14 @@ def _run_group(
         answers = _commit_group(connection, [each.request for each in group], start)
     except Refused as refused:
         if len(group) == 1:
-            group[0].answer.set_exception(_error_for_caller(refused))
+            group[0].answer.set_exception(error_for_caller(refused))
         else:
             # one request is at fault; commit the others without it
             for each in group:
                 _run_group(connection, [each])
     except Exception as error:  # whatever it is: nobody may wait for ever
         for each in group:
-            each.answer.set_exception(_error_for_caller(error))
+            each.answer.set_exception(error_for_caller(error))
     else:
         for each, answer in zip(group, answers, strict=True):
             if isinstance(answer, HandrailError):
@@ -287,21 +287,22 @@ def _group_operations(
     return kinds
 
 
-def _run_job(
+def run_job(
     connection: Connection, job: Callable[[Any], Any], answer: Future[Any]
 ) -> None:
+    """Run a job on a connection and answer it."""
     try:
         try:
             result = job(connection)
         except RetryGroup:  # on a new connection; a job may be run again
             result = job(connection)
     except Exception as error:
-        answer.set_exception(_error_for_caller(error))
+        answer.set_exception(error_for_caller(error))
     else:
         answer.set_result(result)
 
 
-def _error_for_caller(error: Exception) -> StoreUnavailable:
+def error_for_caller(error: Exception) -> StoreUnavailable:
     """Return an error of one caller's own: two callers that share one would write into each other's traceback."""
     if isinstance(error, StoreUnavailable | Refused):
         copy = StoreUnavailable(str(error))

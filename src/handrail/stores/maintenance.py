@@ -1,17 +1,15 @@
-"""Maintenance of a durable store: what it holds, a copy of it, and the deletion of old rows.
+"""What a durable store holds, and a copy of it. What is deleted when is said in `retention`.
 
 Every job is done in small pieces between the groups of callers, so that a store stays in use meanwhile.
 
-Rule 1: what is under way or in doubt is never deleted, however old it is; nor is the audit log.
-Rule 2: a copy never replaces something newer by something older, so it can be interrupted and started again.
-Rule 3: a log takes only what follows its end. One record of another log, and neither chain can be verified any more.
+Rule 1: a copy never replaces something newer by something older, so it can be interrupted and started again.
+Rule 2: a log takes only what follows its end. One record of another log, and neither chain can be verified any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from time import monotonic, sleep
 from typing import Any
 
 from msgspec import Struct
@@ -20,10 +18,6 @@ from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
-
-MAX_PIECE_ROWS = 1000
-MAX_PIECE_RUNS = 200
-"""A piece takes a few milliseconds, during which nobody else can write to a SQLite file."""
 
 
 class Contents(Struct, frozen=True):
@@ -76,19 +70,6 @@ _TABLES = (
     _Table("audit", ("seq",)),
     _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
 )  # fmt: skip
-
-_OLD_ROWS = {
-    "effects": ("number", "state IN ('done', 'failed') AND updated < ?"),
-    "acts": ("scope, fingerprint", "at < ?"),
-    "kept": ("run_id, handle", "created < ?"),
-    # those of stored runs go with their run
-    "approvals": ("id", "expires < ? AND run_id NOT IN (SELECT run_id FROM runs)"),
-}
-"""Tables that are deleted row by row: the key to walk along, and the condition of rows to delete."""
-
-_ENDED_RUNS = "status IN ('done', 'failed', 'cancelled') AND updated < ?"
-_RUN_TABLES = ("steps", "approvals", "runs")
-"""Tables with the rows of a run; `runs` is last, because it is needed to find the others."""
 
 
 def count_contents(store: DurableStore) -> Contents:
@@ -229,58 +210,3 @@ def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> b
     return end == 0 or any(
         other_hashes.get(seq) == hash for seq, hash in hashes.items()
     )
-
-
-def delete_old(
-    store: DurableStore,
-    *,
-    older_than_s: float,
-    rewrite: bool = False,
-    rest: Callable[[float], object] = sleep,
-) -> dict[str, int]:
-    """Delete what ended longer ago than `older_than_s`; return how many rows of each table were deleted.
-
-    Each table is walked once along its key, in pieces, with a pause after each piece for as long as it took.
-
-    Args:
-        rewrite: Also return the space to the disk, which blocks all writers; otherwise the store reuses it.
-        rest: Sleeps for a number of seconds.
-    """
-    before: float = store.use_connection(lambda database: database.now()) - older_than_s
-    counts = dict.fromkeys([*_OLD_ROWS, *_RUN_TABLES], 0)
-
-    def delete(statement: str, given: Sequence[Any]) -> int:
-        began = monotonic()
-        count = len(store.use_connection(partial(_run, statement, given)))
-        rest(monotonic() - began)
-        return count
-
-    for table, (key, where) in _OLD_ROWS.items():
-        for piece, given in _pieces(store, table, key, MAX_PIECE_ROWS):
-            statement = f"DELETE FROM {table} WHERE {piece} AND {where} RETURNING 1"
-            counts[table] += delete(statement, (*given, before))
-    for piece, given in _pieces(store, "runs", "number", MAX_PIECE_RUNS):
-        for table in _RUN_TABLES:
-            ended = f"SELECT run_id FROM runs WHERE {piece} AND {_ENDED_RUNS}"
-            statement = f"DELETE FROM {table} WHERE run_id IN ({ended}) RETURNING 1"
-            counts[table] += delete(statement, (*given, before))
-    store.use_connection(lambda database: database.shrink(rewrite=rewrite))
-    return counts
-
-
-def _pieces(
-    store: DurableStore, table: str, key: str, at_once: int
-) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield the pieces of a table along its key: a condition and its parameters."""
-    marks = _marks(len(key.split(", ")))
-    after: Sequence[Any] = ()
-    while True:
-        beyond = f"({key}) > ({marks})" if after else "1 = 1"
-        last_of_piece = f"SELECT {key} FROM {table} WHERE {beyond} ORDER BY {key} LIMIT 1 OFFSET {at_once - 1}"
-        rows = store.use_connection(partial(_run, last_of_piece, after))
-        if not rows:
-            yield beyond, after
-            return
-        last = rows[0]
-        yield f"{beyond} AND ({key}) <= ({marks})", (*after, *last)
-        after = last

@@ -44,14 +44,7 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = (
-    "schema_1",
-    "schema_2",
-    "schema_3",
-    "schema_4",
-    "schema_5",
-    "schema_6",
-)
+_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -71,6 +64,11 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2,
     "tcp_user_timeout": 20_000, "application_name": "handrail",
 }  # fmt: skip
+
+
+_READING = "SET default_transaction_read_only = on"
+# Who deletes gives way at once, and a deletion that is undone is made again.
+_DELETING = "SELECT set_config('lock_timeout', '20ms', false), set_config('synchronous_commit', 'off', false)"
 
 
 class PostgresStore(DurableRuns):
@@ -100,9 +98,16 @@ class PostgresStore(DurableRuns):
 
 
 class PostgresConnection:
-    """A connection to the server, and how to get a new one; see `database.Connection`."""
+    """A connection to the server, and how to get a new one; see `database.Connection`.
 
-    def __init__(self, place: str, *, create: bool = True) -> None:
+    Args:
+        create: Make the tables where there are none.
+        settings: What else is set on each connection.
+    """
+
+    holds_rows = " FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, place: str, *, create: bool = True, settings: str = "") -> None:
         try:
             given = conninfo_to_dict(place)
         except psycopg.Error:
@@ -118,9 +123,13 @@ class PostgresConnection:
         self.place = (
             f"postgres:{given.get('host') or 'localhost'}/{given.get('dbname') or ''}"
         )
+        self._place = place
+        self._settings = settings
         self._owner = owner()
         self._transaction = ""
         self._db = self._connect()
+        if settings:
+            return  # the tables are there
         try:
             self._migrate(create)
         except psycopg.Error as error:
@@ -224,6 +233,14 @@ class PostgresConnection:
             ).fetchone()
         return bytes(row[0]) if row else None
 
+    def open_reading(self) -> PostgresConnection:
+        """See `database.Connection.open_reading`."""
+        return PostgresConnection(self._place, create=False, settings=_READING)
+
+    def open_another(self) -> PostgresConnection:
+        """See `database.Connection.open_another`."""
+        return PostgresConnection(self._place, create=False, settings=_DELETING)
+
     def close(self) -> None:
         """See `database.Connection.close`."""
         self._db.close()
@@ -278,8 +295,15 @@ class PostgresConnection:
 
     def shrink(self, *, rewrite: bool) -> None:
         """See `database.Database.shrink`. Also updates the planner's statistics."""
-        options = "FULL, ANALYZE" if rewrite else "ANALYZE"
-        self.run(f"VACUUM ({options}) effects, kept, runs, steps, approvals")
+        # not TRUNCATE: everybody waits while the end of a table is cut off
+        options = "FULL, ANALYZE" if rewrite else "ANALYZE, TRUNCATE false"
+        self.run(
+            f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit"
+        )
+
+    def shrink_some(self) -> bool:
+        """See `database.Database.shrink_some`. The server does this by itself."""
+        return False
 
     # ------------------------------------------------------------------ connecting
 
@@ -296,6 +320,8 @@ class PostgresConnection:
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
         db.execute(_SQL["settings"])
+        if self._settings:
+            db.execute(self._settings)
         return db
 
     def _reconnect(self) -> None:
@@ -349,11 +375,13 @@ class PostgresConnection:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
             raise RetryGroup from error
-        except (
-            psycopg.DataError,
-            psycopg.IntegrityError,
-            errors.LockNotAvailable,
-        ) as error:
+        except errors.LockNotAvailable as error:
+            if self._settings == _DELETING:
+                raise RetryGroup from error
+            raise Refused(
+                f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
+            ) from error
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
             raise Refused(
                 f"{self.place} refused it: {_first_line(error)}; nothing was recorded"
             ) from error

@@ -37,9 +37,13 @@ ON CONFLICT(run_id, step_key) DO NOTHING
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers FROM runs WHERE run_id = ?
 
--- runs: The newest runs, of one status or of any.
+-- runs: The newest runs.
 SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
-  journal_v, owner, takeovers FROM runs WHERE status = ? OR ? = '' ORDER BY number DESC LIMIT ?
+  journal_v, owner, takeovers FROM runs ORDER BY number DESC LIMIT ?
+
+-- runs_in: The newest runs of one status.
+SELECT run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v, owner, takeovers FROM runs WHERE status = :state ORDER BY number DESC LIMIT ?
 
 -- browse: The newest runs before a number, those that were changed since.
 SELECT number, run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
@@ -78,9 +82,17 @@ UPDATE approvals SET state = 'cancelled', because = ? WHERE run_id = ? AND state
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
   asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE id = ?
 
--- questions: The questions of a run, or of all, the oldest first.
+-- questions: All questions, the oldest first.
 SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
-  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? OR ? = '' ORDER BY number
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals ORDER BY number
+
+-- questions_of: The questions of a run, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE run_id = ? ORDER BY number
+
+-- open_questions: The questions that are open now, the oldest first.
+SELECT id, run_id, call_id, tool, digest, arguments, risk, reason, description, state, decided_by, because, edited,
+  asked, expires, pin, parameters, place, people, agreed, principal, used_by FROM approvals WHERE state = 'open' AND expires >= ? ORDER BY +number
 
 -- grant: A standing word, given anew where it was revoked.
 INSERT INTO grants(id, run_id, tool, pin, reason, granted_by, granted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -97,17 +109,25 @@ WHERE revoked_at = 0 AND (tool = ? OR ? = '') ORDER BY granted_at, id
 -- revoke: Take a standing word back.
 UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at = 0 RETURNING 1
 
--- writes: The newest writes, of a state or of any.
+-- writes: The newest writes.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
-FROM effects WHERE (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
+FROM effects ORDER BY number DESC LIMIT ?
+
+-- writes_in: The newest writes of a state.
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+FROM effects WHERE state = :state ORDER BY number DESC LIMIT ?
 
 -- writes_of: The newest writes of a run, of a state or of any.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
 FROM effects WHERE run_id = ? AND (state = ? OR ? = '') ORDER BY number DESC LIMIT ?
 
--- open_writes: The newest writes that have no end, of a run or of all.
+-- open_writes: The newest writes that have no end. The sign keeps the planner from looking through all for their order.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
-FROM effects WHERE state IN ('claimed', 'in_doubt') AND (run_id = ? OR ? = '') ORDER BY number DESC
+FROM effects WHERE state IN ('claimed', 'in_doubt') ORDER BY +number DESC
+
+-- open_writes_of: The newest writes of a run that have no end.
+SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
+FROM effects WHERE run_id = ? AND state IN ('claimed', 'in_doubt') ORDER BY number DESC
 
 -- one: A write.
 SELECT scope, key, run_id, state, replay, fence, lease_until, begun, updated, value, resolved_by, fingerprint, owner
@@ -131,6 +151,8 @@ SELECT seq, at, run_id, event, body, prev, hash FROM audit ORDER BY seq DESC LIM
 INSERT INTO audit(seq, at, run_id, event, body, prev, hash) VALUES (?)
 ON CONFLICT(seq) DO NOTHING RETURNING 1
 
--- log: Records after a number, of a run or of all.
-SELECT seq, at, run_id, event, body, prev, hash FROM audit
-WHERE seq > ? AND (run_id = ? OR ? = '') ORDER BY seq LIMIT ?
+-- log: Records after a number.
+SELECT seq, at, run_id, event, body, prev, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?
+
+-- log_of: Records of a run after a number.
+SELECT seq, at, run_id, event, body, prev, hash FROM audit WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?

@@ -165,7 +165,7 @@ class DurableRuns(DurableStore):
                 return None
             return StoredRun(_run_record(rows[0]), _steps(database, run_id))
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def list_runs(
         self, *, status: str = "", most: int = 100
@@ -173,12 +173,13 @@ class DurableRuns(DurableStore):
         """See `ports.RunStore.list_runs`."""
 
         def load(database: Database) -> list[RunRecord]:
-            return [
-                _run_record(row)
-                for row in database.run(_SQL["runs"], (status, status, most))
-            ]
+            if status:
+                rows = database.run(_naming(_SQL["runs_in"], status), (most,))
+            else:
+                rows = database.run(_SQL["runs"], (most,))
+            return [_run_record(row) for row in rows]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def browse_runs(
         self, *, before: int | None = None, since: float = 0.0, most: int = 100
@@ -206,7 +207,7 @@ class DurableRuns(DurableStore):
                 for row in rows
             ]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def step_times(self, run_id: str) -> Future[Mapping[str, float]]:
         """See `ports.BrowsableRunStore.step_times`."""
@@ -216,7 +217,7 @@ class DurableRuns(DurableStore):
             rows = database.run(_SQL["step_times"], (run_id,))
             return {decode_name(key): at for key, at in rows}
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def request_cancel(self, run_id: str) -> Future[bool]:
         """See `ports.RunStore.request_cancel`."""
@@ -307,11 +308,16 @@ class DurableRuns(DurableStore):
 
         def load(database: Database) -> list[ApprovalRequest]:
             now = database.now()
-            rows = database.run(_SQL["questions"], (run_id, run_id))
+            if run_id:
+                rows = database.run(_SQL["questions_of"], (run_id,))
+            elif state == "open":
+                rows = database.run(_SQL["open_questions"], (now,))
+            else:
+                rows = database.run(_SQL["questions"])
             requests = [_approval_request(row).at(now) for row in rows]
             return [each for each in requests if state in ("", each.state)]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     # ------------------------------------------------------------------ standing approvals
 
@@ -344,7 +350,7 @@ class DurableRuns(DurableStore):
                 for row in database.run(_SQL["grants"], (tool, tool))
             ]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def revoke(self, id: str, *, by: str) -> Future[bool]:
         """See `ports.StandingApprovalStore.revoke`."""
@@ -364,24 +370,26 @@ class DurableRuns(DurableStore):
         """See `ports.LedgerStore.list_writes`."""
         run_id = encode_name(run_id)
         if state in ("claimed", "in_doubt"):
-            return self._writer.submit(
+            return self._reader.ask(
                 lambda database: _open_writes(database, state, run_id)[:most]
             )
 
         def load(database: Database) -> list[WriteRecord]:
             if run_id:
                 rows = database.run(_SQL["writes_of"], (run_id, state, state, most))
+            elif state:
+                rows = database.run(_naming(_SQL["writes_in"], state), (most,))
             else:
-                rows = database.run(_SQL["writes"], (state, state, most))
+                rows = database.run(_SQL["writes"], (most,))
             return [_write_record(row) for row in rows]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def load_write(self, scope: str, key: str) -> Future[WriteRecord | None]:
         """See `ports.LedgerStore.load_write`."""
         scope = encode_name(scope)
         key = encode_name(key)
-        return self._writer.submit(lambda database: _load_write(database, scope, key))
+        return self._reader.ask(lambda database: _load_write(database, scope, key))
 
     def resolve(
         self, scope: str, key: str, *, state: SettledState, by: str, value: Json = None
@@ -531,12 +539,13 @@ class DurableRuns(DurableStore):
         run_id = encode_name(run_id)
 
         def load(database: Database) -> list[AuditRecord]:
-            return [
-                _audit_record(row)
-                for row in database.run(_SQL["log"], (after, run_id, run_id, most))
-            ]
+            if run_id:
+                rows = database.run(_SQL["log_of"], (run_id, after, most))
+            else:
+                rows = database.run(_SQL["log"], (after, most))
+            return [_audit_record(row) for row in rows]
 
-        return self._writer.submit(load)
+        return self._reader.ask(load)
 
     def _submit(self, operation: Callable[[Any, float], Any]) -> Future[Any]:
         """Run an operation of one caller in the transaction of a group."""
@@ -709,11 +718,21 @@ def _load_write(database: Database, scope: str, key: str) -> WriteRecord | None:
 def _open_writes(database: Database, state: str, run_id: str) -> list[WriteRecord]:
     """Return the writes without an end that are under way, or those that are in doubt; of a run or of all."""
     now = database.now()
-    writes = map(_write_record, database.run(_SQL["open_writes"], (run_id, run_id)))
+    if run_id:
+        rows = database.run(_SQL["open_writes_of"], (run_id,))
+    else:
+        rows = database.run(_SQL["open_writes"])
+    writes = map(_write_record, rows)
     return [write for write in writes if write.state_at(now) == state]
 
 
 # ---------------------------------------------------------------------- rows
+
+
+def _naming(statement: str, state: str) -> str:
+    """Return a statement with a state in its text: an index of few states is used where the statement names one."""
+    name = state if state.isidentifier() else "none"
+    return statement.replace(":state", f"'{name}'")
 
 
 def _run_record(row: Sequence[Any], input: Json = None) -> RunRecord:

@@ -44,15 +44,12 @@ BUSY_S = 10.0
 # Which byte of the file `-shm` a writer holds: SQLite's WAL-mode file format, section 2.3.1, "Locks" (WAL_WRITE_LOCK).
 _WRITE_LOCK = 120
 
+# What `PRAGMA auto_vacuum` answers for a file that can be made smaller in steps, and the pages of a step.
+_INCREMENTAL = 2
+_SHRINK_PAGES = 64
+
 _SQL = statements("sqlite.sql")
-_MIGRATIONS = (
-    "schema_1",
-    "schema_2",
-    "schema_3",
-    "schema_4",
-    "schema_5",
-    "schema_6",
-)
+_MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -85,9 +82,16 @@ class SqliteStore(DurableRuns):
 
 
 class SqliteConnection:
-    """A connection to the file; see `database.Connection`."""
+    """A connection to the file; see `database.Connection`.
 
-    def __init__(self, file: Path) -> None:
+    Args:
+        read_only: The connection can change nothing, and the file must be there.
+    """
+
+    holds_rows = ""
+    """A transaction has the whole file."""
+
+    def __init__(self, file: Path, *, read_only: bool = False) -> None:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(
                 f"SQLite {sqlite3.sqlite_version} is too old for a store; it must be 3.35 or newer"
@@ -95,13 +99,22 @@ class SqliteConnection:
         self.file = file
         self._owner = owner()
         self._now = 0.0
-        _create_file(file)
+        if not read_only:
+            _create_file(file)
         try:
             self._db = sqlite3.connect(
-                file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+                f"{file.as_uri()}?mode=rw",
+                timeout=BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
             )
             try:
-                self._prepare()
+                if read_only:
+                    # not `mode=ro`: the last connection that is closed removes the log
+                    self._db.execute("PRAGMA query_only=ON")
+                else:
+                    self._prepare()
             except BaseException:
                 self._db.close()
                 raise
@@ -187,6 +200,26 @@ class SqliteConnection:
             ).fetchone()
         return row[0] if row else None
 
+    def open_reading(self) -> SqliteConnection:
+        """See `database.Connection.open_reading`."""
+        return self._open_same(read_only=True)
+
+    def open_another(self) -> SqliteConnection:
+        """See `database.Connection.open_another`."""
+        connection = self._open_same(read_only=False)
+        # Nobody waits for the disk while others wait for the file.
+        connection.run("PRAGMA synchronous=NORMAL")
+        return connection
+
+    def _open_same(self, *, read_only: bool) -> SqliteConnection:
+        connection = SqliteConnection(self.file, read_only=read_only)
+        if connection._identities[0] != self._identities[0]:
+            connection.close()
+            raise StoreUnavailable(
+                f"the store {self.file} was replaced while it was open; start again with the new one"
+            )
+        return connection
+
     def close(self) -> None:
         """See `database.Connection.close`."""
         self._db.close()
@@ -245,14 +278,29 @@ class SqliteConnection:
 
     def shrink(self, *, rewrite: bool) -> None:
         """See `database.Database.shrink`. What was deleted is used again by itself."""
-        if rewrite:
-            self.run("VACUUM")
+        if not rewrite:
+            return
+        self.run(
+            "PRAGMA auto_vacuum=INCREMENTAL"
+        )  # a file of old cannot shrink otherwise
+        self.run("VACUUM")
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def shrink_some(self) -> bool:
+        """See `database.Database.shrink_some`."""
+        [[pages]] = self.run("PRAGMA page_count")
+        [[unused]] = self.run("PRAGMA freelist_count")
+        [[mode]] = self.run("PRAGMA auto_vacuum")
+        if mode != _INCREMENTAL or unused < max(pages // 5, _SHRINK_PAGES):
+            return False
+        self.run(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
+        return True
 
     # ------------------------------------------------------------------ opening
 
     def _prepare(self) -> None:
         """Set the connection up, and the tables where there are none."""
+        self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file only
         self._become_wal()
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")

@@ -92,6 +92,16 @@ CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
 CREATE TABLE dispatchers(one INTEGER PRIMARY KEY CHECK(one = 1), name TEXT NOT NULL);
 
+-- schema_7: What people ask for, and what can go. No index holds a write that is done, or changes while a run goes on.
+CREATE INDEX audit_run ON audit(run_id);
+CREATE INDEX effects_failed ON effects(number) WHERE state = 'failed';
+DROP INDEX runs_live;
+CREATE INDEX runs_status ON runs(status, number) WHERE status <> 'done';
+CREATE INDEX runs_ended ON runs(updated) WHERE status IN ('done', 'failed', 'cancelled');
+CREATE INDEX runs_created ON runs(created);
+CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
+CREATE INDEX kept_created ON kept(created);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

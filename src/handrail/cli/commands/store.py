@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from threading import Event
+from typing import Any, TypeVar
 
 import click
 from msgspec.structs import asdict
 
 from handrail import plugins
-from handrail.cli import options
+from handrail.audit import log_key
+from handrail.cli import options, settings
 from handrail.cli.exits import Exit
 from handrail.cli.options import STORE_HERE
 from handrail.cli.printer import console, print_columns
 from handrail.errors import ConfigError
 from handrail.invisible import json_text
-from handrail.stores import maintenance
+from handrail.stores import maintenance, retention
 from handrail.stores.durable import DurableStore
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NOUNS = {
     "effects": "writes",
@@ -28,23 +33,44 @@ _NOUNS = {
 }
 """What people call the rows of a table, as `info` and the other commands do; `--json` has the tables' names."""
 
-_UNITS_S = {
-    "d": 86_400,
-    "h": 3_600,
-    "m": 60,
-    "s": 1,
-}
+
+def _age(text: str, where: str) -> float:
+    """Return an age in seconds, as an option says it."""
+    try:
+        return retention.parse_age(text)
+    except ConfigError as error:
+        raise click.UsageError(f"{where} has {error}.") from error
+
+
+def _period(name: str, help: str) -> Callable[[F], F]:
+    """Return an option that takes an age."""
+
+    def parse(
+        _context: click.Context, _option: click.Parameter, text: str | None
+    ) -> float | None:
+        return None if text is None else _age(text, name)
+
+    return click.option(name, metavar="AGE", default=None, callback=parse, help=help)
+
+
+def _tool_period(text: str) -> tuple[str, float]:
+    name, sign, age = text.partition("=")
+    if not (name and sign):
+        raise click.UsageError(
+            f"--tool has {text!r}; write a name and an age: refund=90d."
+        )
+    return name, _age(age, "--tool")
 
 
 @click.group("store", cls=options.Commands)
 def command() -> None:
-    """Inspect, copy and vacuum a store: a SQLite file or a Postgres database.
+    """Inspect and copy a store, a SQLite file or a Postgres database, and delete what is old.
 
     \b
     Examples:
       handrail store info sqlite:///handrail.db
       handrail store copy sqlite:///handrail.db postgresql://user@host/database
-      handrail store vacuum sqlite:///handrail.db --older-than 30d
+      handrail store keep sqlite:///handrail.db --runs 30d --audit 400d
     """
 
 
@@ -104,33 +130,101 @@ def copy(source: str, target: str, as_json: bool) -> int:
         return _print_counts(numbers, as_json)
 
 
-@command.command("vacuum")
+@command.command("keep")
 @options.store_argument
+@_period("--runs", "Runs that have ended, with all that belongs to them.")
+@_period("--results", "Long results, where they are to go before their run.")
+@_period("--audit", "Records of the audit log.")
+@_period("--writes", "Writes whose key a tool has made (`key=`).")
 @click.option(
-    "--older-than", metavar="AGE", required=True, help="Such as 30d, 12h or 45m."
+    "--tool",
+    "tools",
+    metavar="NAME=AGE",
+    multiple=True,
+    callback=lambda _context, _option, values: dict(map(_tool_period, values)),
+    help="Writes with a key of one tool.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option(
+    "--watch", is_flag=True, help="Go on, again and again, until Ctrl-C or SIGTERM."
 )
 @click.option(
     "--rewrite",
     is_flag=True,
-    help="Give the room back to the disk too: nobody can write meanwhile.",
+    help="Return the whole room to the disk at once: nobody can write meanwhile.",
 )
+@options.decider
 @options.as_json
 @options.debug
-def vacuum(store: str, older_than: str, rewrite: bool, as_json: bool) -> int:
-    """Delete what ended in STORE longer ago than AGE: writes, runs with their steps, long results.
+def keep(
+    store: str,
+    tools: Mapping[str, float],
+    dry_run: bool,
+    watch: bool,
+    rewrite: bool,
+    by: str,
+    as_json: bool,
+    **periods: float | None,
+) -> int:
+    """Delete what ended in STORE longer ago than it is to be kept, while the store is in use.
 
-    Whatever is under way or in doubt stays, and so does the audit log. A deleted write is forgotten: a call with the
-    same key can be performed again.
+    Without periods those of the table [retention] in handrail.toml hold. An AGE is a number and d, h, m or s. What has
+    no period is kept for ever.
 
-    The store stays usable meanwhile. Its file does not shrink, because the space is reused; `--rewrite` shrinks it, at
-    a time when nobody writes.
+    Whatever is under way, waits or is in doubt stays, and so does a run that another one was forked from. A deleted
+    write with a key is forgotten: the same act can be performed again.
+
+    \b
+    Examples:
+      handrail store keep --runs 30d --results 7d --audit 400d --dry-run
+      handrail store keep --runs 30d --tool refund=90d --watch
     """
-    older_than_s = seconds(older_than)
-    with closing(open_durable(store)) as durable:
-        return _print_counts(
-            maintenance.delete_old(durable, older_than_s=older_than_s, rewrite=rewrite),
-            as_json,
+    periods_s = {f"{name}_s": age for name, age in periods.items() if age is not None}
+    if periods_s or tools:
+        kept = retention.Retention(tools_s=tools, **periods_s)
+    else:
+        kept = retention.retention_from(settings.table("retention"))
+    if not (kept.periods() or rewrite):
+        raise click.UsageError(
+            "Nothing says how long to keep what: name a period, such as --runs 30d, "
+            "or write [retention] in handrail.toml."
         )
+    if watch and (dry_run or rewrite):
+        raise click.UsageError("--watch takes neither --dry-run nor --rewrite.")
+    with closing(open_durable(store)) as durable:
+        log_key.give(durable, options.key_file())
+        if kept.audit_s is not None:
+            log_key.check(durable)
+        if watch:
+            return _watch(durable, kept, by, as_json)
+        deleted = retention.keep(durable, kept, by=by, dry_run=dry_run, rewrite=rewrite)
+        return _print_counts(deleted.as_counts(), as_json)
+
+
+def _watch(
+    durable: DurableStore, kept: retention.Retention, by: str, as_json: bool
+) -> int:
+    """Keep a store until somebody ends this, and print what goes."""
+    stop = Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+    def tell(deleted: retention.Deleted) -> None:
+        gone = {name: count for name, count in deleted.as_counts().items() if count}
+        if as_json:
+            click.echo(json_text({"v": 1, "rows": gone}))
+        else:
+            words = ", ".join(
+                f"{n:,} {_NOUNS.get(name, name)}" for name, n in gone.items()
+            )
+            click.echo(f"deleted {words}")
+
+    retention.keep_regularly(durable, kept, stop, by=by, tell=tell)
+    return Exit.OK
 
 
 def open_durable(place: str, *, create: bool = False) -> DurableStore:
@@ -146,16 +240,6 @@ def open_durable(place: str, *, create: bool = False) -> DurableStore:
         raise ConfigError(f"a {kind!r} store ends with its process; {lasting}")
     store: DurableStore = make(where, create=create)  # type: ignore[call-arg, arg-type]  # a store of its own kind
     return store
-
-
-def seconds(age: str) -> int:
-    """Return an age such as `30d` in seconds."""
-    found = re.fullmatch(r"(\d+)([dhms])", age)
-    if not found:
-        raise click.UsageError(
-            f"--older-than has {age!r}; write a number and d, h, m or s, such as 30d."
-        )
-    return int(found[1]) * _UNITS_S[found[2]]
 
 
 def _format_counts(numbers: Mapping[str, int]) -> str:

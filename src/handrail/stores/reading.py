@@ -1,0 +1,105 @@
+"""Questions to a durable store: they have a connection and a thread of their own, so that none stops a commit.
+
+A question may look through a million rows. On the writer's connection every claim would wait for it.
+
+Rule 1: a question sees all that was asked of the store before it: it passes through the writer's queue, and is put to
+        the database once what stood there has been committed.
+Rule 2: the connection can change nothing, whatever a question tries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Lock, Thread, current_thread
+from typing import Any, TypeVar
+
+from handrail.stores.database import Connection
+from handrail.stores.group_commit import Writer, error_for_caller, run_job
+
+T = TypeVar("T")
+
+
+class Reader:
+    """The questions, and the thread that puts them to the database. Both begin with the first one.
+
+    Args:
+        open_connection: Opens a connection that can change nothing.
+    """
+
+    def __init__(
+        self, writer: Writer, open_connection: Callable[[], Connection], name: str
+    ) -> None:
+        self._writer = writer
+        self._open_connection = open_connection
+        self._name = name
+        self._questions: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]] | None]
+        self._questions = SimpleQueue()
+        self._thread: Thread | None = None
+        self._is_open = True
+        self._lock = Lock()
+        self._process = os.getpid()
+
+    def ask(self, question: Callable[[Any], T]) -> Future[T]:
+        """Put a question; it may be put again where the connection broke.
+
+        Raises:
+            StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
+        """
+        answer: Future[T] = Future()
+
+        def hand_over(connection: Connection) -> None:
+            if self._enqueue(question, answer):
+                return
+            # the store is being closed; there is no more commit that could wait
+            if answer.set_running_or_notify_cancel():
+                run_job(connection, question, answer)
+
+        self._writer.submit(hand_over)
+        return answer
+
+    def close(self) -> None:
+        """Answer the questions until now, then close the connection. The writer is closed before. Nothing in a fork."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._is_open = False
+            thread = self._thread
+            self._questions.put(None)
+        if thread is not None and thread is not current_thread():
+            thread.join()
+
+    def _enqueue(self, question: Callable[[Any], Any], answer: Future[Any]) -> bool:
+        """Queue a question for the thread; False once this is closed."""
+        with self._lock:
+            if not self._is_open:
+                return False
+            if self._thread is None:
+                self._thread = Thread(
+                    target=self._run,
+                    name=f"handrail questions {self._name}",
+                    daemon=True,
+                )
+                self._thread.start()
+            self._questions.put((question, answer))
+            return True
+
+    def _run(self) -> None:
+        connection: Connection | None = None
+        while (next_question := self._questions.get()) is not None:
+            question, answer = next_question
+            if not answer.set_running_or_notify_cancel():
+                continue
+            if connection is None:
+                try:
+                    connection = self._open_connection()
+                except Exception as error:  # the next question tries again
+                    answer.set_exception(error_for_caller(error))
+                    continue
+            run_job(connection, question, answer)
+            # an answer that is waiting for its caller may hold megabytes; this thread does not
+            del question, answer, next_question
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,312 @@
+"""What every durable store must hold to when it deletes what is old: see `handrail.stores.retention`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+from msgspec.structs import replace
+
+from handrail import admin
+from handrail.audit import chain
+from handrail.effects import Claim, ClaimState, Settle
+from handrail.engine.scoped_store import ScopedStore
+from handrail.errors import ConfigError
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+)
+from handrail.stores import retention
+from handrail.stores.retention import Retention
+from tests.stores.contract import closed, now
+
+ROOT = Path(__file__).parents[2]
+AN_HOUR_S = 3600.0
+ALL = Retention(runs_s=0.001, results_s=0.001, audit_s=0.001, writes_s=0.001)
+"""Everything is older than this when it is looked at."""
+
+
+def begin(store, run_id, status="done", *, steps=3, tool="refund", **how):
+    """Store a run in a status, with steps, a write of its own and a record."""
+    epoch = now(
+        store.begin_run(RunRecord(run_id, {"messages": []}, **how))
+    ).record.epoch
+    rows = [
+        JournalStep(f"{number}.m", "model", {"n": number}) for number in range(steps)
+    ]
+    now(store.append_entry(JournalEntry(run_id, epoch, rows, status)))
+    write(store, f"{run_id}/1/0", run_id, scope=tool)
+    now(store.append_audit([AuditEntry(run_id, "CallFinished", {"call": "c"})]))
+
+
+def write(store, key, run_id, state="done", scope="refund"):
+    claim = Claim(scope, key, f"fp {key}".encode(), run_id, "none", 600.0)
+    fence = now(store.claim(claim)).fence
+    if state != "claimed":
+        now(store.settle(Settle(scope, key, fence, state, {"n": 1})))
+    return claim
+
+
+def let_it_be_old(store):
+    """Wait until the store's clock has gone on."""
+    began = store.use_connection(lambda base: base.now())
+    while store.use_connection(lambda base: base.now()) <= began + 0.002:
+        pass
+
+
+def kept(store, what=ALL, **how):
+    let_it_be_old(store)
+    return retention.keep(store, what, rest=lambda _: None, **how)
+
+
+def names(store):
+    return sorted(each.run_id for each in now(store.list_runs(most=1000)))
+
+
+def records(store):
+    return list(now(store.log(most=100_000)))
+
+
+class RetentionContract:
+    """The laws. `open` returns a store that holds nothing, `again` another one on the same rows."""
+
+    def test_an_ended_run_goes_whole_and_its_name_begins_anew(self, store):
+        begin(store, "old")
+        deleted = kept(store)
+        assert (deleted.runs, deleted.steps, deleted.effects) == (1, 3, 1)
+        assert now(store.load_run("old")) is None
+        assert now(store.list_writes()) == []
+        begin(store, "old")
+        assert len(now(store.load_run("old")).steps) == 3
+
+    @pytest.mark.parametrize("status", ["running", "waiting", "queued", "poisoned"])
+    def test_a_run_without_an_end_stays_with_all_that_it_has(self, store, status):
+        begin(store, "open", status)
+        begin(store, "open.1.0.1")  # one of its calls started it
+        now(store.save_result("open", "long"))
+        assert kept(store) == retention.Deleted()
+        assert names(store) == ["open", "open.1.0.1"]
+        assert len(records(store)) == 2
+
+    def test_a_run_in_doubt_or_asked_about_or_forked_from_stays(self, store):
+        begin(store, "doubtful")
+        write(store, "doubtful/2/0", "doubtful", "in_doubt")
+        begin(store, "asking")
+        question = ApprovalRequest(
+            "q", "asking", "c", "refund", "d", {}, "high", "large"
+        )
+        now(store.ask(question, within_s=AN_HOUR_S))
+        begin(store, "parent")
+        begin(store, "child", "waiting", forked_from="parent", forked_at=1)
+        begin(store, "ended")
+        assert kept(store).runs == 1
+        assert names(store) == ["asking", "child", "doubtful", "parent"]
+        now(store.resolve("refund", "doubtful/2/0", state="done", by="anna"))
+        now(store.withdraw("q", by="anna"))
+        assert kept(store).runs == 2
+
+    def test_a_younger_run_stays(self, store):
+        begin(store, "young")
+        young = Retention(
+            runs_s=AN_HOUR_S, results_s=AN_HOUR_S, audit_s=AN_HOUR_S, writes_s=AN_HOUR_S
+        )
+        assert kept(store, young) == retention.Deleted()
+
+    def test_a_write_with_a_key_is_known_again_until_its_own_period_is_over(
+        self, store
+    ):
+        begin(store, "run")
+        refund = write(store, "order:7", "run")
+        mail = write(store, "mail:7", "run", scope="acme/send")
+        doubtful = write(store, "order:8", "gone", "in_doubt")
+        assert kept(store, Retention(runs_s=0.001)).effects == 1
+        assert kept(store, Retention(tools_s={"send": 0.001})).effects == 1
+        assert (
+            now(store.claim(replace(refund, run_id="other"))).state is ClaimState.DONE
+        )
+        assert now(store.claim(replace(mail, run_id="other"))).state is ClaimState.FRESH
+        assert (
+            kept(
+                store, Retention(tools_s={"refund": AN_HOUR_S}, writes_s=0.001)
+            ).effects
+            == 0
+        )
+        assert kept(store, Retention(writes_s=0.001)).effects == 1
+        assert (
+            now(store.claim(replace(doubtful, run_id="other"))).state
+            is ClaimState.IN_DOUBT
+        )
+
+    def test_long_results_go_by_their_own_age_but_those_of_a_run_under_way(self, store):
+        begin(store, "open", "waiting")
+        begin(store, "done")
+        waiting = now(store.save_result("open", "w" * 1000))
+        ended = now(store.save_result("done", "d" * 1000))
+        lone = now(store.save_result("nobody", "n" * 1000))
+        assert kept(store, Retention(results_s=0.001)).kept == 2
+        assert now(store.load_result("open", waiting)) == "w" * 1000
+        assert now(store.load_result("done", ended)) is None
+        assert now(store.load_result("nobody", lone)) is None
+
+    def test_a_dry_run_counts_what_would_go_and_deletes_nothing(self, store):
+        begin(store, "old")
+        begin(store, "waits", "waiting")
+        now(store.save_result("old", "long"))
+        now(store.append_audit([AuditEntry("", "X", {})]))
+        write(store, "order:7", "old")
+        question = ApprovalRequest("q", "lone", "c", "refund", "d", {}, "high", "large")
+        now(store.ask(question, within_s=-1.0))
+        said = kept(store, dry_run=True)
+        assert names(store) == ["old", "waits"]
+        assert kept(store) == said
+        assert kept(store, dry_run=True) == retention.Deleted()
+
+    def test_a_shortened_log_verifies_and_a_beginning_that_was_cut_off_is_found(
+        self, store
+    ):
+        store.audit_key = b"a key of the log"
+        for number in range(8):
+            begin(store, f"run-{number}")
+        before = records(store)
+        assert kept(store, by="anna").audit == 8
+        [shortened] = left = records(store)
+        assert shortened.body == {"by": "anna", "through": 8, "hash": before[-1].hash}
+        begin(store, "later", "waiting")
+        left = records(store)
+        assert chain.verify(left, keys=[store.audit_key]) == (2, None)
+        assert (
+            chain.verify(left, keys=[store.audit_key], checkpoint=(8, before[-1].hash))[
+                1
+            ]
+            is None
+        )
+        assert chain.verify(
+            left, keys=[store.audit_key], checkpoint=(5, before[4].hash)
+        )[1]
+        # what a keeper leaves that is killed in the middle
+        assert chain.verify([*before[5:], *left], keys=[store.audit_key]) == (5, None)
+        _, broken = chain.verify(left[1:], keys=[store.audit_key])
+        assert "no record says that it was shortened" in broken.why
+        other = replace(shortened, prev=before[-2].hash)
+        assert chain.verify([other, *left[1:]], keys=[store.audit_key])[1]
+        assert kept(store) == retention.Deleted()
+
+    def test_a_log_is_shortened_again_and_over_the_seam_of_a_new_key(self, store):
+        store.audit_key = b"the first of the keys"
+        begin(store, "one")
+        now(store.replace_audit_key(b"the second of the keys", by="anna"))
+        for number in range(3):
+            begin(store, f"run-{number}")
+            assert kept(store).audit
+            found = chain.verify(
+                records(store),
+                keys=[b"the first of the keys", b"the second of the keys"],
+            )
+            assert found == (1, None)
+        # a key that the log never had is still missed
+        found = chain.verify(
+            records(store), keys=[b"the second of the keys", b"a third one"]
+        )
+        assert "no record was hashed with" in found[1].why
+
+    def test_a_log_under_another_key_is_not_shortened(self, store):
+        begin(store, "old")
+        store.audit_key = b"another key of the log"
+        with pytest.raises(ConfigError, match="without a key"):
+            admin.keep(store, ALL)
+        assert names(store) == ["old"]
+
+    def test_a_tenants_view_deletes_nothing_and_one_pass_takes_each_tenants_own(
+        self, store
+    ):
+        for scope in ("a", "b"):
+            status = "done" if scope == "a" else "waiting"
+            begin(ScopedStore(store, scope), "r", status, tool=f"{scope}/refund")
+            with pytest.raises(ConfigError, match="as a whole"):
+                admin.keep(ScopedStore(store, scope), ALL)
+        assert kept(store).effects == 1
+        assert names(store) == ["@b/r"]
+        assert [each.scope for each in now(store.list_writes())] == ["b/refund"]
+
+    def test_two_keepers_at_once_delete_everything_once(self, store):
+        for number in range(40):
+            begin(store, f"run-{number}")
+        begin(store, "waits", "waiting")
+        other = self.again()
+        let_it_be_old(store)
+        with ThreadPoolExecutor(2) as pool:
+            deleted = list(
+                pool.map(
+                    lambda each: retention.keep(each, ALL, rest=lambda _: None),
+                    (store, other),
+                )
+            )
+        assert sum(each.runs for each in deleted) == 40
+        assert sum(each.steps for each in deleted) == 120
+        assert names(store) == ["waits"]
+        assert chain.verify(records(store))[1] is None
+        closed(other)
+
+    def test_a_run_that_is_taken_over_before_its_transaction_stays(self, store):
+        begin(store, "old")
+        begin(store, "older")
+        let_it_be_old(store)
+        sweep = retention._Sweep(
+            store, store.open_connection(), ALL, "", dry_run=False, rest=lambda _: None
+        )
+        seen = sweep._runs_that_stay(["old", "older"])
+        assert seen == set()
+        now(store.begin_run(RunRecord("old", {"messages": []})))
+        numbers = [
+            number
+            for (number,) in store.use_connection(
+                lambda base: base.run("SELECT number FROM runs")
+            )
+        ]
+        sweep._in_transaction(lambda: sweep._delete_whole_runs(numbers, sweep._now))
+        sweep._connection.close()
+        assert names(store) == ["old"]
+
+    def test_a_store_is_kept_again_and_again_until_it_is_told_to_stop(self, store):
+        stop, passes = Event(), []
+        begin(store, "first")
+
+        def tell(deleted):
+            passes.append(deleted.runs)
+            if len(passes) == 2:
+                stop.set()
+            else:
+                begin(store, "second")
+
+        often = replace(ALL)
+        retention.keep_regularly(store, often, stop, tell=tell)
+        assert passes == [1, 1]
+
+    @pytest.mark.proof
+    def test_a_keeper_that_is_killed_between_any_two_statements_leaves_whole_runs_and_a_whole_log(
+        self, store
+    ):
+        answer = subprocess.run(
+            [sys.executable, "-m", "tests.stores.killed_keepers", self.place()],
+            cwd=ROOT, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert answer.returncode == 0, answer.stderr
+        said = json.loads(answer.stdout)
+        assert said["killed"] >= 10
+        assert said["broken"] == []
+
+
+PERIODS = [
+    ({"runs_s": 10.0, "audit_s": 5.0}, "at least as long as the runs"),
+    ({"audit_s": 5.0}, "at least as long as the runs"),
+    ({"runs_s": 0.0}, "above 0"),
+    ({"tools_s": {"refund": float("inf")}}, "above 0"),
+]
