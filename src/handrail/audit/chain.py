@@ -9,6 +9,9 @@ and `AuditKeyBegun`, the first under the new key, holds the hash of the record b
 is verified with all its keys, and whoever has an old key can change nothing: the records under the new key hang on its
 last one.
 
+The records of one turn of a run are hashed together, as one row of the log: `GROUP` with all of them in its body. They
+have a number each, the row has that of the last, and `log` gives each for itself.
+
 Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
 Rule 2: the key changes behind an `AuditKeyReplaced` record only, to the key that it names, and never to none.
 """
@@ -18,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -29,6 +33,8 @@ FIRST = "0" * 64
 """The previous hash of the first record."""
 
 
+GROUP = "Records"
+"""The event of a row that holds several records."""
 KEY_REPLACED = "AuditKeyReplaced"
 KEY_BEGUN = "AuditKeyBegun"
 _NEXT_KEY = "next_key"
@@ -68,6 +74,112 @@ def digest(
     if key:
         return hmac.new(key, data, "sha256").hexdigest()
     return hashlib.sha256(data).hexdigest()
+
+
+def group_records(run_id: str, records: Sequence[tuple[str, str]]) -> AuditEntry:
+    """Return one entry for several records of a run: of each the name of its event, and its body as canonical JSON."""
+    parts = ",".join([f"[{_quote(event)},{body}]" for event, body in records])
+    text = f'{{"records":[{parts}]}}'
+    return AuditEntry(run_id, GROUP, {}, text, len(records))
+
+
+def count_in(event: str, body: str) -> int:
+    """Return how many records a row of the log holds, and how many numbers it takes."""
+    if event != GROUP:
+        return 1
+    try:
+        return len(_parts(event, json.loads(body))) or 1
+    except ValueError:
+        return 1  # changed behind our back; its hash will say so
+
+
+def split_group(row: AuditRecord) -> Sequence[AuditRecord]:
+    """Return the records of a row of the log, each with its own number; the row itself where it holds no other."""
+    parts = _parts(row.event, row.body)
+    if not parts:
+        return (row,)
+    first = row.seq - len(parts) + 1
+    group = (first, row.seq)
+    return [
+        AuditRecord(
+            number,
+            row.at,
+            row.run_id,
+            event,
+            body,
+            prev=row.prev,
+            hash=row.hash,
+            group=group,
+        )
+        for number, (event, body) in enumerate(parts, first)
+    ]
+
+
+def _parts(event: str, body: Json) -> Sequence[tuple[str, Mapping[str, Json]]]:
+    """Return event and body of each record in a row that holds several; none where it is no such row."""
+    if event != GROUP or not isinstance(body, Mapping):
+        return ()
+    parts = body.get("records")
+    if not isinstance(parts, list) or not all(map(_is_part, parts)):
+        return ()
+    return parts
+
+
+def _is_part(part: Any) -> bool:
+    return (
+        isinstance(part, list)
+        and len(part) == 2
+        and isinstance(part[0], str)
+        and isinstance(part[1], dict)
+    )
+
+
+def _join_groups(records: Iterable[AuditRecord]) -> Iterator[tuple[int, AuditRecord]]:
+    """Yield the rows of a log: the number of the first record in each, and the row as it was hashed.
+
+    Records that were not all of one row, or not in this order, give rows that do not fit their hash or their numbers.
+    """
+    parts: list[AuditRecord] = []
+    for record in records:
+        if parts and (not _continues(parts[-1], record)):
+            yield _join_group(parts)
+            parts = []
+        parts.append(record)
+        if record.group is None or record.seq >= record.group[1]:
+            yield _join_group(parts)
+            parts = []
+    if parts:
+        yield _join_group(parts)
+
+
+def _continues(last: AuditRecord, record: AuditRecord) -> bool:
+    """Whether a record is the next one of the same row."""
+    return (
+        record.group is not None
+        and record.seq == last.seq + 1
+        and [_shared(record), *record.group] == [_shared(last), *(last.group or ())]
+    )
+
+
+def _shared(record: AuditRecord) -> tuple[Any, ...]:
+    return record.at, record.run_id, record.prev, record.hash
+
+
+def _join_group(parts: Sequence[AuditRecord]) -> tuple[int, AuditRecord]:
+    first = parts[0]
+    if first.group is None:
+        return first.seq, first
+    body = {"records": [[each.event, dict(each.body)] for each in parts]}
+    row = AuditRecord(
+        parts[-1].seq,
+        first.at,
+        first.run_id,
+        GROUP,
+        body,
+        prev=first.prev,
+        hash=first.hash,
+    )
+    return first.seq, row
 
 
 def fingerprint(key: bytes) -> str:
@@ -140,26 +252,30 @@ def verify(
     known = _Keys(keys)
     prev = FIRST
     seq = 0
-    for record in records:
-        if record.seq != seq + 1:
+    for first, record in _join_groups(records):
+        if first != seq + 1:
             return seq, Broken(
-                record.seq,
-                f"record {seq + 1} is missing: after {seq} comes {record.seq}",
+                first,
+                f"record {seq + 1} is missing: after {seq} comes {first}",
             )
         if record.prev != prev:
             return seq, Broken(
-                record.seq,
-                f"record {record.seq} does not follow record {seq}: something was taken out",
+                first,
+                f"record {first} does not follow record {seq}: something was taken out",
             )
         if not known.fit(record):
+            which = f"record {first} was"
+            if record.seq > first:
+                which = f"one of the records {first} to {record.seq}, which have one hash, was"
+            return seq, Broken(first, f"{which} changed, or hashed with another key")
+        if (
+            checkpoint
+            and first <= checkpoint[0] <= record.seq
+            and checkpoint[1] != record.hash
+        ):
             return seq, Broken(
-                record.seq,
-                f"record {record.seq} was changed, or hashed with another key",
-            )
-        if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
-            return seq, Broken(
-                record.seq,
-                f"record {record.seq} is not the one of the checkpoint: the log was rewritten",
+                checkpoint[0],
+                f"record {checkpoint[0]} is not the one of the checkpoint: the log was rewritten",
             )
         if why := known.follow(record):
             return seq + 1, Broken(record.seq + 1, why)

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from handrail.audit.chain import count_in
 from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
 from handrail.stores.database import Database
@@ -225,7 +226,9 @@ def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> b
         )
     )
     other_hashes = {record["seq"]: record["hash"] for record in records}
-    other_hashes[records[0]["seq"] - 1] = records[0]["prev"]
+    first = records[0]
+    taken = count_in(first["event"], first["body"])
+    other_hashes[first["seq"] - taken] = first["prev"]
     return end == 0 or any(
         other_hashes.get(seq) == hash for seq, hash in hashes.items()
     )

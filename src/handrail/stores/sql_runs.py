@@ -26,6 +26,7 @@ from handrail.audit.chain import (
     digest,
     refusal,
     replacement,
+    split_group,
 )
 from handrail.audit.log_key import key_in
 from handrail.effects import SettledState
@@ -76,6 +77,8 @@ class DurableRuns(DurableStore):
     claims_use_approvals = True
     audit_key = b""
     audit_key_file = ""
+    takes_groups = True
+    """Whether the log takes several records as one entry; see `chain.group_records`."""
     _last_hash = ""
     """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
@@ -425,7 +428,8 @@ class DurableRuns(DurableStore):
             (
                 encode_name(each.run_id),
                 each.event,
-                encode_json(each.body, canonical_json),
+                each.text or encode_json(each.body, canonical_json),
+                each.count,
             )
             for each in notices
         ]
@@ -453,9 +457,12 @@ class DurableRuns(DurableStore):
         self,
         database: Database,
         now: float,
-        groups: Sequence[Sequence[tuple[str, str, str]]],
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
     ) -> Sequence[StoreUnavailable | None]:
-        """Add rows of run, event and body to the end of the log, in this order; or return why the log refuses the key.
+        """Add rows to the end of the log, in this order; or return why the log refuses the key.
+
+        Args:
+            groups: Of each row the run, the event, the body, and how many records it holds.
 
         Raises:
             RetryGroup: Another process has the next number.
@@ -468,9 +475,9 @@ class DurableRuns(DurableStore):
             if why:
                 return [StoreUnavailable(why) for _ in groups]
         rows = []
-        for seq, (run_id, event, body) in enumerate(
-            chain.from_iterable(groups), count + 1
-        ):
+        seq = count
+        for run_id, event, body, taken in chain.from_iterable(groups):
+            seq += taken
             hash = digest(seq, now, run_id, event=event, body=body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
@@ -531,10 +538,14 @@ class DurableRuns(DurableStore):
         run_id = encode_name(run_id)
 
         def load(database: Database) -> list[AuditRecord]:
-            return [
-                _audit_record(row)
-                for row in database.run(_SQL["log"], (after, run_id, run_id, most))
+            rows = database.run(_SQL["log"], (after, run_id, run_id, most))
+            records = [
+                record
+                for row in rows
+                for record in split_group(_audit_record(row))
+                if record.seq > after
             ]
+            return records[:most]
 
         return self._writer.submit(load)
 
