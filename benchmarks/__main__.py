@@ -21,6 +21,7 @@ from benchmarks import (
     loops,
     mcp,
     mcp_gateway,
+    processes,
     selection,
     stores,
 )
@@ -42,6 +43,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "import": costs.importing,
     "stores": stores.durable_writes,
     "durable": lambda quick: asyncio.run(stores.durable_crowd(quick)),
+    "processes": processes.figures,
     "selection": selection.selection,
     "conversations": conversations.conversations,
     "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),

@@ -258,6 +258,7 @@ class ScopeContract:
             "use_connection",
             "replace_audit_key",
             "browse_runs",
+            "complete_log",
             "step_times",
         }
         assert passed_by <= administrative

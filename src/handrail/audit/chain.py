@@ -35,6 +35,8 @@ FIRST = "0" * 64
 
 GROUP = "Records"
 """The event of a row that holds several records."""
+PENDING_BROKEN = "AuditPendingBroken"
+"""Says that a record was changed or taken out before it was chained; see `stores.shared_log`."""
 KEY_REPLACED = "AuditKeyReplaced"
 KEY_BEGUN = "AuditKeyBegun"
 _NEXT_KEY = "next_key"
@@ -277,6 +279,8 @@ def verify(
                 checkpoint[0],
                 f"record {checkpoint[0]} is not the one of the checkpoint: the log was rewritten",
             )
+        if record.event == PENDING_BROKEN:
+            return seq + 1, Broken(record.seq, _describe_pending(record))
         if why := known.follow(record):
             return seq + 1, Broken(record.seq + 1, why)
         prev = record.hash
@@ -292,6 +296,12 @@ def verify(
             f"no record was hashed with the key {unused[0]}, so the log was cut off before it, or that is no key of it",
         )
     return seq, None
+
+
+def _describe_pending(record: AuditRecord) -> str:
+    writer = record.body.get("writer")
+    why = record.body.get("why")
+    return f"record {record.seq} says that records of the process {writer} were changed before they were chained: {why}"
 
 
 def refusal(last: AuditRecord, key: bytes) -> str:

@@ -21,6 +21,7 @@ from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
+from handrail.stores.sql_runs import DurableRuns
 
 MAX_PIECE_ROWS = 1000
 MAX_PIECE_RUNS = 200
@@ -142,6 +143,8 @@ def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
     """
     if source.place == target.place:
         raise ConfigError(f"{source.place} cannot be copied into itself")
+    if isinstance(source, DurableRuns):
+        source.complete_log().result()
     counts = {table.name: _copy_table(source, target, table) for table in _TABLES}
     return {name: count for name, count in counts.items() if count is not None}
 

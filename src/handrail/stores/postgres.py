@@ -30,7 +30,7 @@ from handrail.stores.database import (
     WriteName,
 )
 from handrail.stores.ledger import Row
-from handrail.stores.sql_runs import DurableRuns
+from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import expand_rows, row_values, statements
 
 try:
@@ -43,7 +43,7 @@ except ImportError as missing:
     ) from missing
 
 _SQL = statements("postgres.sql")
-_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5")
+_MIGRATIONS = ("schema_1", "schema_2", "schema_3", "schema_4", "schema_5", "schema_6")
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""
 
@@ -65,7 +65,7 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class PostgresStore(DurableRuns):
+class PostgresStore(SharedLog):
     """A store in a Postgres database. The schema `handrail` is made when it is not there.
 
     Args:
@@ -263,7 +263,9 @@ class PostgresConnection:
     def shrink(self, *, rewrite: bool) -> None:
         """See `database.Database.shrink`. Also updates the planner's statistics."""
         options = "FULL, ANALYZE" if rewrite else "ANALYZE"
-        self.run(f"VACUUM ({options}) effects, kept, runs, steps, approvals")
+        self.run(
+            f"VACUUM ({options}) effects, kept, runs, steps, approvals, audit_pending"
+        )
 
     # ------------------------------------------------------------------ connecting
 

@@ -469,6 +469,18 @@ class DurableRuns(DurableStore):
         """
         last = database.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
+        return self._chain_rows(database, now, groups, count=count, prev=prev)
+
+    def _chain_rows(
+        self,
+        database: Database,
+        now: float,
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+        *,
+        count: int,
+        prev: str,
+    ) -> Sequence[StoreUnavailable | None]:
+        """Add rows behind the record of this number and hash; see `_append_audit_rows`."""
         key = self.audit_key
         if key != self._checked_key or prev != self._last_hash:
             key, why = self._find_key(database)
@@ -498,10 +510,18 @@ class DurableRuns(DurableStore):
                 why = ""
         return key, why
 
+    def _take_whole_log(self, database: Database, now: float) -> None:
+        """Let nobody else add to the log until the commit, and leave nothing outside of its chain."""
+
+    def complete_log(self) -> Future[int]:
+        """Chain the records that wait for it, where a store has such; return how many go on waiting."""
+        return self._writer.submit(lambda _: 0)
+
     def replace_audit_key(self, key: bytes, *, by: str) -> Future[None]:
         """See `ports.RotatableAuditStore.replace_audit_key`."""
 
         def replace_key(database: Database, now: float) -> ConfigError | None:
+            self._take_whole_log(database, now)
             old, why = self._find_key(database)
             if why:
                 return ConfigError(why)
