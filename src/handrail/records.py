@@ -342,15 +342,27 @@ class WriteRecord(Struct, frozen=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """An entry for the audit log, before it has a place in the chain."""
+    """An entry for the audit log, before it has a place in the chain.
+
+    Attributes:
+        text: The body as canonical JSON, where that is known.
+        count: How many records it stands for; see `chain.group_records`.
+    """
 
     run_id: str
     event: str
     body: Mapping[str, Json]
+    text: str = ""
+    count: int = 1
 
 
 class AuditRecord(Struct, frozen=True):
-    """One link of the audit chain; see `audit`. `at` is Unix time in seconds, by the store's clock."""
+    """One record of the audit chain; see `audit`. `at` is Unix time in seconds, by the store's clock.
+
+    Attributes:
+        group: The first and the last number of the records that were hashed together, which have `at`, `prev` and
+            `hash` in common; None of a record that has a hash for itself.
+    """
 
     seq: int
     at: float
@@ -359,10 +371,14 @@ class AuditRecord(Struct, frozen=True):
     body: Mapping[str, Json]
     prev: str
     hash: str
+    group: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Return the record as one line of an export holds it."""
-        return {
+        members = {
             name: getattr(self, name)
             for name in ("seq", "at", "run_id", "event", "body", "prev", "hash")
         }
+        if self.group is not None:
+            members["group"] = list(self.group)
+        return members

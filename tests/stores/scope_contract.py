@@ -259,6 +259,7 @@ class ScopeContract:
             "open_connection",
             "replace_audit_key",
             "browse_runs",
+            "complete_log",
             "step_times",
             "open_writer",
         }

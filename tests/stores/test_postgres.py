@@ -8,10 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
+from handrail.audit.chain import verify
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, StoreUnavailable
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, AuditEntry
 from tests.stores.contract import A_REFUND
+from tests.support.drivers import until
 
 psycopg = pytest.importorskip(
     "psycopg", reason="no psycopg: install handrail[postgres]"
@@ -49,7 +51,8 @@ def emptied(dsn: str) -> None:
         ):
             admin.execute(
                 "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
-                "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
+                "handrail.audit, handrail.locks, handrail.acts, handrail.grants, handrail.audit_pending, "
+                "handrail.audit_writers, handrail.audit_chained"
             )
 
 
@@ -376,3 +379,133 @@ def test_a_server_is_counted_and_kept_as_a_file_is(dsn):
 def test_a_place_where_no_store_is_stays_without_one_unless_it_is_wanted(server):
     with pytest.raises(ConfigError, match="there is no store"):
         PostgresStore(server.dsn, create=False)
+
+
+# -- one log, many writers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken_log(dsn):
+    """A store on an empty database, and a connection that has the end of the audit log, as another process may."""
+    with PostgresStore(dsn) as store, psycopg.connect(dsn) as other:
+        emptied(dsn)
+        added(store, 0)
+        other.execute("SELECT pg_advisory_xact_lock(%s, 1024)", (postgres._LOCK,))
+        yield store, other
+
+
+def added(store, *numbers):
+    for number in numbers:
+        store.append_audit([AuditEntry("r_1", "RunEnded", {"n": number})]).result(10)
+
+
+def changed(dsn, statement, *given):
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        return admin.execute(statement, given or None).rowcount
+
+
+def numbers_in(records):
+    return [record.body.get("n") for record in records]
+
+
+def test_nobody_waits_for_the_end_of_the_log_and_all_records_come_into_one_chain(
+    dsn, taken_log
+):
+    store, other = taken_log
+    added(store, 1, 2)  # while the end is taken
+    with PostgresStore(dsn) as second:
+        added(second, 3)
+        other.rollback()
+        added(second, 4)
+        added(store, 5)
+        records = second.log().result(10)
+    assert verify(records) == (6, None)
+    found = numbers_in(records)
+    assert sorted(found) == list(range(6))
+    assert [n for n in found if n in (1, 2, 5)] == [1, 2, 5]
+    assert [n for n in found if n in (3, 4)] == [3, 4]
+    assert changed(dsn, "SELECT 1 FROM handrail.audit_pending") == 0
+
+
+def test_pending_records_are_chained_without_another_group_and_before_the_store_closes(
+    dsn, taken_log
+):
+    store, other = taken_log
+    added(store, 1)
+    other.rollback()
+    until(lambda: changed(dsn, "SELECT 1 FROM handrail.audit_pending") == 0)
+    other.execute("SELECT pg_advisory_xact_lock(%s, 1024)", (postgres._LOCK,))
+    added(store, 2)
+    with ThreadPoolExecutor(1) as thread:
+        closing = thread.submit(store.close)  # waits for the end of the log
+        other.rollback()
+        closing.result(30)
+    assert changed(dsn, "SELECT 1 FROM handrail.audit WHERE seq <= 3") == 3
+    assert changed(dsn, "SELECT 1 FROM handrail.audit_writers") == 0
+
+
+def test_records_of_a_killed_writer_are_chained_by_the_next_one(dsn, taken_log):
+    _, other = taken_log
+    if (child := os.fork()) == 0:
+        added(PostgresStore(dsn), 1, 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    other.rollback()
+    with PostgresStore(dsn) as next_one:
+        added(next_one, 3)
+        records = next_one.log().result(10)
+    assert sorted(numbers_in(records)) == [0, 1, 2, 3]
+    assert verify(records) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("tampering", "why"),
+    [
+        ("UPDATE handrail.audit_pending SET body = '{}' WHERE number = 2", "2 was changed"),
+        ("DELETE FROM handrail.audit_pending WHERE number = 1", "after 0 comes 2"),
+        ("DELETE FROM handrail.audit_pending WHERE number = 2", "after 1 comes 3"),
+        (
+            "UPDATE handrail.audit_pending SET number = 9 - number WHERE number IN (2, 3)",
+            "after 1 comes 7",
+        ),
+        (
+            "INSERT INTO handrail.audit_chained SELECT writer, number, hash, '', 0 "
+            "FROM handrail.audit_pending WHERE number = 1; DELETE FROM handrail.audit_pending WHERE number = 1",
+            "forged",
+        ),
+    ],
+    ids=["edited", "first deleted", "deleted", "reordered", "forged"],
+)  # fmt: skip
+def test_what_is_done_to_pending_records_is_found_and_named(
+    dsn, taken_log, tampering, why
+):
+    store, other = taken_log
+    added(store, 1, 2, 3)
+    for statement in tampering.split("; "):
+        changed(dsn, statement)
+    other.rollback()
+    added(store, 4)
+    count, broken = verify(store.log().result(10))
+    assert broken is not None and why in broken.why
+    assert count == broken.seq
+
+
+def test_no_record_stays_pending_under_a_key_that_is_replaced(dsn, taken_log):
+    store, other = taken_log
+    added(store, 1, 2)
+    other.rollback()
+    store.replace_audit_key(b"the new key of the log", by="anna").result(10)
+    added(store, 3)
+    records = store.log().result(10)
+    assert verify(records, keys=[b"the new key of the log"]) == (6, None)
+    assert numbers_in(records) == [0, 1, 2, None, None, 3]
+
+
+def test_who_has_another_key_is_refused_also_while_the_end_is_taken(dsn, taken_log):
+    _, other = taken_log
+    with PostgresStore(dsn) as stranger:
+        stranger.audit_key = b"another key"
+        with pytest.raises(StoreUnavailable, match="audit log"):
+            added(stranger, 1)
+    other.rollback()
+    assert changed(dsn, "SELECT 1 FROM handrail.audit_pending") == 0

@@ -13,6 +13,9 @@ A log is shortened from its beginning: `AuditLogShortened` names the last record
 added before any goes. So the records that are left say where they may begin, under the key, and a beginning that
 somebody else has cut off is found.
 
+The records of one turn of a run are hashed together, as one row of the log: `GROUP` with all of them in its body. They
+have a number each, the row has that of the last, and `log` gives each for itself.
+
 Rule 1: without a key and without checkpoints the chain proves order and wholeness of what is there, no more.
 Rule 2: the key changes behind an `AuditKeyReplaced` record only, to the key that it names, and never to none.
 """
@@ -22,7 +25,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -33,6 +37,10 @@ FIRST = "0" * 64
 """The previous hash of the first record."""
 
 
+GROUP = "Records"
+"""The event of a row that holds several records."""
+PENDING_BROKEN = "AuditPendingBroken"
+"""Says that a record was changed or taken out before it was chained; see `stores.shared_log`."""
 KEY_REPLACED = "AuditKeyReplaced"
 KEY_BEGUN = "AuditKeyBegun"
 SHORTENED = "AuditLogShortened"
@@ -75,6 +83,112 @@ def digest(
     return hashlib.sha256(data).hexdigest()
 
 
+def group_records(run_id: str, records: Sequence[tuple[str, str]]) -> AuditEntry:
+    """Return one entry for several records of a run: of each the name of its event, and its body as canonical JSON."""
+    parts = ",".join([f"[{_quote(event)},{body}]" for event, body in records])
+    text = f'{{"records":[{parts}]}}'
+    return AuditEntry(run_id, GROUP, {}, text, len(records))
+
+
+def count_in(event: str, body: str) -> int:
+    """Return how many records a row of the log holds, and how many numbers it takes."""
+    if event != GROUP:
+        return 1
+    try:
+        return len(_parts(event, json.loads(body))) or 1
+    except ValueError:
+        return 1  # changed behind our back; its hash will say so
+
+
+def split_group(row: AuditRecord) -> Sequence[AuditRecord]:
+    """Return the records of a row of the log, each with its own number; the row itself where it holds no other."""
+    parts = _parts(row.event, row.body)
+    if not parts:
+        return (row,)
+    first = row.seq - len(parts) + 1
+    group = (first, row.seq)
+    return [
+        AuditRecord(
+            number,
+            row.at,
+            row.run_id,
+            event,
+            body,
+            prev=row.prev,
+            hash=row.hash,
+            group=group,
+        )
+        for number, (event, body) in enumerate(parts, first)
+    ]
+
+
+def _parts(event: str, body: Json) -> Sequence[tuple[str, Mapping[str, Json]]]:
+    """Return event and body of each record in a row that holds several; none where it is no such row."""
+    if event != GROUP or not isinstance(body, Mapping):
+        return ()
+    parts = body.get("records")
+    if not isinstance(parts, list) or not all(map(_is_part, parts)):
+        return ()
+    return parts
+
+
+def _is_part(part: Any) -> bool:
+    return (
+        isinstance(part, list)
+        and len(part) == 2
+        and isinstance(part[0], str)
+        and isinstance(part[1], dict)
+    )
+
+
+def _join_groups(records: Iterable[AuditRecord]) -> Iterator[tuple[int, AuditRecord]]:
+    """Yield the rows of a log: the number of the first record in each, and the row as it was hashed.
+
+    Records that were not all of one row, or not in this order, give rows that do not fit their hash or their numbers.
+    """
+    parts: list[AuditRecord] = []
+    for record in records:
+        if parts and (not _continues(parts[-1], record)):
+            yield _join_group(parts)
+            parts = []
+        parts.append(record)
+        if record.group is None or record.seq >= record.group[1]:
+            yield _join_group(parts)
+            parts = []
+    if parts:
+        yield _join_group(parts)
+
+
+def _continues(last: AuditRecord, record: AuditRecord) -> bool:
+    """Whether a record is the next one of the same row."""
+    return (
+        record.group is not None
+        and record.seq == last.seq + 1
+        and [_shared(record), *record.group] == [_shared(last), *(last.group or ())]
+    )
+
+
+def _shared(record: AuditRecord) -> tuple[Any, ...]:
+    return record.at, record.run_id, record.prev, record.hash
+
+
+def _join_group(parts: Sequence[AuditRecord]) -> tuple[int, AuditRecord]:
+    first = parts[0]
+    if first.group is None:
+        return first.seq, first
+    body = {"records": [[each.event, dict(each.body)] for each in parts]}
+    row = AuditRecord(
+        parts[-1].seq,
+        first.at,
+        first.run_id,
+        GROUP,
+        body,
+        prev=first.prev,
+        hash=first.hash,
+    )
+    return first.seq, row
+
+
 def fingerprint(key: bytes) -> str:
     """Return what a record calls a key by: the same for the same key, and nothing that leads back to it."""
     made = hmac.new(key, b"handrail audit key", "sha256")
@@ -105,10 +219,10 @@ def shortening(through: int, hash: str, *, by: str, keys: Sequence[str]) -> Audi
 class _Beginning:
     """Where a log begins that does not begin with record 1, until one of its records says that it may."""
 
-    def __init__(self, first: AuditRecord) -> None:
-        self.seq = first.seq
-        self._prev = first.prev
-        self.is_allowed = first.seq == 1
+    def __init__(self, seq: int, prev: str) -> None:
+        self.seq = seq
+        self._prev = prev
+        self.is_allowed = seq == 1
         self.ended_keys: set[str] = set()
 
     def consider(self, record: AuditRecord) -> str:
@@ -190,25 +304,30 @@ def verify(
     prev = FIRST
     seq = 0
     count = 0
-    for record in records:
+    for first, record in _join_groups(records):
         if beginning is None:
-            beginning = _Beginning(record)
-            if record.seq != 1:
+            beginning = _Beginning(first, record.prev)
+            if first != 1:
                 prev = record.prev
-                seq = record.seq - 1
+                seq = first - 1
             if checkpoint and checkpoint[0] < seq:
                 return 0, Broken(
-                    record.seq,
-                    f"the log begins with record {record.seq}, so the checkpoint ({checkpoint[0]}) proves nothing: "
+                    first,
+                    f"the log begins with record {first}, so the checkpoint ({checkpoint[0]}) proves nothing: "
                     "take a newer one",
                 )
             if checkpoint and checkpoint == (seq, prev):
                 checkpoint = None
-        why = _break_at(record, known, seq=seq, prev=prev, checkpoint=checkpoint)
-        why = why or beginning.consider(record)
-        if why:
+        broken = _break_at(
+            first, record, known, seq=seq, prev=prev, checkpoint=checkpoint
+        )
+        if broken:
+            return count, broken
+        if why := beginning.consider(record):
             return count, Broken(record.seq, why)
-        count += 1
+        count += record.seq - seq
+        if record.event == PENDING_BROKEN:
+            return count, Broken(record.seq, _describe_pending(record))
         if why := known.follow(record):
             return count, Broken(record.seq + 1, why)
         prev = record.hash
@@ -234,25 +353,49 @@ def verify(
 
 
 def _break_at(
+    first: int,
     record: AuditRecord,
     known: _Keys,
     *,
     seq: int,
     prev: str,
     checkpoint: tuple[int, str] | None,
-) -> str:
-    """Return why the chain breaks at a record, the one after `seq`; empty where it holds."""
-    if record.seq != seq + 1:
-        return f"record {seq + 1} is missing: after {seq} comes {record.seq}"
+) -> Broken | None:
+    """Return where and why the chain breaks at a row, the one after record `seq`; None where it holds.
+
+    Args:
+        first: The number of the row's first record.
+    """
+    if first != seq + 1:
+        return Broken(first, f"record {seq + 1} is missing: after {seq} comes {first}")
     if record.prev != prev:
-        return (
-            f"record {record.seq} does not follow record {seq}: something was taken out"
+        return Broken(
+            first,
+            f"record {first} does not follow record {seq}: something was taken out",
         )
     if not known.fit(record):
-        return f"record {record.seq} was changed, or hashed with another key"
-    if checkpoint and checkpoint[0] == record.seq and checkpoint[1] != record.hash:
-        return f"record {record.seq} is not the one of the checkpoint: the log was rewritten"
-    return ""
+        which = f"record {first} was"
+        if record.seq > first:
+            which = (
+                f"one of the records {first} to {record.seq}, which have one hash, was"
+            )
+        return Broken(first, f"{which} changed, or hashed with another key")
+    if (
+        checkpoint
+        and first <= checkpoint[0] <= record.seq
+        and checkpoint[1] != record.hash
+    ):
+        return Broken(
+            checkpoint[0],
+            f"record {checkpoint[0]} is not the one of the checkpoint: the log was rewritten",
+        )
+    return None
+
+
+def _describe_pending(record: AuditRecord) -> str:
+    writer = record.body.get("writer")
+    why = record.body.get("why")
+    return f"record {record.seq} says that records of the process {writer} were changed before they were chained: {why}"
 
 
 def refusal(last: AuditRecord, key: bytes) -> str:

@@ -1,6 +1,7 @@
 """The observer that writes a run into the audit log.
 
 Rule 1: no call waits for the log but a write of high risk, which starts once its admission is recorded.
+Rule 2: the admission of a write is sent to the store before its claim, its end before the next claim of the run.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
+
+from msgspec.json import decode
 
 from handrail import logs
+from handrail.audit.chain import group_records
 from handrail.audit.trail import AuditBuilder
+from handrail.calls import Label, ToolCall, ToolResult
+from handrail.core.admission import Admitted
 from handrail.core.redaction import Redactor
-from handrail.events import Event
+from handrail.events import AttemptStarted, Event
 from handrail.futures import StoreAnswer
+from handrail.messages import Turn
 from handrail.ports import AuditStore
 from handrail.records import AuditEntry
 
@@ -23,16 +31,33 @@ _MOST_UNWRITTEN = 1000
 
 
 class AuditObserver:
-    """Writes what a run decides and does into the audit log, and logs failures to do so."""
+    """Writes what a run decides and does into the audit log, and logs failures to do so.
 
-    __slots__ = ("_answer", "_builder", "_offered", "_run_id", "_store", "_unwritten")
+    What belongs to one turn is sent together, as one row of the log: `send` is called before a write is claimed, where
+    the journal takes the turn, and once its calls have ended. Everything else is sent at once.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_builder",
+        "_groups",
+        "_offered",
+        "_run_id",
+        "_store",
+        "_unsent",
+        "_unwritten",
+    )
 
     def __init__(
         self, store: AuditStore, run_id: str, redactor: Redactor, principal: str = ""
     ) -> None:
         self._store = store
-        self._builder = AuditBuilder(run_id, redactor, principal)
+        self._groups: bool = getattr(store, "takes_groups", False)
+        key: bytes = getattr(store, "digest_key", b"")
+        self._builder = AuditBuilder(run_id, redactor, principal, key)
         self._run_id = run_id
+        self._unsent: list[tuple[str, str]] = []
+        """The records that are still to be sent."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
         self._offered: list[AuditEntry] = []
@@ -40,8 +65,56 @@ class AuditObserver:
         self._unwritten: deque[AuditEntry] = deque(maxlen=_MOST_UNWRITTEN)
 
     def __call__(self, event: Event) -> None:
-        if entries := self._builder.entries(event):
-            self._append(entries)
+        """Record an event, at once."""
+        records = self._builder.records(event)
+        if records:
+            self._unsent += records
+            self._send()
+
+    def note_event(self, event: Event) -> None:
+        """Record an event, at once; never raises."""
+        with _logging():
+            self(event)
+
+    def note_answer(self, turn: int, answer: Turn) -> None:
+        """Record a model's answer."""
+        with _logging():
+            self._unsent += self._builder.answer(turn, answer)
+
+    def note_admission(self, admitted: Admitted, taint: Label | None) -> None:
+        """Record that a call may run; see `events.CallAdmitted`."""
+        with _logging():
+            verdict = admitted.verdict
+            self._unsent += self._builder.admission(
+                admitted.call,
+                admitted.arguments,
+                repairs=admitted.repairs,
+                key=admitted.key,
+                risk=verdict.risk,
+                why=verdict.reason,
+                pin=admitted.tool.pin,
+                isolation=admitted.tool.isolation,
+                tainted_by=taint,
+            )
+
+    def note_end(
+        self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool
+    ) -> None:
+        """Record how a call has ended; see `events.CallFinished`."""
+        with _logging():
+            self._unsent += self._builder.end(call, result, seconds, recalled)
+
+    def note_attempt(self, call: ToolCall, attempt: int) -> None:
+        """Record that an attempt has started, unless admission and end of its call say it as well."""
+        if attempt > 1 or not self._builder.is_open(call):
+            with _logging():
+                self(AttemptStarted(call, attempt))
+
+    def send(self) -> None:
+        """Send what has been noted; never raises."""
+        if self._unsent:
+            with _logging():
+                self._send()
 
     def flush(self) -> StoreAnswer[None]:
         """Offer the records again that the log did not take; return its answer to all records so far."""
@@ -49,7 +122,23 @@ class AuditObserver:
             entries = list(self._unwritten)
             self._unwritten.clear()
             self._append(entries)
+        self._send()
         return self._answer
+
+    def _send(self) -> None:
+        records = self._unsent
+        if not records:
+            return
+        self._unsent = []
+        if len(records) > 1 and self._groups:
+            self._append([group_records(self._run_id, records)])
+            return
+        self._append(
+            [
+                AuditEntry(self._run_id, name, decode(body), body)
+                for name, body in records
+            ]
+        )
 
     def _append(self, entries: Sequence[AuditEntry]) -> None:
         try:
@@ -68,6 +157,21 @@ class AuditObserver:
         answer.add_done_callback(
             partial(_on_answer, self._run_id, self._offered, self._unwritten)
         )
+
+
+class _logging:  # used as `with _logging()`, like a function
+    """Logs whatever is raised: the log of a run must not cost a result."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            return False
+        logs.log_exception("what a run did could not be recorded; it goes on", error)
+        return True
 
 
 def _on_answer(

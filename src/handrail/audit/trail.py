@@ -15,11 +15,14 @@ Rule 2: only the entry of a read is held back until its call ends, and it is mad
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import hmac
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from handrail.calls import Label, ToolCall
-from handrail.core.redaction import Redactor
+from handrail.audit.chain import canonical_json
+from handrail.calls import Label, ToolCall, ToolResult
+from handrail.core.redaction import Redactor, is_secret_name
 from handrail.core.results import as_text, plain
 from handrail.errors import Json
 from handrail.events import (
@@ -36,6 +39,7 @@ from handrail.events import (
     RunEnded,
     RunStarted,
 )
+from handrail.messages import Turn
 from handrail.records import AuditEntry
 from handrail.tools import keys
 
@@ -46,71 +50,256 @@ MOST_ARGUMENTS_CHARS = 32 * 1024
 _LONGEST_KEY = 4096
 _MARGIN = 1024
 """How many more characters are redacted than recorded, so that no secret is cut in half and recorded."""
+KEYED = "hmac-sha256:"
+"""What a digest begins with that was made with a key of the store."""
+_MOST_QUICK_CHARS = 2048
+_PLAIN = frozenset((str, int, bool, type(None)))
+
+_quote = json.encoder.encode_basestring_ascii
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+Records: TypeAlias = "Sequence[tuple[str, str]]"
+"""Records of the log in order: the name of each event, and its body as canonical JSON."""
 
 
 class AuditBuilder:
-    """Makes the audit entries of one run from its events.
+    """Makes the audit records of one run: of its answers and calls, and of events.
 
     Args:
         principal: On whose behalf the run acts; part of every record.
+        digest_key: Makes the digest of a result one that nobody without the key can check a guess against; empty for
+            plain SHA-256 of the redacted text.
     """
 
-    __slots__ = ("_open_calls", "_principal", "_redactor", "_run_id")
+    __slots__ = (
+        "_digest_key",
+        "_labels",
+        "_open_calls",
+        "_principal",
+        "_redactor",
+        "_run_id",
+    )
 
-    def __init__(self, run_id: str, redactor: Redactor, principal: str = "") -> None:
+    def __init__(
+        self,
+        run_id: str,
+        redactor: Redactor,
+        principal: str = "",
+        digest_key: bytes = b"",
+    ) -> None:
         self._run_id = run_id
         self._redactor = redactor
-        self._principal = principal
-        self._open_calls: dict[int, tuple[ToolCall, AuditEntry | None]] = {}
-        """Calls that were admitted and have had no event since, with the entry that is held back of each. By identity:
+        self._principal = _quote(principal) if principal else ""
+        self._digest_key = digest_key
+        self._labels: tuple[Label | None, str] = (None, "")
+        """The label that was described last, and its description."""
+        self._open_calls: dict[int, tuple[ToolCall, _Texts | None]] = {}
+        """Calls that were admitted and have had no event since, with the record that is held back of each. By identity:
         two calls of a turn may have one id."""
 
     def entries(self, event: Event) -> list[AuditEntry]:
         """Return the entries of an event, in order; none of an event that decides and changes nothing."""
-        if type(event) not in _BODIES:
-            return []
-        if isinstance(event, CallAdmitted):
-            entry = self._make_entry(event)
-            if _is_harmless(event):
-                self._open_calls[id(event.call)] = (event.call, entry)
-                return []
-            self._open_calls[id(event.call)] = (event.call, None)
-            return [entry]
-        if (
-            isinstance(event, AttemptStarted)
-            and event.attempt == 1
-            and id(event.call) in self._open_calls
-        ):
-            return []  # admission and end say it as well
-        entry = self._make_entry(event)
-        if isinstance(event, RunEnded):
-            return [*self._take_held_back(), entry]
-        _, admitted = self._open_calls.pop(
-            id(getattr(event, "call", None)), (None, None)
-        )
-        if admitted is None:
-            return [entry]
-        if isinstance(event, CallFinished):
-            return [
-                AuditEntry(self._run_id, entry.event, {**admitted.body, **entry.body})
-            ]
-        return [admitted, entry]
+        return [
+            AuditEntry(self._run_id, name, json.loads(body))
+            for name, body in self.records(event)
+        ]
 
-    def _take_held_back(self) -> list[AuditEntry]:
-        """Return the entries that are held back of calls without an end, and forget these calls."""
-        held = [entry for _, entry in self._open_calls.values() if entry is not None]
+    def records(self, event: Event) -> Records:
+        """Return the records of an event; none of an event that decides and changes nothing."""
+        match event:
+            case CallAdmitted():
+                return self.admission(
+                    event.call,
+                    event.arguments,
+                    repairs=event.repairs,
+                    key=event.key,
+                    risk=event.risk,
+                    why=event.why,
+                    pin=event.pin,
+                    isolation=event.isolation,
+                    tainted_by=event.tainted_by,
+                )
+            case CallFinished():
+                return self.end(event.call, event.result, event.seconds, event.recalled)
+            case ModelAnswered():
+                return self.answer(event.turn, event.answer)
+            case AttemptStarted():
+                if event.attempt == 1 and self.is_open(event.call):
+                    return ()  # admission and end say it as well
+        describe = _BODIES.get(type(event))
+        if describe is None:
+            return ()
+        record = (_name(event), self._write(describe(event, self._redactor)))
+        if isinstance(event, RunEnded):
+            return [*self._take_held_back(), record]
+        call = getattr(event, "call", None)
+        _, admitted = self._open_calls.pop(id(call), (None, None))
+        if admitted is None:
+            return [record]
+        return [("CallAdmitted", _join(admitted)), record]
+
+    def is_open(self, call: ToolCall) -> bool:
+        """Whether a call was admitted, and nothing has been recorded of it since."""
+        return id(call) in self._open_calls
+
+    def answer(self, turn: int, answer: Turn) -> Records:
+        """Return the record of a model's answer."""
+        redactor = self._redactor
+        calls = ",".join(
+            [
+                f"[{_quote(_line(call.id, redactor))},{_quote(_tool(call, redactor))}]"
+                for call in answer.calls
+            ]
+        )
+        texts = {
+            "calls": f"[{calls}]",
+            "finish": _quote(answer.finish),
+            "turn": f"{turn}",
+        }
+        if self._principal:
+            texts["principal"] = self._principal
+        return [("ModelAnswered", _join(texts))]
+
+    def admission(
+        self,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        *,
+        repairs: Sequence[str],
+        key: str,
+        risk: str,
+        why: str,
+        pin: str,
+        isolation: str,
+        tainted_by: Label | None,
+    ) -> Records:
+        """Return the record of a call that may run; none of a read at low risk, of which that is held back."""
+        redactor = self._redactor
+        texts = self._describe_arguments(arguments, key)
+        texts["call"] = _quote(_line(call.id, redactor))
+        texts["tool"] = _quote(_tool(call, redactor))
+        texts["repairs"] = canonical_json(list(repairs)) if repairs else "[]"
+        texts["risk"] = _quote(risk)
+        texts["why"] = _quote(
+            redactor.name(why) if len(why) < 64 else _line(why, redactor)
+        )
+        texts["pin"] = _quote(pin)
+        texts["isolation"] = _quote(isolation)
+        if tainted_by is not None:
+            texts["labels"] = self._describe_label(tainted_by)
+        if self._principal:
+            texts["principal"] = self._principal
+        # Harmless: a read, which has no key, at low risk.
+        if not key and risk == "low":
+            self._open_calls[id(call)] = (call, texts)
+            return ()
+        self._open_calls[id(call)] = (call, None)
+        return [("CallAdmitted", _join(texts))]
+
+    def end(
+        self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool = False
+    ) -> Records:
+        """Return the record of a call's end, which is that of its admission too where that is held back."""
+        redactor = self._redactor
+        text = result.text
+        _, admitted = self._open_calls.pop(id(call), (None, None))
+        if admitted is None:
+            texts = {
+                "call": _quote(_line(call.id, redactor)),
+                "tool": _quote(_tool(call, redactor)),
+            }
+            if self._principal:
+                texts["principal"] = self._principal
+        else:
+            texts = admitted
+        if recalled:
+            texts["recalled"] = "true"
+        code = "" if result.failure is None else str(result.failure.code)
+        texts["ok"] = "true" if result.ok else "false"
+        texts["code"] = _quote(code)
+        texts["attempts"] = f"{result.attempts}"
+        texts["replayed"] = "true" if result.replayed else "false"
+        texts["seconds"] = canonical_json(round(seconds, 6))
+        data = text.encode("utf-8", "surrogatepass")
+        texts["result_bytes"] = f"{len(data)}"
+        if self._digest_key:
+            digest = hmac.digest(self._digest_key, data, "sha256").hex()
+            texts["result"] = _quote(f"{KEYED}{digest}")
+        else:
+            texts["result"] = _quote(_digest(text, redactor))
+        texts["labels"] = self._describe_label(result.label)
+        return [("CallFinished", _join(texts))]
+
+    def _describe_arguments(self, arguments: Mapping[str, Json], key: str) -> _Texts:
+        """Return arguments, their digest, and the key of a write."""
+        text = _quick_arguments(arguments, self._redactor)
+        if text is not None:
+            shown: Json = arguments
+            texts = {"arguments": text, "arguments_sha256": _quote(_sha256(text))}
+        else:
+            body = _arguments(arguments, self._redactor)
+            shown = body["arguments"]
+            texts = {name: canonical_json(value) for name, value in body.items()}
+        texts["key"] = _quote(_key(arguments, key, shown, self._redactor))
+        return texts
+
+    def _describe_label(self, label: Label) -> str:
+        last, described = self._labels
+        if last is not label:
+            described = canonical_json(_describe_label(label, self._redactor))
+            self._labels = (label, described)
+        return described
+
+    def _take_held_back(self) -> Records:
+        """Return the records that are held back of calls without an end, and forget these calls."""
+        held = [
+            ("CallAdmitted", _join(texts))
+            for _, texts in self._open_calls.values()
+            if texts is not None
+        ]
         self._open_calls.clear()
         return held
 
-    def _make_entry(self, event: Event) -> AuditEntry:
-        kind = type(event)
-        body = _BODIES[kind](event, self._redactor)
+    def _write(self, body: dict[str, Json]) -> str:
+        text = canonical_json(body)
         if self._principal:
-            body["principal"] = self._principal
-        name = kind.__name__
-        if isinstance(event, ApprovalGiven) and event.approval is None:
-            name = "ApprovalPending"
-        return AuditEntry(self._run_id, name, body)
+            names = {name: canonical_json(value) for name, value in body.items()}
+            text = _join({**names, "principal": self._principal})
+        return text
+
+
+_Texts: TypeAlias = "dict[str, str]"
+"""The members of a body, each as canonical JSON."""
+
+
+def _join(texts: _Texts) -> str:
+    """Return a body as canonical JSON."""
+    members = ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)])
+    return f"{{{members}}}"
+
+
+def _name(event: Event) -> str:
+    """Return what the record of an event is called."""
+    if isinstance(event, ApprovalGiven) and event.approval is None:
+        return "ApprovalPending"
+    return type(event).__name__
+
+
+def _quick_arguments(arguments: Mapping[str, Json], redactor: Redactor) -> str | None:
+    """Return arguments as canonical JSON where they are short and plain and nothing in them looks like a secret.
+
+    The text of an argument stands in the JSON as it is where nothing is escaped, so one look at the JSON finds what a
+    look at each would find. None where that is not so, or where something is found.
+    """
+    if not _PLAIN.issuperset(map(type, arguments.values())):
+        return None
+    text = _encode(arguments)
+    if len(text) > _MOST_QUICK_CHARS or "\\" in text or not text.isascii():
+        return None
+    if any(map(is_secret_name, arguments)) or redactor.text(text) != text:
+        return None
+    return text
 
 
 def person_entry(
@@ -128,11 +317,6 @@ def person_entry(
     return AuditEntry(run_id, word, body)
 
 
-def _is_harmless(admitted: CallAdmitted) -> bool:
-    """Whether it is enough to record a call at its end: a read, which has no key, at low risk."""
-    return not admitted.key and admitted.risk == "low"
-
-
 def _describe_call(event: Any, redactor: Redactor, **details: Json) -> dict[str, Json]:
     return {
         "call": _line(event.call.id, redactor),
@@ -141,42 +325,22 @@ def _describe_call(event: Any, redactor: Redactor, **details: Json) -> dict[str,
     }
 
 
-def _describe_answer(event: ModelAnswered, redactor: Redactor) -> dict[str, Json]:
-    answer = event.answer
-    calls = [[_line(call.id, redactor), _tool(call, redactor)] for call in answer.calls]
-    return {"turn": event.turn, "finish": answer.finish, "calls": calls}
-
-
-def _describe_admission(event: CallAdmitted, redactor: Redactor) -> dict[str, Json]:
-    arguments = _arguments(event.arguments, redactor)
-    body = _describe_call(
-        event,
-        redactor,
-        **arguments,
-        repairs=list(event.repairs),
-        key=_key(event, arguments["arguments"], redactor),
-        risk=event.risk,
-        why=_line(event.why, redactor),
-        pin=event.pin,
-        isolation=event.isolation,
-    )
-    if event.tainted_by is not None:
-        body["labels"] = _describe_label(event.tainted_by, redactor)
-    return body
-
-
-def _key(event: CallAdmitted, shown: Json, redactor: Redactor) -> str:
+def _key(
+    arguments: Mapping[str, Json], key: str, shown: Json, redactor: Redactor
+) -> str:
     """Return the key of a write, without the values that were redacted in the arguments: a key may contain them."""
-    if len(event.key) > _LONGEST_KEY:
-        return f"[{len(event.key):,} characters, sha256 {_sha256(event.key)}]"
-    key = redactor.key(event.key)
     if not key:
         return key
-    arguments = plain(dict(event.arguments))
-    if arguments == shown:
-        return key
-    hidden = _find_hidden_texts(arguments, shown)
-    return Redactor(each for each in hidden if len(each) <= len(event.key)).key(key)
+    if len(key) > _LONGEST_KEY:
+        return f"[{len(key):,} characters, sha256 {_sha256(key)}]"
+    key_shown = redactor.key(key)
+    if not key_shown or shown is arguments:
+        return key_shown
+    plain_arguments = plain(dict(arguments))
+    if plain_arguments == shown:
+        return key_shown
+    hidden = _find_hidden_texts(plain_arguments, shown)
+    return Redactor(each for each in hidden if len(each) <= len(key)).key(key_shown)
 
 
 def _find_hidden_texts(value: Json, shown: Json) -> Iterator[str]:
@@ -219,25 +383,6 @@ def _describe_approval(event: ApprovalGiven, redactor: Redactor) -> dict[str, Js
     return body | _arguments(approval.arguments, redactor)
 
 
-def _describe_end(event: CallFinished, redactor: Redactor) -> dict[str, Json]:
-    result = event.result
-    body: dict[str, Json] = {}
-    if event.recalled:
-        body["recalled"] = True
-    return body | _describe_call(
-        event,
-        redactor,
-        ok=result.ok,
-        code="" if result.failure is None else str(result.failure.code),
-        attempts=result.attempts,
-        replayed=result.replayed,
-        seconds=round(event.seconds, 6),
-        result_bytes=len(result.text.encode("utf-8", "surrogatepass")),
-        result=_digest(result.text, redactor),
-        labels=_describe_label(result.label, redactor),
-    )
-
-
 def _describe_label(label: Label, redactor: Redactor) -> dict[str, Json]:
     """Return a label, all of it: who finds none in a record knows nothing of that result."""
     labels: dict[str, Json] = {
@@ -272,8 +417,6 @@ _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
         "status": event.status,
         "reason": _line(event.reason, redactor),
     },
-    ModelAnswered: _describe_answer,
-    CallAdmitted: _describe_admission,
     ApprovalAsked: _describe_question,
     ApprovalGiven: _describe_approval,
     AttemptStarted: lambda event, redactor: _describe_call(
@@ -282,7 +425,6 @@ _BODIES: Mapping[type[Event], Callable[[Any, Redactor], dict[str, Json]]] = {
     AttemptFailed: lambda event, redactor: _describe_call(
         event, redactor, attempt=event.attempt, reason=_line(event.reason, redactor)
     ),
-    CallFinished: _describe_end,
     FinishedLate: _describe_late_end,
     LateResult: _describe_late_result,
 }

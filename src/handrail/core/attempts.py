@@ -123,7 +123,8 @@ def report_failed_attempt(
     settings: RunSettings,
 ) -> None:
     """Emit the event of an attempt that failed; `wait_s` is None for the last one."""
-    if settings.tell is None:
+    tell = settings.tell_all
+    if tell is None:
         return
     reason = str(diagnosis.failure.code)
     if isinstance(outcome, Raised):
@@ -131,7 +132,7 @@ def report_failed_attempt(
     elif isinstance(outcome, Unfinished):
         cause = "cancelled" if outcome.cancelled else "deadline"
         reason = f"{cause}, {outcome.end.value}"
-    settings.tell(AttemptFailed(call.call, attempt, reason, wait_s))
+    tell(AttemptFailed(call.call, attempt, reason, wait_s))
 
 
 def make_outcome(call: Admitted, outcome: Returned, attempts: int) -> CallOutcome:

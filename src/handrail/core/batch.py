@@ -455,11 +455,10 @@ class Batch:
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
         """Take the first step of a plain call. Its execution starts only if it needs more than the last one."""
         state.admitted = admitted
-        if self._settings.tell is not None:
-            self._settings.tell(_admission_event(admitted, self._taint))
-        self.todo.append(
-            (state, take_first_step(admitted, state.since, self._settings))
-        )
+        settings = self._settings
+        if settings.tell is not None or settings.trail is not None:
+            self._note_admission(admitted)
+        self.todo.append((state, take_first_step(admitted, state.since, settings)))
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
@@ -469,13 +468,20 @@ class Batch:
             )
             admitted = replace(admitted, place=place)
         state.admitted = admitted
-        if self._settings.tell is not None:
-            self._settings.tell(_admission_event(admitted, self._taint))
+        self._note_admission(admitted)
         state.execution = self._execute(admitted)
         try:
             self.todo.append((state, next(state.execution)))
         except StopIteration as stop:
             self._finish(state, stop)
+
+    def _note_admission(self, admitted: Admitted) -> None:
+        """Tell observers and the audit log that a call may run."""
+        settings = self._settings
+        if settings.tell is not None:
+            settings.tell(_admission_event(admitted, self._taint))
+        if settings.trail is not None:
+            settings.trail.note_admission(admitted, self._taint)
 
     def _execute(self, admitted: Admitted) -> Execution:
         return execute(admitted, self._settings)
@@ -485,7 +491,7 @@ class Batch:
             parsed,
             self._settings.policy,
             self._make_default_key(state, parsed),
-            self._settings.tell,
+            self._settings.tell_all,
             injected=self._settings.injected,
             isolation=levels.SEARCH.found,
         )
@@ -576,6 +582,10 @@ class Batch:
         if settings.tell is not None:
             settings.tell(
                 CallFinished(state.call, result, settings.now() - state.since, recalled)
+            )
+        if settings.trail is not None:
+            settings.trail.note_end(
+                state.call, result, settings.now() - state.since, recalled
             )
         if state.index in self._followers:
             self._ended.append(state.index)

@@ -194,7 +194,7 @@ def _approve(
         approval,
         settings.policy,
         injected=settings.injected,
-        tell=settings.tell,
+        tell=settings.tell_all,
     )
     return approved, None
 

@@ -90,7 +90,7 @@ def _find_objection(
         approval,
         settings.policy,
         injected=settings.injected,
-        tell=settings.tell,
+        tell=settings.tell_all,
     )
     if isinstance(approved, Failure):
         return approved

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from handrail.calls import Label, ToolCall, ToolResult
 from handrail.core import results, retries
-from handrail.core.admission import Tell
+from handrail.core.admission import Admitted, Tell
 from handrail.core.policy import Policy
 from handrail.core.redaction import KnownSecrets
 from handrail.core.trust import Trust
 from handrail.errors import Failure
+from handrail.events import Event
 
 
 class Deadline(Struct):
@@ -32,6 +34,24 @@ class Deadline(Struct):
         self.at += seconds
 
 
+class CallTrail(Protocol):
+    """What writes the calls of a run into the audit log. Nothing here raises."""
+
+    def note_admission(self, admitted: Admitted, taint: Label | None) -> None:
+        """Record that a call may run."""
+        ...
+
+    def note_end(
+        self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool
+    ) -> None:
+        """Record how a call has ended."""
+        ...
+
+    def note_event(self, event: Event) -> None:
+        """Record an event, if it is of a kind that the log has."""
+        ...
+
+
 class RunSettings(Struct, frozen=True):
     """How the calls of a run are carried out.
 
@@ -41,6 +61,8 @@ class RunSettings(Struct, frozen=True):
         deadline: When the run ends, on `now`. The active run alone moves it.
         keeps: Whether results that are cut are stored to be read on; not where no later turn belongs to this run.
         tell: Where events go; None when nobody listens.
+        trail: What writes the run into the audit log, where the store has one. It takes admissions and ends without
+            events; all other events go there too.
         key_prefix: What the keys of writes start with that declare none; the run's name by default.
         epoch: How often the run was started or taken over, where it is stored.
         looks_up: Whether the store can report the state of a write without claiming it.
@@ -62,6 +84,7 @@ class RunSettings(Struct, frozen=True):
     repair: bool = True
     keeps: bool = True
     tell: Tell | None = None
+    trail: CallTrail | None = None
     key_prefix: str = ""
     epoch: int = 0
     renews: bool = False
@@ -71,6 +94,19 @@ class RunSettings(Struct, frozen=True):
     passes_on: bool = False
     refusal: Callable[[str], Failure | None] | None = None
     trust: Trust | None = None
+
+    @property
+    def tell_all(self) -> Tell | None:
+        """Where events go that the audit log may record too; None when there is neither log nor listener."""
+        if self.trail is None:
+            return self.tell
+        return self._tell_both
+
+    def _tell_both(self, event: Event) -> None:
+        if self.tell is not None:
+            self.tell(event)
+        if self.trail is not None:
+            self.trail.note_event(event)
 
     def redact(self, value: Any) -> Any:
         """Return a value without the run's secrets."""

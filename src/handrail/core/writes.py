@@ -189,7 +189,7 @@ def _repeat_if_approved(
         approval,
         settings.policy,
         injected=settings.injected,
-        tell=settings.tell,
+        tell=settings.tell_all,
     )
     if isinstance(repeated, Failure):
         return outcome
@@ -311,7 +311,7 @@ def _take_claim(
             approval,
             settings.policy,
             injected=settings.injected,
-            tell=settings.tell,
+            tell=settings.tell_all,
         )
         if isinstance(approved, Failure):
             return approved

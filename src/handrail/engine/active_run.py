@@ -123,6 +123,8 @@ class ActiveRun(Struct, eq=False):
     injected: Mapping[str, Any]
     started: float
     observers: Sequence[Observer]
+    trail: AuditObserver | None = None
+    """What writes it into the audit log, where the store has one."""
     window: Window | None = None
     """How large the conversation may grow."""
     options: Options = field(default_factory=Options)
@@ -330,20 +332,20 @@ class ActiveRun(Struct, eq=False):
     # ------------------------------------------------------------------ events
 
     @property
-    def trail(self) -> AuditObserver | None:
-        """What writes this run into the audit log, where the store has one."""
-        return next(
-            (
-                observer
-                for observer in self.observers
-                if isinstance(observer, AuditObserver)
-            ),
-            None,
-        )
+    def is_heard(self) -> bool:
+        """Whether anybody learns of its events."""
+        return bool(self.observers) or self.trail is not None
 
     def tell(self, event: Event) -> None:
-        """Give an event to every observer."""
+        """Give an event to every observer, and to the audit log."""
         tell_all(self.observers, self.id, event)
+        if self.trail is not None:
+            self.trail.note_event(event)
+
+    def send_records(self) -> None:
+        """Send the audit log what has been noted for it."""
+        if self.trail is not None:
+            self.trail.send()
 
 
 class ListenerAdapter(Struct):
@@ -353,11 +355,11 @@ class ListenerAdapter(Struct):
 
     def delta(self, delta: Delta) -> None:
         """Pass on a piece of the answer."""
-        self.active.tell(Streamed(delta))
+        tell_all(self.active.observers, self.active.id, Streamed(delta))
 
     def exchange(self, exchange: HttpExchange) -> None:
         """Pass on a request and its answer."""
-        self.active.tell(exchange)
+        tell_all(self.active.observers, self.active.id, exchange)
 
 
 async def wait_until_audited(

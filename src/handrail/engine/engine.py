@@ -448,6 +448,9 @@ class Engine:
             options=options,
             is_audited=is_audited,
         )
+        trail = None
+        if is_audited and self._audits is not None:
+            trail = self._make_trail(run_id, known, principal)
         settings = replace(
             self.settings,
             policy=policy or self.policy,
@@ -457,6 +460,7 @@ class Engine:
             # Another process may count turns of this run too, so the place alone would give two writes one key.
             key_prefix=f"{run_id}/{progress.nonce}" if progress.nonce else "",
             tell=partial(tell_all, listening, run_id) if listening else None,
+            trail=trail,
             secrets=known if known.forms else None,
             injected=inject or {},
             refusal=None if flow_state is None else flow_state.refusal,
@@ -471,6 +475,7 @@ class Engine:
             injected=settings.injected,
             started=started,
             observers=listening,
+            trail=trail,
             options=options or Options(),
             trace=trace,
             selector=None if selector is None else resolve_selector(selector),
@@ -493,7 +498,7 @@ class Engine:
         options: Options | None,
         is_audited: bool,
     ) -> tuple[tuple[Observer, ...], RunTrace | None]:
-        """Return who hears what happens in a run, ours last, and what traces it."""
+        """Return who hears what happens in a run, and what traces it."""
         listening = observers
         trace = None
         if listening and is_audited:
@@ -503,9 +508,7 @@ class Engine:
         if known.forms and listening:
             listening = _hide_secrets(listening, run_id, known)
         if trace is not None:
-            listening += (trace,)  # this and the next redact for themselves
-        if is_audited and self._audits is not None:
-            listening += (self._make_trail(run_id, known, principal),)
+            listening += (trace,)  # it redacts for itself
         return listening, trace
 
     def _make_trail(
@@ -627,7 +630,7 @@ class Engine:
         name = qualify_name(self.scope, active.id)
         if self._deployment.live.setdefault(name, active) is not active:
             raise RunUnderWay(f"the run {active.id!r} is under way already")
-        if active.observers:
+        if active.is_heard:
             active.tell(RunStarted(active.id, model))
 
     def finish_run(self, active: ActiveRun, ending: Ending) -> Run[Any]:
@@ -635,7 +638,7 @@ class Engine:
         self._deployment.live.pop(qualify_name(self.scope, active.id), None)
         active.end_waiting()
         active.stop_driving()
-        if active.observers:
+        if active.is_heard:
             active.tell(RunEnded(active.id, ending.status, ending.reason))
         progress = active.progress
         return Run(
@@ -781,6 +784,7 @@ class Engine:
         """Return one call that is checked and not carried out, as the next one of the run that it names."""
         active = self.open_run(run=run, by_calls=True, is_audited=False, **options)
         active.observers = ()
+        active.trail = None
         progress = active.progress
         tools = self._showing.callable_tools([call])
         tool = tools.resolve(call.name)
@@ -967,6 +971,8 @@ class Engine:
             if recording is not None and batch.writes:
                 yield from self._record_entry(active, recording)
             yield PerformBatch(self, active, batch)
+        if active.trail is not None:
+            active.trail.send()
         if recording is not None:
             recording.note_results(number, batch)
             yield from self._record_entry(active, recording)
@@ -977,7 +983,9 @@ class Engine:
         settings = active.settings
         recording = active.recording
         follow_ups = make_follow_ups(
-            batch, f"{settings.key_prefix or settings.run_id}/{number}", settings.tell
+            batch,
+            f"{settings.key_prefix or settings.run_id}/{number}",
+            settings.tell_all,
         )
         steps = [step for step in follow_ups if step.refusal is None]
         if steps:

@@ -52,7 +52,7 @@ from handrail.effects import (
     Wait,
 )
 from handrail.engine import late_results, scheduler
-from handrail.engine.active_run import ActiveRun, wait_until_audited
+from handrail.engine.active_run import ActiveRun, tell_all, wait_until_audited
 from handrail.engine.attempts import Attempt, Attempts, is_awaitable
 from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
@@ -189,6 +189,8 @@ class BatchExecutor:
         self.attempts.cancel_alarms()
         if self.beat is not None:
             self.beat.cancel()
+        if self.active.recording is None:
+            self.active.send_records()
         if self.when_over is not None:
             self.when_over()
 
@@ -201,6 +203,7 @@ class BatchExecutor:
             case Claim():
                 # Counted from the question, not from the answer: a process may be frozen between the two.
                 self.asked_at[state] = monotonic()
+                self.active.send_records()
                 self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
             case Settle():
                 self.ask_store(state, effect, self.engine.store.settle, effect)
@@ -692,7 +695,7 @@ class BatchExecutor:
             start = hold_while(
                 start, current_engine, self.engine, is_async=tool.is_async
             )
-        if self.active.observers:
+        if self.active.observers or self.active.trail is not None:
             start = self.announce(state, effect, start)
         self.attempts.make(self, state, effect, start, flag)
 
@@ -700,7 +703,12 @@ class BatchExecutor:
         self, state: CallState, effect: Invoke[Admitted], start: partial[Any]
     ) -> partial[Any]:
         """Tell observers that a tool is started; return its start, within the trace of its call if there is one."""
-        self.active.tell(AttemptStarted(state.call, effect.attempt))
+        active = self.active
+        if active.observers:
+            started = AttemptStarted(state.call, effect.attempt)
+            tell_all(active.observers, active.id, started)
+        if active.trail is not None:
+            active.trail.note_attempt(state.call, effect.attempt)
         tool = effect.call.tool
         trace = self.active.trace
         if trace is None or tool.isolation != "none":

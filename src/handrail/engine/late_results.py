@@ -65,7 +65,7 @@ def settle(
 
 def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
     """Tell observers how a tool ended whose call was answered without it."""
-    if not active.observers:
+    if not active.is_heard:
         return
     match outcome:
         case Returned(value=value):
@@ -78,7 +78,7 @@ def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
 
 def tell_refused(active: ActiveRun, state: CallState, settle: Settle) -> None:
     """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
-    if active.observers:
+    if active.is_heard:
         active.tell(
             LateResult(
                 state.call,

@@ -14,7 +14,12 @@ from handrail.context import Injected
 from handrail.core.conversation import AskModel
 from handrail.core.history import Window, fold, to_fold
 from handrail.core.structured_output import OutputTracker
-from handrail.engine.active_run import OUT_OF_TIME, ActiveRun, ListenerAdapter
+from handrail.engine.active_run import (
+    OUT_OF_TIME,
+    ActiveRun,
+    ListenerAdapter,
+    tell_all,
+)
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.timeouts import ReusableTimeout
 from handrail.engine.tool_visibility import ToolVisibility, select_tools
@@ -105,7 +110,9 @@ class ModelCaller:
         if active.window is not None:
             active.window.learn_scale(turn.usage.input_tokens)
         if active.observers:
-            active.tell(ModelAnswered(asked.number, turn))
+            tell_all(active.observers, active.id, ModelAnswered(asked.number, turn))
+        if active.trail is not None:
+            active.trail.note_answer(asked.number, turn)
         return turn
 
     async def _request(

@@ -15,7 +15,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Condition, Lock, Thread, current_thread
+from time import monotonic
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -60,6 +62,13 @@ class _SharedRequest(Struct, eq=False):
     answer: Future[Any]
 
 
+class _LaterJob(Struct, eq=False):
+    """A job that has the connection for itself once it is due, or the store is closed: it is told which."""
+
+    run: Callable[[Any, bool], None]
+    due: float
+
+
 class Writer:
     """The queue, and the thread behind it."""
 
@@ -67,6 +76,7 @@ class Writer:
         self._connection = connection
         self._queue: deque[_Queued] = deque()
         self._shared: dict[Callable[..., Any], _SharedRequest] = {}
+        self._later: _LaterJob | None = None
         self._is_open = True
         self._lock = Lock()
         self._change = Condition(self._lock)
@@ -116,6 +126,18 @@ class Writer:
             shared.arguments.extend(arguments)
         return shared.answer
 
+    def run_later(self, job: Callable[[Any, bool], None], *, within_s: float) -> None:
+        """Run a job within some seconds, and in any case before the connection is closed; one that waits already stays.
+
+        Args:
+            job: Takes the connection, which it has for itself, and whether the store is being closed. Its errors are
+                dropped.
+        """
+        with self._lock:
+            if self._later is None:
+                self._later = _LaterJob(job, monotonic() + within_s)
+                self._change.notify()
+
     def _check_process(self) -> None:
         # Before the lock is touched: a thread that held it at the fork does not exist here to release it.
         if os.getpid() != self._process:
@@ -141,7 +163,10 @@ class Writer:
             self._thread.join()
 
     def _run(self) -> None:
-        while (first := self._wait_for_first()) is not None:
+        while (first := self._wait_for_first()) is not None or self._later is not None:
+            self._run_due_job()
+            if first is None:
+                continue
             # Requests that arrive before BEGIN returns join this group.
             start: float | Exception | None = None
             if not callable(first.request):
@@ -158,11 +183,24 @@ class Writer:
         self._connection.close()
 
     def _wait_for_first(self) -> _Queued | None:
-        """Wait for a request and return it, still in the queue; None once the store is closed and the queue empty."""
+        """Wait for a request and return it, still in the queue; None once the store is closed or a later job is due."""
         with self._lock:
             while not self._queue and self._is_open:
-                self._change.wait()
+                left_s = None if self._later is None else self._later.due - monotonic()
+                if left_s is not None and left_s <= 0:
+                    break
+                self._change.wait(left_s)
             return self._queue[0] if self._queue else None
+
+    def _run_due_job(self) -> None:
+        with self._lock:
+            is_closing = not self._is_open and not self._queue
+            job = self._later
+            if job is None or not (is_closing or job.due <= monotonic()):
+                return
+            self._later = None
+        with suppress(Exception):
+            job.run(self._connection, is_closing)
 
     def _take_group(self) -> list[_Queued]:
         with self._lock:

@@ -14,10 +14,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from handrail.audit.chain import count_in
 from handrail.errors import ConfigError
 from handrail.process_identity import has_died_here
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
+from handrail.stores.sql_runs import DurableRuns
 
 
 class Contents(Struct, frozen=True):
@@ -122,6 +124,8 @@ def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
     """
     if source.place == target.place:
         raise ConfigError(f"{source.place} cannot be copied into itself")
+    if isinstance(source, DurableRuns):
+        source.complete_log().result()
     counts = {table.name: _copy_table(source, target, table) for table in _TABLES}
     return {name: count for name, count in counts.items() if count is not None}
 
@@ -206,7 +210,9 @@ def _continue_log(records: Sequence[Mapping[str, Any]], database: Database) -> b
         )
     )
     other_hashes = {record["seq"]: record["hash"] for record in records}
-    other_hashes[records[0]["seq"] - 1] = records[0]["prev"]
+    first = records[0]
+    taken = count_in(first["event"], first["body"])
+    other_hashes[first["seq"] - taken] = first["prev"]
     return end == 0 or any(
         other_hashes.get(seq) == hash for seq, hash in hashes.items()
     )

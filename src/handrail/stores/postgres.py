@@ -31,7 +31,7 @@ from handrail.stores.database import (
 )
 from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
-from handrail.stores.sql_runs import DurableRuns
+from handrail.stores.shared_log import SharedLog
 from handrail.stores.sql_values import expand_rows, row_values, statements
 
 try:
@@ -71,7 +71,7 @@ _READING = "SET default_transaction_read_only = on"
 _DELETING = "SELECT set_config('lock_timeout', '20ms', false), set_config('synchronous_commit', 'off', false)"
 
 
-class PostgresStore(DurableRuns):
+class PostgresStore(SharedLog):
     """A store in a Postgres database. The schema `handrail` is made when it is not there.
 
     Args:
@@ -298,7 +298,7 @@ class PostgresConnection:
         # not TRUNCATE: everybody waits while the end of a table is cut off
         options = "FULL, ANALYZE" if rewrite else "ANALYZE, TRUNCATE false"
         self.run(
-            f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit"
+            f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit, audit_pending"
         )
 
     def shrink_some(self) -> bool:

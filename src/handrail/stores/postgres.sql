@@ -105,6 +105,81 @@ CREATE INDEX runs_created ON runs(created);
 CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
 CREATE INDEX kept_created ON kept(created);
 
+-- schema_8: Records that were committed while another process had the end of the audit log; see stores/shared_log.py.
+CREATE TABLE audit_pending(
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, writer text COLLATE "C" NOT NULL, number bigint NOT NULL,
+  at double precision NOT NULL, run_id text COLLATE "C" NOT NULL, event text COLLATE "C" NOT NULL, body text COLLATE "C" NOT NULL,
+  prev text COLLATE "C" NOT NULL, hash text COLLATE "C" NOT NULL, UNIQUE(writer, number))
+  WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE TABLE audit_writers(
+  writer text COLLATE "C" PRIMARY KEY, number bigint NOT NULL, hash text COLLATE "C" NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE audit_chained(
+  writer text COLLATE "C" PRIMARY KEY, number bigint NOT NULL, hash text COLLATE "C" NOT NULL, seal text COLLATE "C" NOT NULL,
+  at double precision NOT NULL) WITH (fillfactor = 50);
+CREATE FUNCTION log_end_1(OUT seq bigint, OUT hash text) LANGUAGE sql STABLE AS
+  'SELECT a.seq, a.hash FROM handrail.audit AS a ORDER BY a.seq DESC LIMIT 1';
+CREATE FUNCTION take_log_1(
+  space integer, my_writer text, checked bigint, patient boolean,
+  OUT is_mine boolean, OUT has_pending boolean, OUT seq bigint, OUT hash text, OUT key_replaced boolean,
+  OUT number bigint, OUT pending_hash text) LANGUAGE plpgsql AS $body$
+BEGIN
+  -- Each statement sees what was committed before it, so the end is read behind the locks. While a key is replaced, all wait.
+  PERFORM pg_advisory_xact_lock_shared(space, 1025);
+  is_mine := pg_try_advisory_xact_lock(space, 1024);
+  IF NOT is_mine AND patient THEN
+    PERFORM pg_advisory_xact_lock(space, 1024);
+    is_mine := true;
+  END IF;
+  has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
+  SELECT e.seq, e.hash INTO seq, hash FROM handrail.log_end_1() AS e;
+  key_replaced := EXISTS (
+    SELECT 1 FROM handrail.audit AS a WHERE a.seq > checked AND a.event = 'AuditKeyReplaced');
+  SELECT w.number, w.hash INTO number, pending_hash FROM handrail.audit_writers AS w WHERE w.writer = my_writer;
+END $body$;
+
+-- take_log: Take the end of the log until the commit, if nobody else has it: whether that was so, and how the log stands.
+SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
+FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
+
+-- take_key: Let nobody add to the log until the commit.
+SELECT pg_advisory_xact_lock(?::integer, 1025)
+
+-- pend: Records that get their place in the chain later.
+INSERT INTO audit_pending(writer, number, at, run_id, event, body, prev, hash) VALUES (?)
+
+-- pended: How far a writer's records reach that did not go straight into the chain.
+INSERT INTO audit_writers(writer, number, hash) VALUES (?, ?, ?)
+ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash
+
+-- pending: Records without a place in the chain, and up to where their writers' records have one.
+SELECT p.id, p.writer, p.number, p.at, p.run_id, p.event, p.body, p.prev, p.hash, c.number, c.hash, c.seal
+FROM audit_pending AS p LEFT JOIN audit_chained AS c ON c.writer = p.writer ORDER BY p.id LIMIT ?
+
+-- chain: Give records their place in the chain.
+WITH placed AS (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::bigint AS seq, r ->> 2 AS prev, r ->> 3 AS hash
+    FROM json_array_elements(?::json) AS r),
+  gone AS (DELETE FROM audit_pending AS p USING placed WHERE p.id = placed.id
+    RETURNING placed.seq, p.at, p.run_id, p.event, p.body, placed.prev, placed.hash)
+INSERT INTO audit(seq, at, run_id, event, body, prev, hash) SELECT * FROM gone ON CONFLICT (seq) DO NOTHING RETURNING 1
+
+-- refuse: Records that cannot have a place in the chain; another record says so.
+DELETE FROM audit_pending WHERE id = ANY(?::bigint[])
+
+-- chained: Up to where a writer's records have their place in the chain.
+INSERT INTO audit_chained(writer, number, hash, seal, at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash, seal = excluded.seal, at = excluded.at
+
+-- forget_writer: A writer that has closed its store, and has no record without a place in the chain.
+WITH gone AS (DELETE FROM audit_writers WHERE writer = ? RETURNING writer)
+DELETE FROM audit_chained AS c USING gone WHERE c.writer = gone.writer
+
+-- forget_writers: Writers that were killed long ago; one that is alive after all begins anew.
+WITH gone AS (DELETE FROM audit_chained WHERE at < ? RETURNING writer)
+DELETE FROM audit_writers AS w USING gone WHERE w.writer = gone.writer
+
+-- lazily: A commit that need not be on the disk when it returns: were it lost, all would be as before.
+SELECT set_config('synchronous_commit', 'off', true)
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -26,6 +26,7 @@ from handrail.audit.chain import (
     digest,
     refusal,
     replacement,
+    split_group,
 )
 from handrail.audit.log_key import key_in
 from handrail.effects import SettledState
@@ -76,6 +77,8 @@ class DurableRuns(DurableStore):
     claims_use_approvals = True
     audit_key = b""
     audit_key_file = ""
+    takes_groups = True
+    """Whether the log takes several records as one entry; see `chain.group_records`."""
     _last_hash = ""
     """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
@@ -433,7 +436,8 @@ class DurableRuns(DurableStore):
             (
                 encode_name(each.run_id),
                 each.event,
-                encode_json(each.body, canonical_json),
+                each.text or encode_json(each.body, canonical_json),
+                each.count,
             )
             for each in notices
         ]
@@ -461,24 +465,39 @@ class DurableRuns(DurableStore):
         self,
         database: Database,
         now: float,
-        groups: Sequence[Sequence[tuple[str, str, str]]],
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
     ) -> Sequence[StoreUnavailable | None]:
-        """Add rows of run, event and body to the end of the log, in this order; or return why the log refuses the key.
+        """Add rows to the end of the log, in this order; or return why the log refuses the key.
+
+        Args:
+            groups: Of each row the run, the event, the body, and how many records it holds.
 
         Raises:
             RetryGroup: Another process has the next number.
         """
         last = database.run(_SQL["last"])
         count, prev = last[0] if last else (0, FIRST)
+        return self._chain_rows(database, now, groups, count=count, prev=prev)
+
+    def _chain_rows(
+        self,
+        database: Database,
+        now: float,
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+        *,
+        count: int,
+        prev: str,
+    ) -> Sequence[StoreUnavailable | None]:
+        """Add rows behind the record of this number and hash; see `_append_audit_rows`."""
         key = self.audit_key
         if key != self._checked_key or prev != self._last_hash:
             key, why = self._find_key(database)
             if why:
                 return [StoreUnavailable(why) for _ in groups]
         rows = []
-        for seq, (run_id, event, body) in enumerate(
-            chain.from_iterable(groups), count + 1
-        ):
+        seq = count
+        for run_id, event, body, taken in chain.from_iterable(groups):
+            seq += taken
             hash = digest(seq, now, run_id, event=event, body=body, prev=prev, key=key)
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
@@ -499,10 +518,18 @@ class DurableRuns(DurableStore):
                 why = ""
         return key, why
 
+    def _take_whole_log(self, database: Database, now: float) -> None:
+        """Let nobody else add to the log until the commit, and leave nothing outside of its chain."""
+
+    def complete_log(self) -> Future[int]:
+        """Chain the records that wait for it, where a store has such; return how many go on waiting."""
+        return self._writer.submit(lambda _: 0)
+
     def replace_audit_key(self, key: bytes, *, by: str) -> Future[None]:
         """See `ports.RotatableAuditStore.replace_audit_key`."""
 
         def replace_key(database: Database, now: float) -> ConfigError | None:
+            self._take_whole_log(database, now)
             old, why = self._find_key(database)
             if why:
                 return ConfigError(why)
@@ -543,7 +570,13 @@ class DurableRuns(DurableStore):
                 rows = database.run(_SQL["log_of"], (run_id, after, most))
             else:
                 rows = database.run(_SQL["log"], (after, most))
-            return [_audit_record(row) for row in rows]
+            records = [
+                record
+                for row in rows
+                for record in split_group(_audit_record(row))
+                if record.seq > after
+            ]
+            return records[:most]
 
         return self._reader.ask(load)
 
