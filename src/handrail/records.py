@@ -16,7 +16,7 @@ from handrail.errors import Json, RunNameTaken
 from handrail.invisible import is_unseen
 from handrail.process_identity import has_died_here, has_left, is_gone
 
-JOURNAL_V = 1
+JOURNAL_V = 2
 """The version of the JSON in runs and steps. A run of a newer one is refused."""
 
 RecordStatus: TypeAlias = Literal[

@@ -20,6 +20,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from msgspec.json import Encoder
+
 from handrail.audit.chain import canonical_json
 from handrail.calls import Label, ToolCall, ToolResult
 from handrail.core.redaction import Redactor, is_secret_name
@@ -56,7 +58,7 @@ _MOST_QUICK_CHARS = 2048
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 _quote = json.encoder.encode_basestring_ascii
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_encode = Encoder(order="sorted").encode
 
 
 Records: TypeAlias = "Sequence[tuple[str, str]]"
@@ -220,7 +222,7 @@ class AuditBuilder:
         texts["code"] = _quote(code)
         texts["attempts"] = f"{result.attempts}"
         texts["replayed"] = "true" if result.replayed else "false"
-        texts["seconds"] = canonical_json(round(seconds, 6))
+        texts["seconds"] = repr(round(seconds, 6))
         data = text.encode("utf-8", "surrogatepass")
         texts["result_bytes"] = f"{len(data)}"
         if self._digest_key:
@@ -294,7 +296,7 @@ def _quick_arguments(arguments: Mapping[str, Json], redactor: Redactor) -> str |
     """
     if not _PLAIN.issuperset(map(type, arguments.values())):
         return None
-    text = _encode(arguments)
+    text = _encode(arguments).decode()
     if len(text) > _MOST_QUICK_CHARS or "\\" in text or not text.isascii():
         return None
     if any(map(is_secret_name, arguments)) or redactor.text(text) != text:

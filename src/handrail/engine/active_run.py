@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from os import environ, urandom
 from secrets import token_hex
 from time import time
@@ -144,6 +145,10 @@ class ActiveRun(Struct, eq=False):
     """The form that the answer must have."""
     recording: JournalCursor | None = None
     """Its journal, where the store keeps runs."""
+    goes_ahead: bool = False
+    """Whether its model is asked again while the store still writes; nothing is done on the answer before that."""
+    unsettled: list[Future[bool]] = field(default_factory=list)
+    """The store's answers to settlements that nobody has waited for."""
     passes: tuple[type[Exception], ...] = ()
     """Which exceptions of a tool are for the caller of its call."""
     passed: Exception | None = None
@@ -341,6 +346,12 @@ class ActiveRun(Struct, eq=False):
         tell_all(self.observers, self.id, event)
         if self.trail is not None:
             self.trail.note_event(event)
+
+    def list_unsettled(self) -> list[Future[bool]]:
+        """Return the answers to settlements that are still to come."""
+        if self.unsettled:
+            self.unsettled = [each for each in self.unsettled if not each.done()]
+        return self.unsettled
 
     def send_records(self) -> None:
         """Send the audit log what has been noted for it."""

@@ -10,6 +10,7 @@ import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
@@ -900,13 +901,15 @@ class Engine:
     def drive_conversation(self, active: ActiveRun, model: Model) -> Verb[Ending]:
         """Yield requests until the run has ended, except those that its journal answers; return how it ended."""
         recording = active.recording
+        active.goes_ahead = recording is not None
         try:
             ending = yield from self._converse(active, model)
-            if recording is not None and (
-                last := recording.last_entry(ending, active.answers)
-            ):
-                yield self.runs.append_entry(last)
-                recording.confirm_entry()
+            if recording is not None:
+                yield from self.confirm_entry(active, recording)
+                last = recording.last_entry(ending, active.answers)
+                if last is not None:
+                    yield self.runs.append_entry(last)
+                    recording.confirm_entry()
         except Fenced:
             ending = Ending(
                 "moved",
@@ -928,9 +931,17 @@ class Engine:
                 step = talk.send(answer)
             except StopIteration as stop:
                 ending: Ending = stop.value
+                if recording is not None:
+                    yield from self.confirm_entry(active, recording)
                 # Whoever cancelled the run does not expect it to continue after an approval or with a larger budget.
                 can_resume = ending.status in ("waiting", "budget", "failed")
                 return cancelled(active) if can_resume and active.cancelled else ending
+            if (
+                recording is not None
+                and recording.sent is not None
+                and recording.sent.done()
+            ):
+                yield from self.confirm_entry(active, recording)
             if active.cancelled:
                 return cancelled(active)
             if isinstance(step, AskModel):
@@ -965,17 +976,25 @@ class Engine:
         )
 
     def perform_turn(self, active: ActiveRun, batch: Batch, number: int) -> Verb[None]:
-        """Perform the calls of a turn and the fixed steps that follow them, each recorded before the next."""
+        """Perform the calls of a turn and the fixed steps that follow them, each recorded before the next.
+
+        Where the run goes ahead, the results are sent to the store, and the next step that depends on them waits.
+        """
         recording = active.recording
         if batch.left:
             if recording is not None and batch.writes:
-                yield from self._record_entry(active, recording)
+                # with the claims, which are asked for next; no tool starts before both are there
+                yield from self._send_entry(active, recording)
+                if not active.goes_ahead:
+                    yield from self.confirm_entry(active, recording)
             yield PerformBatch(self, active, batch)
         if active.trail is not None:
             active.trail.send()
         if recording is not None:
             recording.note_results(number, batch)
-            yield from self._record_entry(active, recording)
+            yield from self._send_entry(active, recording)
+            if not active.goes_ahead:
+                yield from self.confirm_entry(active, recording)
         if batch.prescribes and not active.cancelled:
             yield from self._follow_up(active, batch, number)
 
@@ -1018,12 +1037,38 @@ class Engine:
                 recorded = recording.results(number, [place]) if recording else {}
                 note_follow_up(batch, step, recorded.get(place, step.refusal))
 
-    def _record_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
-        """Record what has been noted; cancel the run if somebody has asked for that."""
+    def _send_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
+        """Send the store what has been noted, once it has answered what was sent before."""
+        if not recording.has_new_steps:
+            return
+        yield from self.confirm_entry(active, recording)
         entry = recording.entry()
         if entry is None:
             return
-        if (yield self.runs.append_entry(entry)):
+        answer = self.runs.append_entry(entry)
+        if isinstance(answer, Future):
+            recording.sent = answer
+            return
+        if answer:
+            active.mark_cancelled()
+        recording.confirm_entry()
+
+    def confirm_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
+        """Wait until the store has what was sent; cancel the run if somebody has asked for that.
+
+        Raises:
+            Fenced: Another process has taken the run over.
+            StoreUnavailable: The store does not have it.
+        """
+        for settled in active.list_unsettled():
+            with suppress(Exception):  # kept in this process, see `unsaved_records`
+                yield settled
+        sent = recording.sent
+        if sent is None:
+            return
+        recording.sent = None
+        is_cancelled = sent.result() if sent.done() else (yield sent)
+        if is_cancelled:
             active.mark_cancelled()
         recording.confirm_entry()
 

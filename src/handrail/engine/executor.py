@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from threading import Event as Flag
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -58,7 +58,7 @@ from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested, hold_while
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
-from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
+from handrail.errors import Code, Failure, Fenced, HeldBack, NoEffect, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -66,6 +66,7 @@ from handrail.events import (
     Event,
     Progressed,
 )
+from handrail.futures import then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
@@ -201,12 +202,12 @@ class BatchExecutor:
             return
         match effect:
             case Claim():
-                # Counted from the question, not from the answer: a process may be frozen between the two.
-                self.asked_at[state] = monotonic()
-                self.active.send_records()
-                self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
+                self.claim(state, effect)
             case Settle():
-                self.ask_store(state, effect, self.engine.store.settle, effect)
+                if self.active.goes_ahead:
+                    self.settle_ahead(state, effect)
+                else:
+                    self.ask_store(state, effect, self.engine.store.settle, effect)
             case LookUp(claim=claim):
                 assert self.engine.looks_up is not None  # else no call asks for it
                 self.ask_store(
@@ -570,6 +571,56 @@ class BatchExecutor:
                     self.scheduler.call_later(STORE_S, self.check_silence)
                 )
 
+    def claim(self, state: CallState, effect: Claim) -> None:
+        """Claim a write, once the writes that ended before it in this run are settled."""
+        unsettled = self.active.list_unsettled()
+        if unsettled:
+            work = partial(_wait_for_all, list(unsettled))
+            self.run_async(
+                state, effect, work, partial(self.claim_settled, state, effect)
+            )
+            return
+        # Counted from the question, not from the answer: a process may be frozen between the two.
+        self.asked_at[state] = monotonic()
+        self.active.send_records()
+        self.ask_store(state, effect, self.engine.unrecorded.claim, effect)
+
+    def claim_settled(self, state: CallState, effect: Claim, _: None) -> None:
+        """Claim a write whose run has no other one that is not settled."""
+        self.claim(state, effect)
+        self.run_until_blocked()
+
+    def settle_ahead(self, state: CallState, effect: Settle) -> None:
+        """Send how a write ended; the call goes on, and whatever depends on it waits for the store's answer."""
+        try:
+            answer = self.engine.store.settle(effect)
+        except Exception as error:
+            # a driver's own errors too: whatever it raises, the store did not answer
+            self.throw_unavailable(state, effect, store_unavailable(error))
+            return
+        if not isinstance(answer, ThreadFuture):
+            self.take_store_answer(state, effect, answer)
+            return
+        # Of its own: whoever waits for it and is cancelled must not cancel the settlement.
+        self.active.unsettled.append(_follow(answer))
+        answer.add_done_callback(partial(self.take_settled, state, effect))
+        self.answer(state, True)
+
+    def take_settled(
+        self, state: CallState, effect: Settle, done: ThreadFuture[bool]
+    ) -> None:
+        """Keep the end of a write that the store did not take, or report one that it refused; in the store's thread."""
+        refused = partial(late_results.tell_refused, self.active, state, effect)
+        if (error := done.exception()) is not None:
+            store_unavailable(error)
+            claim = self.leases[state].claim
+            self.engine.unrecorded.settle(effect, claim, refused)
+        elif done.result() is False:
+            try:
+                self.scheduler.call_soon_threadsafe(refused)
+            except RuntimeError:  # the event loop is closed
+                refused()
+
     def read_store_answer(
         self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
     ) -> None:
@@ -646,6 +697,8 @@ class BatchExecutor:
         if effect.timeout_s <= 0 or (tool.writes and self.leases[state].over):
             self.answer(state, Unfinished(End.NOT_STARTED))
             return
+        if tool.writes and not self.is_entered(state, effect):
+            return
         if tool.writes and call.verdict.risk == "high" and not is_recorded:
             trail = self.active.trail
             if trail is not None:
@@ -669,6 +722,33 @@ class BatchExecutor:
                 self.answer(state, Raised(error))
                 return
         self.start(state, effect)
+
+    def is_entered(self, state: CallState, effect: Invoke[Admitted]) -> bool:
+        """Whether the store has the model's answer that asked for a write; else the write starts later, or never.
+
+        A store answers in the order in which it is asked, so what was sent before the claim is nearly always there.
+        """
+        recording = self.active.recording
+        if recording is None or recording.sent is None:
+            return True
+        if not recording.sent.done():
+            work = partial(_wait_for_all, [_follow(recording.sent)])
+            self.run_async(
+                state, effect, work, partial(self.invoke_entered, state, effect)
+            )
+            return False
+        if recording.sent.cancelled() or recording.sent.exception() is not None:
+            # the run ends with the store's error, which its driver finds too
+            self.answer(state, Unfinished(End.NOT_STARTED))
+            return False
+        return True
+
+    def invoke_entered(
+        self, state: CallState, effect: Invoke[Admitted], _: None
+    ) -> None:
+        """Start a write now that the store has answered what was sent before its claim."""
+        self.invoke(state, effect)
+        self.run_until_blocked()
 
     def start(self, state: CallState, effect: Invoke[Admitted]) -> None:
         """Start a tool that nothing holds back."""
@@ -912,10 +992,24 @@ def _decide(
     )
 
 
-def store_unavailable(error: Exception) -> StoreUnavailable:
+def _follow(answer: ThreadFuture[bool]) -> ThreadFuture[bool]:
+    """Return a future that ends as another one does, and can be cancelled without it."""
+    return cast("ThreadFuture[bool]", then(answer, bool))
+
+
+async def _wait_for_all(answers: Sequence[ThreadFuture[Any]]) -> None:
+    """Wait until the store has answered all of these, with whatever."""
+    for answer in answers:
+        with suppress(Exception):
+            await wait_for(answer)
+
+
+def store_unavailable(error: BaseException) -> StoreUnavailable:
     """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
     if isinstance(error, StoreUnavailable):
         return error
+    if isinstance(error, Fenced):
+        return StoreUnavailable(str(error))
     logs.log_exception("the store raised instead of answering", error)
     return StoreUnavailable(type(error).__name__)
 

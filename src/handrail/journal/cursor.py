@@ -5,12 +5,14 @@ A replay is the same, but no step may be missing.
 
 Rule 1: a model's answer is appended before any of its writes runs. With reads only it is appended together with their
         results: a crash then costs one more answer, and no effect.
+        The model is asked again while the store still writes: what it answers is acted on once that is done.
 Rule 2: a call that waits for a person has no result yet; its siblings keep theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from handrail.calls import ToolResult
@@ -67,6 +69,8 @@ class JournalCursor:
         self._noted_values: dict[str, Any] = {}
         self._new_steps: list[JournalStep] = []
         self._unconfirmed: JournalEntry | None = None
+        self.sent: Future[bool] | None = None
+        """The store's answer to the entry that was sent last, while nobody has waited for it."""
         self._is_over = False
 
     @property
@@ -185,9 +189,14 @@ class JournalCursor:
             for index in range(len(turn.calls)):
                 yield codec.call_key(number, index)
 
+    @property
+    def has_new_steps(self) -> bool:
+        """Whether steps were noted that no entry has yet."""
+        return bool(self._new_steps) and not self.replaying
+
     def entry(self) -> JournalEntry | None:
         """Return the entry with the new steps; None if there are none."""
-        if self.replaying or not self._new_steps:
+        if not self.has_new_steps:
             return None
         self._unconfirmed = JournalEntry(self.run_id, self.epoch, self._open_steps())
         self._new_steps = []
@@ -195,6 +204,7 @@ class JournalCursor:
 
     def confirm_entry(self) -> None:
         """Record that the store has the entry."""
+        self.sent = None
         self._is_over = (
             self._unconfirmed is not None and self._unconfirmed.status is not None
         )

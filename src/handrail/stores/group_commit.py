@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from handrail.effects import Claim, LookUp, Renew, Settle
-from handrail.errors import HandrailError, StoreUnavailable
+from handrail.errors import Fenced, HandrailError, StoreUnavailable
 from handrail.stores.database import Connection, Refused, RetryGroup, SavedResult
 from handrail.stores.ledger import Ledger
 from handrail.stores.requests import (
@@ -33,7 +33,7 @@ from handrail.stores.requests import (
     takes_locks,
     write_name,
 )
-from handrail.stores.sql_values import row_from
+from handrail.stores.sql_values import encode_name, row_from
 
 T = TypeVar("T")
 
@@ -273,7 +273,10 @@ def _commit_group(
 def _decide_and_commit(
     connection: Connection, requests: Sequence[Any], now: float
 ) -> list[Any]:
-    """Answer requests within the transaction, and end it: by a commit where anything changed."""
+    """Answer requests within the transaction, and end it: by a commit where anything changed.
+
+    Entries of journals come before claims: a run that was taken over claims nothing.
+    """
     names = [
         write_name(each)
         for each in requests
@@ -282,17 +285,29 @@ def _decide_and_commit(
     ledger = Ledger(map(row_from, connection.rows(names)) if names else ())
     operations = _group_operations(requests)
     answers: list[Any] = [None] * len(requests)
-    for position, request in enumerate(requests):
-        if not isinstance(request, GroupOperation):
-            answers[position] = answer_request(request, ledger, connection, now)
+    fenced: set[tuple[str, int]] = set()
     for run, positions in operations.items():
         arguments = [requests[position].argument for position in positions]
-        for position, answer in zip(
-            positions, run(connection, now, arguments), strict=True
+        for position, argument, answer in zip(
+            positions, arguments, run(connection, now, arguments), strict=True
         ):
             answers[position] = answer
+            if isinstance(answer, Fenced) and argument is not None:
+                fenced.add((argument.run_id, argument.epoch))
+    for position, request in enumerate(requests):
+        if fenced and isinstance(request, Claim) and _is_fenced(request, fenced):
+            answers[position] = Fenced(
+                f"the run {request.run_id!r} has been taken over"
+            )
+        elif not isinstance(request, GroupOperation):
+            answers[position] = answer_request(request, ledger, connection, now)
     _end_transaction(connection, ledger, requests, has_operations=bool(operations))
     return answers
+
+
+def _is_fenced(claim: Claim, fenced: set[tuple[str, int]]) -> bool:
+    """Whether a claim came with a journal entry of its run that was refused."""
+    return (encode_name(claim.run_id), claim.epoch) in fenced
 
 
 def _end_transaction(

@@ -54,7 +54,7 @@ SELECT s.run_id, s.step_key, s.kind, s.body, s.elapsed_s FROM (VALUES (?)) AS n
   JOIN steps AS s ON s.run_id = n.column1 ORDER BY s.run_id, s.seq
 
 -- step_times: When the steps of a run were recorded.
-SELECT step_key, at FROM steps WHERE run_id = ?
+SELECT step_key, kind, CASE kind WHEN 'steps' THEN body ELSE 'null' END, at FROM steps WHERE run_id = ?
 
 -- steps: What has happened in a run.
 SELECT step_key, kind, body, elapsed_s FROM steps WHERE run_id = ? ORDER BY seq

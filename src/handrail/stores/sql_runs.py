@@ -62,6 +62,9 @@ from handrail.stores.sql_values import (
 
 _SQL = statements("runs.sql")
 
+_STEPS = "steps"
+"""The kind of a row that holds several steps, as a list of key, kind, body and time."""
+
 _BEYOND_ALL = 2**62
 """A number that no run has."""
 
@@ -154,7 +157,7 @@ class DurableRuns(DurableStore):
             epoch=entry.epoch,
             status=entry.status,
             result=None if entry.result is None else encode_journal(entry.result),
-            steps=_encode_steps(entry.steps),
+            steps=_encode_together(entry.steps),
         )
         return self._writer.submit(GroupOperation(_append_entries, encoded))
 
@@ -195,16 +198,14 @@ class DurableRuns(DurableStore):
             steps: dict[str, list[JournalStep]] = {row[1]: [] for row in rows}
             if rows:
                 names = [(row[1],) for row in rows]
-                for run_id, key, kind, body, elapsed_s in database.run_with(
-                    _SQL["steps_of"], names
-                ):
-                    step = JournalStep(key, kind, _parse(body), elapsed_s)
-                    steps[run_id].append(step)
+                for run_id, *row_of_steps in database.run_with(_SQL["steps_of"], names):
+                    steps[run_id] += _read_steps(row_of_steps)
             return [
                 BrowsedRun(
                     row[0],
                     StoredRun(
-                        _run_record(row[1:], _parse(row[2])), tuple(steps[row[1]])
+                        _run_record(row[1:], _parse(row[2])),
+                        _without_repeats(steps[row[1]]),
                     ),
                 )
                 for row in rows
@@ -217,8 +218,11 @@ class DurableRuns(DurableStore):
         run_id = encode_name(run_id)
 
         def load(database: Database) -> dict[str, float]:
-            rows = database.run(_SQL["step_times"], (run_id,))
-            return {decode_name(key): at for key, at in rows}
+            times: dict[str, float] = {}
+            for key, kind, body, at in database.run(_SQL["step_times"], (run_id,)):
+                for step in _read_steps((key, kind, body, 0.0)):
+                    times.setdefault(step.key, at)
+            return times
 
         return self._reader.ask(load)
 
@@ -614,6 +618,18 @@ def _encode_steps(
     ]
 
 
+def _encode_together(
+    steps: Sequence[JournalStep],
+) -> Sequence[tuple[str, str, str, float]]:
+    """Return the steps of an entry as one row; a row of several has no key yet, see `_step_rows`."""
+    if len(steps) < 2:
+        return _encode_steps(steps)
+    body = encode_journal(
+        [[step.key, step.kind, step.body, step.elapsed_s] for step in steps]
+    )
+    return [("", _STEPS, body, steps[-1].elapsed_s)]
+
+
 def _append_entries(
     database: Database, now: float, entries: Sequence[_EncodedEntry]
 ) -> list[bool | Fenced]:
@@ -653,8 +669,9 @@ def _append_entries(
 def _step_rows(
     entry: _EncodedEntry, *, first_seq: int, now: float
 ) -> list[Sequence[Any]]:
+    # A row of several steps is named by its number, which no other row of the run has: none is dropped as known.
     return [
-        (entry.run_id, key, seq, kind, entry.epoch, body, elapsed_s, now)
+        (entry.run_id, key or f"+{seq}", seq, kind, entry.epoch, body, elapsed_s, now)
         for seq, (key, kind, body, elapsed_s) in enumerate(entry.steps, first_seq)
     ]
 
@@ -670,10 +687,23 @@ def _parse(text: str) -> Json:
 
 def _steps(database: Database, run_id: str) -> tuple[JournalStep, ...]:
     rows = database.run(_SQL["steps"], (run_id,))
-    return tuple(
-        JournalStep(decode_name(key), kind, json.loads(body), elapsed_s)
-        for key, kind, body, elapsed_s in rows
-    )
+    return _without_repeats([step for row in rows for step in _read_steps(row)])
+
+
+def _read_steps(row: Sequence[Any]) -> Sequence[JournalStep]:
+    """Return the steps of a row of key, kind, body and time."""
+    key, kind, body, elapsed_s = row
+    if kind == _STEPS:
+        return [JournalStep(*each) for each in _parse(body)]
+    return [JournalStep(decode_name(key), kind, _parse(body), elapsed_s)]
+
+
+def _without_repeats(steps: Sequence[JournalStep]) -> tuple[JournalStep, ...]:
+    """Return steps, the first of each key: an entry whose answer was lost is sent again, perhaps with more."""
+    by_key: dict[str, JournalStep] = {}
+    for step in steps:
+        by_key.setdefault(step.key, step)
+    return tuple(by_key.values())
 
 
 # ---------------------------------------------------------------------- approvals
