@@ -173,6 +173,7 @@ class Fleet:
         self.version += 1
         for each in list(self.workers):
             each.terminate()
+            each.send_signal(signal.SIGCONT)  # it may be frozen
             self.workers.append(self._start())
             each.wait(60)
 
