@@ -9,7 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail import admin
-from handrail.dispatch.choice import open_dispatcher
+from handrail.dispatch.choice import find_kind, open_dispatcher
 from handrail.dispatch.port import Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
@@ -19,6 +19,7 @@ from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
 pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+pytest.importorskip("procrastinate")
 
 import psycopg
 
@@ -36,7 +37,7 @@ def postgres():
     server.remove()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "procrastinate"])
 def place(request, tmp_path):
     """Where a store that holds nothing is."""
     if request.param == "sqlite":
@@ -45,7 +46,11 @@ def place(request, tmp_path):
     name = f"worker_{os.getpid()}_{threading.get_native_id()}_{tmp_path.name}".lower()
     with psycopg.connect(dsn, autocommit=True) as server:
         server.execute(f'CREATE DATABASE "{name}"')
-    return dsn.replace("@/postgres", f"@/{name}")
+    dsn = dsn.replace("@/postgres", f"@/{name}")
+    with opener(dsn)() as store:
+        kind = "procrastinate" if request.param == "procrastinate" else "lease"
+        open_dispatcher(store, kind).close()
+    return dsn
 
 
 class Shop:
@@ -86,7 +91,10 @@ async def working(place, tools, *script, grace_s=5.0, **how):
     """Let a worker with these tools carry out the runs of a store."""
     async with hr.Runtime(tools, store=opener(place)()) as runtime:
         dispatcher = open_dispatcher(runtime.store, timing=QUICK)
-        worker = Worker(runtime, dispatcher, model=ScriptedModel(script), **how)
+        kind = find_kind(runtime.store)
+        worker = Worker(
+            runtime, dispatcher, kind=kind, model=ScriptedModel(script), **how
+        )
         task = asyncio.create_task(worker.work())
         try:
             yield worker
@@ -114,6 +122,12 @@ def waiting(client) -> int:
 
 async def result(client, run_id, **how):
     return await asyncio.to_thread(client.result, run_id, within_s=SOON_S, **how)
+
+
+def only_of_lease(client):
+    """Skip a test that looks into the tables of one dispatcher."""
+    if find_kind(client.store) != "lease":
+        pytest.skip("it looks into the tables of `lease`")
 
 
 def rows(client, statement):
@@ -351,6 +365,7 @@ def test_a_queued_run_that_is_cancelled_is_never_begun(place, client):
 
 
 def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
+    only_of_lease(client)
     client.submit("Go.", run_id="r")
     rows(client, "DELETE FROM segments WHERE run_id = 'r' RETURNING 1")
     rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
@@ -368,6 +383,7 @@ def test_a_segment_of_the_past_does_nothing(place, client):
 
 
 def test_a_run_that_kills_its_workers_is_poisoned(place, client):
+    only_of_lease(client)
     client.submit("Go.", run_id="r")
     rows(client, "UPDATE runs SET status = 'running', owner = 'gone:1:' RETURNING 1")
     rows(client, f"UPDATE submitted SET deaths = {MOST_TAKEOVERS} RETURNING 1")
