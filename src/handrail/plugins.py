@@ -71,6 +71,10 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "lease": "handrail.dispatch.lease:LeaseDispatcher",
         "procrastinate": "handrail.dispatch.procrastinate:ProcrastinateDispatcher",
     },
+    "segment_rows": {
+        "lease": "handrail.dispatch.enqueueing:enqueue_lease",
+        "procrastinate": "handrail.dispatch.enqueueing:enqueue_procrastinate",
+    },
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",

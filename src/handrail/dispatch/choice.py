@@ -40,7 +40,7 @@ def open_dispatcher(
             "segments need a durable store: sqlite:///FILE or postgresql://HOST/DATABASE"
         )
     if not name:
-        name = _choose(store, _default(store))
+        name = find_kind(store)
     dispatcher: Dispatcher = plugins.load("dispatchers", name)(store, timing=timing)
     chosen = _choose(store, name)
     if chosen != name:
@@ -50,6 +50,11 @@ def open_dispatcher(
             dispatcher.close()
             raise
     return dispatcher
+
+
+def find_kind(store: Any) -> str:
+    """Return the name of the dispatcher that a store has, once `open_dispatcher` has made its tables."""
+    return _choose(store, _default(store))
 
 
 def _default(store: DurableStore) -> str:

@@ -102,6 +102,14 @@ CREATE INDEX runs_created ON runs(created);
 CREATE INDEX runs_forked ON runs(forked_from) WHERE forked_from <> '';
 CREATE INDEX kept_created ON kept(created);
 
+-- schema_8: Runs that workers carry out, until they are over.
+CREATE TABLE submitted(
+  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, principal TEXT, tools TEXT NOT NULL,
+  segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
+  swept REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX submitted_swept ON submitted(swept);
+CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

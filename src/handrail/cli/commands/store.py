@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOUNS = {
     "effects": "writes",
     "acts": "acts to know again",
+    "submitted": "runs for workers",
     "grants": "standing approvals",
     "audit": "audit records",
     "kept": "long results",
