@@ -80,7 +80,7 @@ MODULES = {
     "errors": ["handrail.errors"],
     "events": ["handrail.events"],
     "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
-    "testing": ["handrail.testing"],
+    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",
