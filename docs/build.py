@@ -87,6 +87,8 @@ MODULES = {
         "handrail.dispatch.choice",
     ],
     "testing": ["handrail.testing"],
+    "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
+    "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
     "approval": [
         "handrail.core.preview.Preview",
         "handrail.admin",

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -197,6 +198,45 @@ def test_a_run_that_another_process_resumes_sends_the_same_bytes(wire, tmp_path)
     usage = counted_again(wire, requests)
     assert usage[5].cache_read_share >= 0.8, "the first request of the other process"
     assert sum(usage, Usage()).cache_read_share >= 0.90
+
+
+def send_note(name: str) -> str:
+    """Send a note to a person of the town's office, who answers it in writing."""
+    return f"{name} has it"
+
+
+def test_a_step_that_follows_a_tool_and_a_second_question_leave_the_beginning(tmp_path):
+    note = hr.FunctionTool(send_note, effect="read")
+
+    def order(name: str) -> str:
+        """Order something for a person, who gets a note of it."""
+        return name
+
+    then = hr.Then(note, {"name": "{name}"})
+    tools = [hr.FunctionTool(order, effect="write", then=then), *TOOLS]
+    script = [*(call("order", name=f"Ann {n}") for n in range(5)), "All is ordered."]
+    store = f"sqlite:///{tmp_path}/s.db"
+
+    async def go(server):
+        model = own_model(server.base_url, "anthropic")
+        async with hr.Runtime(tools, store=store, selector="all") as runtime:
+            run = await runtime.run("Order for Ann.", model=model, system=SYSTEM)
+            again = await runtime.run("And now?", model=model, after=run)
+            await model.aclose()
+        return run, again
+
+    with ScriptedServer(script, wire="anthropic", cache=PrefixCache()) as server:
+        run, again = asyncio.run(go(server))
+        requests = server.requests
+    assert run.ok and again.ok
+    for before, after in pairwise(requests):
+        first, longer = (
+            [json.dumps(each) for each in one["messages"]] for one in (before, after)
+        )
+        assert longer[: len(first)] == first
+        assert (after["tools"], after["system"]) == (before["tools"], before["system"])
+    assert sum(counted_again("anthropic", requests), Usage()).cache_read_share >= 0.7
+    assert again.spent.cache_read_share >= 0.9
 
 
 def counted_again(wire: str, requests: list) -> list[Usage]:

@@ -63,7 +63,11 @@ class ModelCaller:
         Raises:
             MissingInjection: One of them needs a value that the caller did not give.
         """
-        tools = self._showing.permitted_tools(reads_on=active.reads_on)
+        reads_on = active.reads_on
+        if reads_on and not active.progress.reads_on:
+            # where there is no tool there is no result to read
+            reads_on = len(self._showing.permitted_tools()) > 0
+        tools = self._showing.permitted_tools(reads_on=reads_on)
         if active.checked is not tools:
             # Of a thousand tools a look at each would cost more than the turn.
             check_injected(

@@ -53,8 +53,7 @@ class ToolVisibility:
         if self._permitted is None or self._permitted[0] is not now:
             permitted = now.filter(self._policy.sees)
             self._permitted = (now, permitted, _add_read_result(permitted))
-        # where there is no tool there is no result to read
-        return self._permitted[2 if reads_on and self._permitted[1] else 1]
+        return self._permitted[2 if reads_on else 1]
 
     def offered_tools(self, *, reads_on: bool) -> Toolset:
         """Return the permitted tools and those that the selector itself offers."""

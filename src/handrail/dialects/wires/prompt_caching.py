@@ -65,6 +65,9 @@ def has_own_marks(
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, default=dict).encode(
-        "utf-8", "surrogatepass"
-    )
+    """Return a value as JSON; nothing of what has no JSON form, which whoever writes the request will say."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=dict)
+    except (TypeError, ValueError, RecursionError):
+        return b""
+    return text.encode("utf-8", "surrogatepass")
