@@ -46,13 +46,37 @@ def count(
     return f"{city!r} {days!r} {share!r} {exact!r}"
 
 
-VALUES = (
+class Named(BaseModel):
+    """A city with its name."""
+
+    name: str
+
+
+def collect(
+    city: list[str] | str,
+    days: list[int] | dict[str, int] = 1,
+    share: dict[str, list[float]] | None = None,
+    exact: list[Named] | None = None,
+) -> str:
+    """Collect something. Its parameters are lists and mappings."""
+    return f"{city!r} {days!r} {share!r} {exact!r}"
+
+
+SCALARS = (
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats()
     | st.text()
-    | st.lists(st.integers(), max_size=2)
+    | st.sampled_from(
+        ["a: b", "http://x.y", 'say "so"', "[", "\\", 3.0, 10**499, 10**500]
+    )
+)
+VALUES = (
+    SCALARS
+    | st.lists(SCALARS, max_size=2)
+    | st.lists(st.fixed_dictionaries({"name": st.text()}), max_size=2)
+    | st.dictionaries(st.sampled_from(["name", "a"]), SCALARS | st.lists(SCALARS))
 )
 WRITTEN = st.dictionaries(
     st.sampled_from(["city", "days", "share", "exact"]), VALUES
@@ -60,11 +84,13 @@ WRITTEN = st.dictionaries(
 NEARLY_WRITTEN = st.tuples(
     WRITTEN,
     st.integers(0, 40),
-    st.sampled_from(['"', "}", ":", "1e999", ',"city":"b"', "\ud800"]),
+    st.sampled_from(
+        ['"', "}", ":", "1e999", ',"city":"b"', ',"a":1', ',"name":""', "\ud800", "[["]
+    ),
 )
 
 
-@pytest.mark.parametrize("fn", [measure, count])
+@pytest.mark.parametrize("fn", [measure, count, collect])
 @settings(max_examples=500)
 @given(
     text=WRITTEN
@@ -84,12 +110,6 @@ class Color(Enum):
     """Colors that a tool knows."""
 
     RED = "red"
-
-
-class Named(BaseModel):
-    """A city with its name."""
-
-    name: str
 
 
 def from_day(day: date, city: str) -> str: ...

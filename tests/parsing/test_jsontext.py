@@ -513,21 +513,43 @@ flat_values = (
     | st.integers()
     | st.floats(allow_nan=False)
     | st.text(max_size=8)
+    | st.sampled_from(["a: b", 'say "so"', "\\", "[{", 10**499, 10**500])
+)
+
+
+def write_object(members, ascii_only):
+    """Write an object of these members, of which several may have one name."""
+    written = ", ".join(
+        f"{json.dumps(n, ensure_ascii=ascii_only)}: {v}" for n, v in members
+    )
+    return f"{{{written}}}"
+
+
+written_members = st.recursive(
+    flat_values.map(json.dumps),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
+        st.builds(
+            write_object,
+            st.lists(st.tuples(st.sampled_from(["a", "a:b"]), inner), max_size=3),
+            st.just(True),
+        ),
+    ),
+    max_leaves=6,
 )
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["a", "b", "a:b", "北"]), flat_values), max_size=4
+        st.tuples(st.sampled_from(["a", "b", "a:b", 'a"b', "北"]), written_members),
+        max_size=4,
     ),
     st.booleans(),
 )
-def test_a_short_flat_object_is_read_as_carefully_as_any_other(members, ascii_only):
-    written = ", ".join(
-        f"{json.dumps(n, ensure_ascii=ascii_only)}: {json.dumps(v)}" for n, v in members
-    )
+def test_a_short_object_is_read_as_carefully_as_any_other(members, ascii_only):
+    short = write_object(members, ascii_only)
     # white space around it changes nothing but the reader
-    short, long = f"{{{written}}}", f"{{{written}}}{' ' * 1000}"
+    long = short + " " * strictjson.MAX_PLAIN_CHARS
     assert _read(short) == _read(long)
 
 
@@ -544,6 +566,11 @@ def _read(text):
     ('{"a": -1e999}', "non_finite"),
     ('{"a": {"b": 1, "b": 2}}', "duplicate_key"),
     ('{"a": [1e999]}', "non_finite"),
+    ('{"a": ["b:c"], "a": 1}', "duplicate_key"),
+    ('{"a": {"b": "c:d", "b": 1}}', "duplicate_key"),
+    ('{"a": "\\":", "a": ""}', "duplicate_key"),
+    ('{"a": 1%s}' % ("0" * 500), "too_many_digits"),
+    ('{"a": %s}' % ("[" * 101 + "]" * 101), "too_deep"),
     ('{"a": "\\ud800"}', "lone_surrogate"),
 ])  # fmt: skip
 def test_the_quick_reader_lets_nothing_pass_that_the_careful_one_refuses(text, reason):

@@ -22,13 +22,13 @@ _ALLOW = Decision.ALLOW
 def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
     """Return what `parse_call` and `admit` would return for a plain call; None leaves the call to them.
 
-    A plain call is one of a plain tool, with a flat object that fits unchanged, which the policy allows. A policy class
-    of one's own is not asked here, since it would be asked twice about what it refuses.
+    A plain call is one of a plain tool, with an object of one reading that fits unchanged, which the policy allows. A
+    policy class of one's own is not asked here, since it would be asked twice about what it refuses.
     """
     fits = tool.plain_check
     if fits is None or policy.__class__ is not Policy:
         return None
-    arguments = strictjson.load_flat_object(call.arguments)
+    arguments = strictjson.load_plain_object(call.arguments)
     try:
         if arguments is None or not fits(arguments):
             return None

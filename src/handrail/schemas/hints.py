@@ -120,11 +120,11 @@ class Signature(Struct, frozen=True, dict=True):
 
     @cached_property
     def as_written(self) -> bool:
-        """Whether `bind` only adds the defaults to a flat object that fits the schema.
+        """Whether `bind` only adds the defaults to a plain object that fits the schema.
 
         That is where every parameter is a text, a whole number, a boolean, nothing or one of some such values: there
         pydantic has nothing to turn into anything. A fraction is none of them, for `2` may be sent in its place. See
-        `strictjson.load_flat_object`.
+        `strictjson.load_plain_object`.
         """
         return (
             all(map(_is_unchanged_by_binding, self.visible.values()))

@@ -103,7 +103,7 @@ class Checker:
 
     @cached_property
     def fits(self) -> Callable[[dict[str, Json]], bool]:
-        """Whether `check` would return a flat object as it is; see `strictjson.load_flat_object`.
+        """Whether `check` would return a plain object as it is; see `strictjson.load_plain_object`.
 
         May raise ValueError or TypeError.
         """

@@ -246,10 +246,15 @@ def has_iterators(value: Any) -> bool:
             continue
         if hasattr(kind, "__next__"):
             return True
-        if (parts := _parts(each, kind)) and id(each) not in seen:
+        parts = _parts(each, kind)
+        # Most lists and objects hold nothing but scalars, which is found out without a step for each of them.
+        if not _SCALARS.issuperset(map(type, parts)) and id(each) not in seen:
             seen.add(id(each))
             left += parts
     return False
+
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def _parts(value: Any, kind: type) -> Collection[Any]:

@@ -494,6 +494,10 @@ class BaseTool:
             return None
         if any(getattr(self, setting) for setting in _DECIDING):
             return None
+        # A character takes at most four bytes, a value at least two characters.
+        longest = strictjson.MAX_PLAIN_CHARS
+        if self.argument_bytes < 4 * longest or self.argument_values < longest // 2:
+            return None
         checks = self.check_arguments, self.check_rule
         if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
             return None
