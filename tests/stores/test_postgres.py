@@ -515,8 +515,11 @@ def add_until_killed(dsn, line):
             name = f"{os.getpid()}/{number}"
             claim = store.claim(replace(A_REFUND, key=name, guard=False))
             entry = store.append_audit([AuditEntry(name, "RunEnded", {})])
-            assert claim.result(60).state is ClaimState.FRESH
-            entry.result(60)
+            try:
+                assert claim.result(60).state is ClaimState.FRESH
+                entry.result(60)
+            except StoreUnavailable:  # the server does not say how a commit ended
+                continue
             os.write(line, f"{name}\n".encode())
 
 
@@ -559,4 +562,4 @@ def test_four_writers_that_are_killed_while_the_server_crashes_lose_no_record(se
             for name in names
             if name.startswith(f"{child}/")
         ]
-        assert mine == list(range(len(mine)))
+        assert mine == sorted(mine)

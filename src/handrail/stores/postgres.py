@@ -109,6 +109,7 @@ class PostgresConnection:
         )
         self._owner = owner()
         self._transaction = ""
+        self._server_start = ""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
         self._types: dict[tuple[str, str], str] = {}
         self._db = self._connect()
@@ -161,6 +162,7 @@ class PostgresConnection:
 
     def commit(self) -> None:
         """See `database.Connection.commit`."""
+        server_start = self._server_start
         try:
             with self._translate_errors():
                 if self._delayed:
@@ -174,7 +176,8 @@ class PostgresConnection:
                 raise  # the server refused it; nothing is unknown
             # on a new connection: ask how the transaction on the old one ended
             outcome = self._wait_for_outcome()
-            if outcome == "committed":
+            # A server that crashed may have given the number of a transaction that it lost to another one.
+            if outcome == "committed" and self._server_start == server_start:
                 return
             if outcome == "aborted":
                 raise
@@ -314,6 +317,7 @@ class PostgresConnection:
                 f"the server of {self.place} is too old for a store; it must be Postgres 13 or newer"
             )
         db.execute(_SQL["settings"])
+        [self._server_start] = db.execute(_SQL["server_start"]).fetchone() or [""]
         return db
 
     def _reconnect(self) -> None:

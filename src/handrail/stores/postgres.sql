@@ -6,6 +6,9 @@ SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', 
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
 
+-- server_start: When the server was started; another one after a crash.
+SELECT pg_postmaster_start_time()::text
+
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')
 
