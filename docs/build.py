@@ -86,8 +86,6 @@ MODULES = {
         "handrail.dispatch.port",
         "handrail.dispatch.choice",
     ],
-    "testing": ["handrail.testing"],
-    "ports": ["handrail.ports", "handrail.dialects", "handrail.selectors"],
     "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
     "approval": [
         "handrail.core.preview.Preview",

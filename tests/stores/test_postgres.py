@@ -509,3 +509,60 @@ def test_who_has_another_key_is_refused_also_while_the_end_is_taken(dsn, taken_l
             added(stranger, 1)
     other.rollback()
     assert changed(dsn, "SELECT 1 FROM handrail.audit_pending") == 0
+
+
+def add_until_killed(dsn, line):
+    """Add records and a claim each, and say which were committed."""
+    with PostgresStore(dsn) as store:
+        for number in range(10_000):
+            name = f"{os.getpid()}/{number}"
+            claim = store.claim(replace(A_REFUND, key=name, guard=False))
+            entry = store.append_audit([AuditEntry(name, "RunEnded", {})])
+            try:
+                assert claim.result(60).state is ClaimState.FRESH
+                entry.result(60)
+            except StoreUnavailable:  # the server does not say how a commit ended
+                continue
+            os.write(line, f"{name}\n".encode())
+
+
+def test_four_writers_that_are_killed_while_the_server_crashes_lose_no_record(server):
+    PostgresStore(server.dsn).close()
+    reading, writing = os.pipe()
+    children = []
+    for _ in range(4):
+        if (child := os.fork()) == 0:
+            add_until_killed(server.dsn, writing)
+        children.append(child)
+    os.close(writing)
+    committed = b""
+    for count in (200, 400):
+        while committed.count(b"\n") < count:
+            committed += os.read(reading, 1 << 16)
+        if count == 200:
+            server.stop(signal.SIGQUIT)
+            server.start()
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    while rest := os.read(reading, 1 << 16):
+        committed += rest
+    os.close(reading)
+    with PostgresStore(server.dsn) as store:
+        records = []
+        while page := store.log(after=len(records), most=10_000).result(30):
+            records += page
+    assert verify(records) == (len(records), None)
+    names = [record.run_id for record in records]
+    assert len(set(names)) == len(names)
+    whole_lines = committed.decode().rpartition("\n")[0].split("\n")
+    assert set(whole_lines) <= set(names)
+    of_each = {name.partition("/")[0] for name in names}
+    assert len(of_each) == 4
+    for child in of_each:
+        mine = [
+            int(name.partition("/")[2])
+            for name in names
+            if name.startswith(f"{child}/")
+        ]
+        assert mine == sorted(mine)

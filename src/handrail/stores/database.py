@@ -54,6 +54,17 @@ class Database(Protocol):
         """Run a statement whose `VALUES (?)` takes all these rows; return its own."""
         ...
 
+    def write_rows(
+        self, statement: str, rows: Sequence[Sequence[Any]], *, every: bool = False
+    ) -> None:
+        """As `run_with`, where the rows it returns are not needed: it may be run as late as at the commit.
+
+        Args:
+            every: The statement is to return as many rows as it takes; else `RetryGroup` is raised, at the latest by
+                `commit`.
+        """
+        ...
+
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these rows, in one transaction."""
         ...

@@ -12,12 +12,14 @@ Rule 3: a connection string may hold a password: nothing of its text is shown bu
 
 from __future__ import annotations
 
-import json
+import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+
+from msgspec.json import encode
 
 from handrail.errors import ConfigError, StoreUnavailable
 from handrail.process_identity import owner
@@ -32,7 +34,7 @@ from handrail.stores.database import (
 from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.shared_log import SharedLog
-from handrail.stores.sql_values import expand_rows, row_values, statements
+from handrail.stores.sql_values import row_values, statements
 
 try:
     import psycopg
@@ -56,6 +58,9 @@ _OLDEST_SERVER = 130000
 
 # How long a server that has gone is waited for. A restart takes a few seconds; a caller needs an answer soon.
 RECONNECT_S = 10.0
+
+_QUICKER = (errors.DeadlockDetected, errors.SerializationFailure)
+"""What the server says when another process was quicker: nothing was committed."""
 
 _LOCK = 0x68616E64  # "hand": its holder is making the tables
 
@@ -127,6 +132,9 @@ class PostgresConnection:
         self._settings = settings
         self._owner = owner()
         self._transaction = ""
+        self._server_start = ""
+        self._delayed: list[tuple[str, Sequence[Any]]] = []
+        self._types: dict[tuple[str, str], str] = {}
         self._db = self._connect()
         if settings:
             return  # the tables are there
@@ -144,58 +152,57 @@ class PostgresConnection:
 
     def begin(self) -> float:
         """See `database.Connection.begin`."""
-        with self._translate_errors(), self._db.pipeline():
-            self._db.execute("BEGIN")
-            [now] = self._db.execute(_SQL["clock"]).fetchone() or [0.0]
-        return now
+        self._delayed.clear()
+        with self._translate_errors():
+            # two statements in one message, which cannot be prepared
+            cursor = self._db.execute(_SQL["begin"], prepare=False)
+            cursor.nextset()
+            begun = cursor.fetchone()
+        now, self._transaction = begun or (0.0, "")
+        return float(now)
 
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
         """See `database.Connection.rows`."""
-        names_json = json.dumps(names)
-        with self._translate_errors(), self._db.pipeline():
-            if any(run_id is not None for _, _, run_id, _ in names):
-                # Two inserts of one act under two keys would not see each other. All acts share 1024 locks, since a
-                # server has room for a few thousand; two acts of one lock merely wait for each other's commit.
-                self._db.execute(_SQL["take_turns"], (_LOCK, names_json))
-            rows = self._db.execute(_SQL["rows"], (names_json,))
-            acts = self._db.execute(_SQL["acts"], (names_json,))
-            rows_by_key = {row[:2]: row for row in rows.fetchall()}
-            other_rows = [row for row in acts.fetchall() if row[:2] not in rows_by_key]
-        return sorted([*other_rows, *rows_by_key.values()], key=lambda row: row[_BEGUN])
+        found = self.run(_SQL["rows"], (_LOCK, encode(names).decode()))
+        rows_by_key = {row[1:3]: row[1:] for row in found if row[0]}
+        acts = [row[1:] for row in found if row[1:3] not in rows_by_key]
+        return sorted([*acts, *rows_by_key.values()], key=lambda row: row[_BEGUN])
 
     def write(
         self, new: Sequence[Row], old: Sequence[Row], results: Sequence[SavedResult]
     ) -> None:
         """See `database.Connection.write`."""
-        with self._translate_errors():
-            with self._db.pipeline():
-                transaction = self._db.execute(_SQL["transaction"])
-                inserted = (
-                    self._db.execute(_SQL["insert"], (self._owner, _as_json(new)))
-                    if new
-                    else None
-                )
-                if old:
-                    self._db.execute(_SQL["update"], (self._owner, _as_json(old)))
-                for result in results:
-                    self._db.execute(_SQL["forget"])
-                    self._db.execute(
-                        _SQL["keep"],
-                        (result.run_id, result.handle, result.body, RESULT_LIFETIME_S),
-                    )
-                [self._transaction] = transaction.fetchone() or [""]
-            if inserted and inserted.rowcount < len(new):
-                raise RetryGroup
+        if new:
+            self._delay(
+                _must_be_all(_SQL["insert"]), (self._owner, _as_json(new), len(new))
+            )
+        if old:
+            self._delay(_SQL["update"], (self._owner, _as_json(old)))
+        for result in results:
+            self._delay(_SQL["forget"])
+            self._delay(
+                _SQL["keep"],
+                (result.run_id, result.handle, result.body, RESULT_LIFETIME_S),
+            )
 
     def commit(self) -> None:
         """See `database.Connection.commit`."""
+        server_start = self._server_start
         try:
             with self._translate_errors():
-                self._db.execute("COMMIT")
-        except RetryGroup:
+                if self._delayed:
+                    with self._db.pipeline():
+                        self._run_delayed()
+                        self._db.execute("COMMIT")
+                else:
+                    self._db.execute("COMMIT")
+        except RetryGroup as error:
+            if isinstance(error.__cause__, _QUICKER):
+                raise  # the server refused it; nothing is unknown
             # on a new connection: ask how the transaction on the old one ended
             outcome = self._wait_for_outcome()
-            if outcome == "committed":
+            # A server that crashed may have given the number of a transaction that it lost to another one.
+            if outcome == "committed" and self._server_start == server_start:
                 return
             if outcome == "aborted":
                 raise
@@ -219,6 +226,7 @@ class PostgresConnection:
 
     def rollback(self) -> None:
         """See `database.Connection.rollback`."""
+        self._delayed.clear()
         try:
             if not self._db.closed:
                 self._db.execute("ROLLBACK")
@@ -250,25 +258,52 @@ class PostgresConnection:
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
         with self._translate_errors():
-            cursor = self._db.execute(_with_markers(statement), given)
+            if self._delayed:
+                with self._db.pipeline():
+                    self._run_delayed()
+                    cursor = self._db.execute(_with_markers(statement), given)
+            else:
+                cursor = self._db.execute(_with_markers(statement), given)
             return cursor.fetchall() if cursor.description else []
 
     def run_with(
         self, statement: str, rows: Sequence[Sequence[Any]]
     ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
-        with self._translate_errors():
-            with self._db.pipeline():
-                cursors = [
-                    self._db.execute(_with_markers(piece), given)
-                    for piece, given in expand_rows(statement, rows)
-                ]
-            return [
-                row
-                for cursor in cursors
-                if cursor.description
-                for row in cursor.fetchall()
-            ]
+        return self.run(*self._with_rows(statement, rows)) if rows else []
+
+    def write_rows(
+        self, statement: str, rows: Sequence[Sequence[Any]], *, every: bool = False
+    ) -> None:
+        """See `database.Database.write_rows`."""
+        if not rows:
+            return
+        whole, given = self._with_rows(statement, rows)
+        if every:
+            self._delay(_must_be_all(whole), (*given, len(rows)))
+        else:
+            self._delay(whole, given)
+
+    def _with_rows(
+        self, statement: str, rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, tuple[str]]:
+        """Return a statement that takes its rows as one JSON text, and the text: a value bound for each costs 3 us."""
+        if not self._types:
+            for table, column, kind in self.run(_SQL["types"]):
+                self._types[table, column] = kind
+        return _with_json(statement, len(rows[0]), self._types), (
+            encode(rows).decode(),
+        )
+
+    def _delay(self, statement: str, given: Sequence[Any] = ()) -> None:
+        """Run a statement together with the next one whose answer is needed, or with the commit: in one message."""
+        self._delayed.append((_with_markers(statement), given))
+
+    def _run_delayed(self) -> None:
+        """Send the delayed statements; the connection is in a pipeline, and tells of errors at its end."""
+        for statement, given in self._delayed:
+            self._db.execute(statement, given)
+        self._delayed.clear()
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these, in one transaction."""
@@ -322,6 +357,7 @@ class PostgresConnection:
         db.execute(_SQL["settings"])
         if self._settings:
             db.execute(self._settings)
+        [self._server_start] = db.execute(_SQL["server_start"]).fetchone() or [""]
         return db
 
     def _reconnect(self) -> None:
@@ -373,7 +409,7 @@ class PostgresConnection:
         """Raise our exceptions for what psycopg raised; where the connection is gone, get a new one first."""
         try:
             yield
-        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+        except _QUICKER as error:
             raise RetryGroup from error
         except errors.LockNotAvailable as error:
             if self._settings == _DELETING:
@@ -396,7 +432,45 @@ class PostgresConnection:
 
 def _as_json(rows: Sequence[Row]) -> str:
     # As arrays for `unnest` they cost twice as much of our CPU, and the server no less.
-    return json.dumps([row_values(row) for row in rows])
+    return encode([row_values(row) for row in rows]).decode()
+
+
+_INSERT = re.compile(r"(INSERT INTO (\w+)\(([^)]*)\)) VALUES \(\?\)")
+
+
+_prepared: dict[tuple[str, int], str] = {}
+
+
+def _with_json(
+    statement: str, columns: int, types: Mapping[tuple[str, str], str]
+) -> str:
+    """Return a statement whose `VALUES (?)` is one JSON text, of an array for each row."""
+    known = _prepared.get((statement, columns))
+    if known is not None:
+        return known
+    if insert := _INSERT.search(statement):
+        begin, table, names = insert.groups()
+        values = [
+            f"(r ->> {at})::{types[table, name.strip()]}"
+            for at, name in enumerate(names.split(","))
+        ]
+        rows = f"{begin} SELECT {', '.join(values)} FROM json_array_elements(%s::json) AS r"
+        made = statement.replace(insert[0], rows)
+    else:
+        values = [f"r ->> {at} AS column{at + 1}" for at in range(columns)]
+        rows = f"(SELECT {', '.join(values)} FROM json_array_elements(%s::json) AS r)"
+        made = statement.replace("(VALUES (?))", rows)
+    _prepared[statement, columns] = made
+    return made
+
+
+@cache
+def _must_be_all(statement: str) -> str:
+    """Return a statement that fails where it returns fewer rows than the number given behind its other values."""
+    if statement.startswith("WITH "):
+        last = statement.rindex("INSERT INTO")
+        return f"{statement[:last].rstrip()}, made AS ({statement[last:]}) SELECT be_all_1(count(*), %s) FROM made"
+    return f"WITH made AS ({statement}) SELECT be_all_1(count(*), %s) FROM made"
 
 
 @cache

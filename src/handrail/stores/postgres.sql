@@ -6,6 +6,9 @@ SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', 
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
 
+-- server_start: When the server was started; another one after a crash.
+SELECT pg_postmaster_start_time()::text
+
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')
 
@@ -137,6 +140,40 @@ BEGIN
   SELECT w.number, w.hash INTO number, pending_hash FROM handrail.audit_writers AS w WHERE w.writer = my_writer;
 END $body$;
 
+CREATE FUNCTION be_all_1(made bigint, wanted bigint) RETURNS boolean LANGUAGE plpgsql AS $body$
+BEGIN
+  IF made < wanted THEN
+    RAISE SQLSTATE '40001' USING MESSAGE = 'another process was quicker';
+  END IF;
+  RETURN true;
+END $body$;
+
+CREATE FUNCTION named_rows_1(space integer, names json) RETURNS TABLE(
+  is_held boolean, scope text, key text, fingerprint text, run_id text, state text, replay text, fence bigint,
+  lease_until double precision, begun double precision, value text, epoch bigint, owner text)
+  LANGUAGE plpgsql ROWS 64 AS $body$
+#variable_conflict use_column
+BEGIN
+  -- Each act in a run is held until the commit; in one order, so that groups wait in a line. Two inserts of one act under
+  -- two keys would not see each other. All acts share 1024 locks, since a server has room for a few thousand.
+  PERFORM pg_advisory_xact_lock(space, turns.number) FROM (
+    SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 2, n ->> 3)) & 1023 AS number
+    FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL ORDER BY number) AS turns;
+  -- The row of each key, held until the commit; in one order too.
+  RETURN QUERY SELECT true, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
+  FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(names) AS n) AS named
+  JOIN handrail.effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e;
+  -- Of each act in a run the last row that did not fail.
+  RETURN QUERY SELECT false, e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
+    CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
+  FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
+    FROM json_array_elements(names) AS n WHERE n ->> 2 IS NOT NULL) AS named
+  CROSS JOIN LATERAL (
+    SELECT * FROM handrail.effects AS act WHERE act.run_id = named.run_id AND act.fingerprint = named.fingerprint
+      AND act.scope = named.scope AND act.state <> 'failed' ORDER BY act.begun DESC LIMIT 1) AS e;
+END $body$;
+
 -- take_log: Take the end of the log until the commit, if nobody else has it: whether that was so, and how the log stands.
 SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
 FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
@@ -148,7 +185,7 @@ SELECT pg_advisory_xact_lock(?::integer, 1025)
 INSERT INTO audit_pending(writer, number, at, run_id, event, body, prev, hash) VALUES (?)
 
 -- pended: How far a writer's records reach that did not go straight into the chain.
-INSERT INTO audit_writers(writer, number, hash) VALUES (?, ?, ?)
+INSERT INTO audit_writers(writer, number, hash) VALUES (?)
 ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash
 
 -- pending: Records without a place in the chain, and up to where their writers' records have one.
@@ -156,17 +193,15 @@ SELECT p.id, p.writer, p.number, p.at, p.run_id, p.event, p.body, p.prev, p.hash
 FROM audit_pending AS p LEFT JOIN audit_chained AS c ON c.writer = p.writer ORDER BY p.id LIMIT ?
 
 -- chain: Give records their place in the chain.
-WITH placed AS (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::bigint AS seq, r ->> 2 AS prev, r ->> 3 AS hash
-    FROM json_array_elements(?::json) AS r),
-  gone AS (DELETE FROM audit_pending AS p USING placed WHERE p.id = placed.id
-    RETURNING placed.seq, p.at, p.run_id, p.event, p.body, placed.prev, placed.hash)
+WITH gone AS (DELETE FROM audit_pending AS p USING (VALUES (?)) AS g WHERE p.id = g.column1::bigint
+    RETURNING g.column2::bigint, p.at, p.run_id, p.event, p.body, g.column3, g.column4)
 INSERT INTO audit(seq, at, run_id, event, body, prev, hash) SELECT * FROM gone ON CONFLICT (seq) DO NOTHING RETURNING 1
 
 -- refuse: Records that cannot have a place in the chain; another record says so.
 DELETE FROM audit_pending WHERE id = ANY(?::bigint[])
 
 -- chained: Up to where a writer's records have their place in the chain.
-INSERT INTO audit_chained(writer, number, hash, seal, at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO audit_chained(writer, number, hash, seal, at) VALUES (?)
 ON CONFLICT(writer) DO UPDATE SET number = excluded.number, hash = excluded.hash, seal = excluded.seal, at = excluded.at
 
 -- forget_writer: A writer that has closed its store, and has no record without a place in the chain.
@@ -191,31 +226,18 @@ CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 
--- take_turns: Hold each act in a run that a group names until the commit; in one order, so that groups wait in a line.
-SELECT count(pg_advisory_xact_lock(%s, number)) FROM (
-  SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 2, n ->> 3)) & 1023 AS number
-  FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL ORDER BY number) AS turns
-
--- rows: The row of each key that a group names, held until the commit; in one order, so that groups wait in a line.
-SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
-FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 1 AS key FROM json_array_elements(%s::json) AS n) AS named
-JOIN effects AS e ON e.scope = named.scope AND e.key = named.key ORDER BY e.scope, e.key FOR UPDATE OF e
-
--- acts: Of each act in a run that a group names, the last row that did not fail.
-SELECT e.scope, e.key, e.fingerprint, e.run_id, e.state, e.replay, e.fence, e.lease_until, e.begun,
-  CASE e.state WHEN 'done' THEN e.value END, e.epoch, e.owner
-FROM (SELECT DISTINCT n ->> 0 AS scope, n ->> 2 AS run_id, n ->> 3 AS fingerprint
-  FROM json_array_elements(%s::json) AS n WHERE n ->> 2 IS NOT NULL) AS named
-CROSS JOIN LATERAL (
-  SELECT * FROM effects AS act WHERE act.run_id = named.run_id AND act.fingerprint = named.fingerprint
-    AND act.scope = named.scope AND act.state <> 'failed' ORDER BY act.begun DESC LIMIT 1) AS e
+-- rows: The rows that a group names and whether they are held; see `named_rows_1`.
+SELECT * FROM named_rows_1(%s::integer, %s::json)
 
 -- clock: The server's time.
 SELECT extract(epoch FROM clock_timestamp())::double precision
 
--- transaction: What the server calls this transaction, to ask later what became of it.
-SELECT pg_current_xact_id()::text
+-- begin: Begin a transaction; the server's time, and what it calls this transaction, to ask later what became of it.
+BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision, pg_current_xact_id()::text
+
+-- types: What type each column of our tables has.
+SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns
+WHERE table_schema = 'handrail'
 
 -- outcome: What became of a transaction: committed, aborted, in progress.
 SELECT pg_xact_status(%s::text::xid8)
@@ -224,7 +246,7 @@ SELECT pg_xact_status(%s::text::xid8)
 INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
 SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
   (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, %s, extract(epoch FROM clock_timestamp())
-FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) DO NOTHING
+FROM json_array_elements(%s::json) AS r ORDER BY 1, 2 ON CONFLICT (scope, key) DO NOTHING RETURNING 1
 
 -- update: Rows of a group as they are now. A row gets a new owner when its fence grows.
 UPDATE effects AS e SET fingerprint = g.fingerprint, run_id = g.run_id, state = g.state, replay = g.replay,

@@ -18,7 +18,6 @@ Rule 3: nothing pending is left under a key that was replaced.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -149,8 +148,8 @@ class SharedLog(DurableRuns):
                 (self._log_writer, number, now, run_id, event, body, prev, hash)
             )
             prev = hash
-        database.run_with(_SQL["pend"], rows)
-        database.run(_SQL["pended"], (self._log_writer, number, prev))
+        database.write_rows(_SQL["pend"], rows)
+        database.write_rows(_SQL["pended"], [(self._log_writer, number, prev)])
 
     # ------------------------------------------------------------------ chaining
 
@@ -199,15 +198,14 @@ class SharedLog(DurableRuns):
         for row in rows:
             placing.place(row)
         if placing.told:
-            if len(database.run_with(_APPEND, placing.told)) < len(placing.told):
-                raise RetryGroup
+            database.write_rows(_APPEND, placing.told, every=True)
             database.run(_SQL["refuse"], (placing.refused,))
-        placed = json.dumps(placing.placed)
-        if len(database.run(_SQL["chain"], (placed,))) < len(placing.placed):
-            raise RetryGroup
-        for writer, (number, hash) in placing.last.items():
-            seal = _seal(writer, number, hash, self.audit_key)
-            database.run(_SQL["chained"], (writer, number, hash, seal, now))
+        database.write_rows(_SQL["chain"], placing.placed, every=True)
+        chained = [
+            (writer, number, hash, _seal(writer, number, hash, self.audit_key), now)
+            for writer, (number, hash) in placing.last.items()
+        ]
+        database.write_rows(_SQL["chained"], chained)
         self._last_hash = placing.prev
         self._checked_seq = placing.seq
         return len(rows)

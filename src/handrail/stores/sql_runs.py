@@ -511,8 +511,7 @@ class DurableRuns(SubmittedRuns):
             rows.append((seq, now, run_id, event, body, prev, hash))
             prev = hash
         self._last_hash = prev
-        if len(database.run_with(_SQL["append"], rows)) < len(rows):
-            raise RetryGroup
+        database.write_rows(_SQL["append"], rows, every=True)
         return [None] * len(groups)
 
     def _find_key(self, database: Database) -> tuple[bytes, str]:
@@ -556,8 +555,7 @@ class DurableRuns(SubmittedRuns):
                 )
                 rows.append((seq, now, run_id, entry.event, body, prev, hash))
                 prev = hash
-            if len(database.run_with(_SQL["append"], rows)) < len(rows):
-                raise RetryGroup
+            database.write_rows(_SQL["append"], rows, every=True)
             return None
 
         def take_over(refused: ConfigError | None) -> None:
@@ -664,7 +662,7 @@ def _append_entries(
         cancel_requested, step_count = updated[entry.run_id]
         step_rows += _step_rows(entry, first_seq=step_count - len(entry.steps), now=now)
         answers.append(cancel_requested)
-    database.run_with(_SQL["step"], step_rows)
+    database.write_rows(_SQL["step"], step_rows)
     for entry in entries:
         if entry.status == "cancelled" and entry.run_id in updated:
             _close_approvals(database, entry.run_id, now)

@@ -29,6 +29,7 @@ from handrail.process_identity import owner
 from handrail.stores.database import (
     RESULT_LIFETIME_S,
     Refused,
+    RetryGroup,
     SavedResult,
     Values,
     WriteName,
@@ -237,6 +238,13 @@ class SqliteConnection:
         """See `database.Database.run_with`."""
         with self._translate_errors():
             return self._run_with(statement, rows)
+
+    def write_rows(
+        self, statement: str, rows: Sequence[Sequence[Any]], *, every: bool = False
+    ) -> None:
+        """See `database.Database.write_rows`."""
+        if len(self.run_with(statement, rows)) < len(rows) and every:
+            raise RetryGroup
 
     def _run_with(
         self, statement: str, rows: Sequence[Sequence[Any]]

@@ -143,6 +143,7 @@ def verify(
     keys = _keys_in(key_files)
     newest: deque[AuditRecord] = deque(maxlen=1)
     with LOG.open(store) as audit_store:
+        pending = _count_pending(audit_store)
         count, broken = chain.verify(
             _remember_newest(_records(audit_store), newest),
             keys=keys,
@@ -154,6 +155,7 @@ def verify(
             {
                 "ok": broken is None,
                 "records": count,
+                "pending": pending,
                 "broken": broken and {"seq": broken.seq, "why": broken.why},
                 "last": last and {"seq": last.seq, "hash": last.hash},
             }
@@ -163,6 +165,8 @@ def verify(
     else:
         for line in (_describe_success(count), *_limits(bool(keys), expected)):
             say(line)
+        if pending:
+            say(_describe_pending(pending))
         if last:
             say(f"the last is {last.seq}, {last.hash}")
     return Exit.OK if broken is None else Exit.ERROR
@@ -222,6 +226,20 @@ def rotate_key(old_file: str, by: str, store: str) -> None:
 def _describe_success(count: int) -> str:
     records = "1 record" if count == 1 else f"{count} records"
     return f"{records} verified: none was changed, removed or inserted"
+
+
+def _count_pending(audit_store: AuditStore) -> int:
+    """Return how many records have no place in the chain yet, in a store to which many processes write at once."""
+    complete = getattr(audit_store, "complete_log", None)
+    return 0 if complete is None else int(result_now(complete()))
+
+
+def _describe_pending(count: int) -> str:
+    records = "1 record has" if count == 1 else f"{count} records have"
+    return (
+        f"{records} no place in the chain yet, and the next program that has the log's key gives it to them: "
+        "name the file of the key in HANDRAIL_AUDIT_KEY_FILE and look again"
+    )
 
 
 def _describe_break(broken: chain.Broken, intact: int) -> str:
