@@ -158,7 +158,10 @@ class ModelCaller:
                 options = replace(options, allowed=allowed)
         if active.boundaries is not None:
             messages = active.boundaries.mark(messages)
-        request = Request(messages, tools, options, left_s)
+        forbidden: Sequence[str] = ()
+        if active.flow is not None:
+            forbidden = active.flow.list_forbidden_tools(tools)
+        request = Request(messages, tools, options, left_s, forbidden)
         listener = None
         if active.observers:
             active.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))
