@@ -99,6 +99,9 @@ def _write_tag(answer: Answer, tag: Tag) -> Format:
     parts = list(tag.parts)
     begin = parts.pop(0) if isinstance(parts[0], str) else ""
     end = parts.pop() if parts and isinstance(parts[-1], str) else ""
+    first = parts[0]
+    if isinstance(first, Arguments) and first.style in _STYLES:
+        begin += first.lead
     content = _in_a_row(iter([_write_part(answer, part) for part in parts]))
     return _tag(begin, content, end)
 
