@@ -427,17 +427,12 @@ class Described(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """A request to a model, in our own terms; `timeout_s` bounds the whole exchange.
-
-    Attributes:
-        forbidden: Tools that are described, and may not be called at this step.
-    """
+    """A request to a model, in our own terms; `timeout_s` bounds the whole exchange."""
 
     messages: Sequence[Message]
     tools: Iterable[Any]
     options: Options = field(default_factory=Options)
     timeout_s: float = 300.0
-    forbidden: Sequence[str] = ()
 
 
 class Listener(Protocol):

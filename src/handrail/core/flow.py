@@ -123,10 +123,6 @@ class FlowState(Struct):
         )
         return allowed if 0 < len(allowed) < len(tools) else None
 
-    def list_forbidden_tools(self, tools: Toolset) -> list[str]:
-        """Name the tools that the model may not call at this step."""
-        return [tool.name for tool in tools if self.refusal(tool.name)]
-
     def refusal(self, tool: str) -> Failure | None:
         """Return why the model may not call this tool at this step."""
         required = self.required

@@ -158,10 +158,7 @@ class ModelCaller:
                 options = replace(options, allowed=allowed)
         if active.boundaries is not None:
             messages = active.boundaries.mark(messages)
-        forbidden: Sequence[str] = ()
-        if active.flow is not None:
-            forbidden = active.flow.list_forbidden_tools(tools)
-        request = Request(messages, tools, options, left_s, forbidden)
+        request = Request(messages, tools, options, left_s)
         listener = None
         if active.observers:
             active.tell(ModelAsked(asked.number, len(asked.messages), len(tools)))

@@ -142,12 +142,17 @@ class CompletionModel(HttpModel):
         tools = writing.as_collection(request.tools)
         if not tools:
             return options
+        forbidden: list[str] = []
+        if options.allowed is not None:
+            forbidden = [
+                each.name for each in tools if each.name not in options.allowed
+            ]
         grammar = grammars.grammar(
             tools,
             self.wire.prompt,
             tool_choice=options.tool_choice,
             parallel=options.parallel is not False,
-            forbidden=request.forbidden,
+            forbidden=forbidden,
         )
         extra = {**grammar.fields(self.wire.engine), **options.extra}
         return replace(options, tool_choice="auto", extra=extra)
