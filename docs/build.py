@@ -59,6 +59,7 @@ REFERENCE = {
         "ToolCall ToolResult UserMessage AssistantMessage SystemMessage ToolMessage Turn Usage dialect "
         "messages_as_json messages_from_json",
     ),
+    "grammars": ("Grammars", "grammar"),
     "errors": ("Errors", ""),
     "events": ("Events", ""),
     "ports": ("Ports", ""),
@@ -77,6 +78,7 @@ REFERENCE = {
 """The pages of the API reference: title, and the names of `handrail` that each describes."""
 
 MODULES = {
+    "grammars": ["handrail.grammars.forms.Grammar", "handrail.grammars.masks.Mask"],
     "errors": ["handrail.errors"],
     "events": ["handrail.events"],
     "ports": [

@@ -391,3 +391,115 @@ def test_every_other_family_calls_a_tool_and_answers(family):
         run, _ = run_with(server, streamed=True)
     assert (run.status, run.text) == ("done", "Warm."), run
     assert "21 °C in 北京" in asked(server)["prompt"]
+
+
+# ---------------------------------------------------------------------- held to a grammar
+
+FIELDS = ("structured_outputs", "response_format", "grammar", "json_schema")
+
+
+@hr.tool(effect="read")
+def list_cities() -> list[str]:
+    """List the cities that are known."""
+    return ["Paris"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "field"),
+    [
+        ("vllm", "structured_outputs"),
+        ("sglang", "response_format"),
+        ("llama.cpp", "grammar"),
+    ],
+)
+def test_a_server_gets_the_grammar_of_the_tools_as_its_one_constraint(engine, field):
+    with ScriptedServer(
+        [call("get_weather", city="Paris"), "Warm."], wire="hermes"
+    ) as server:
+        run, _ = run_with(server, model=raw(server, engine=engine))
+    assert (run.status, run.text) == ("done", "Warm.")
+    for body in server.requests:
+        assert [each for each in FIELDS if each in body] == [field]
+        assert "get_weather" in json.dumps(body[field])
+
+
+def test_a_tool_that_may_not_be_called_now_is_not_in_the_grammar():
+    flow = [hr.Forbid("get_weather", until="list_cities")]
+    script = [call("list_cities"), call("get_weather", city="Paris"), "Warm."]
+    with ScriptedServer(script, wire="hermes") as server:
+        run, _ = run_with(
+            server,
+            model=raw(server, engine="llama.cpp"),
+            tools=(get_weather, list_cities),
+            flow=flow,
+        )
+    assert run.text == "Warm."
+    grammars = [body["grammar"] for body in server.requests]
+    assert ["get_weather" in each for each in grammars] == [False, True, True]
+    assert all("get_weather" in body["prompt"] for body in server.requests)
+
+
+def test_a_required_call_is_demanded_by_the_grammar_and_not_opened_by_the_prompt():
+    script = [call("get_weather", city="Paris"), "Warm."]
+    with ScriptedServer(script, wire="hermes") as server:
+        run, _ = run_with(
+            server,
+            model=raw(server, engine="llama.cpp"),
+            tools=(get_weather, list_cities),
+            flow=[hr.Require("get_weather", turn=1)],
+        )
+    assert run.text == "Warm."
+    first, second = server.requests
+    assert first["prompt"].endswith("<|im_start|>assistant\n")
+    assert "list_cities" not in first["grammar"]
+    assert "list_cities" in second["grammar"]
+
+
+def test_the_form_of_an_answer_is_the_one_constraint_where_nothing_may_be_called():
+    form = Output({"type": "object", "properties": {"n": {"type": "integer"}}})
+    for engine, field in (
+        ("vllm", "structured_outputs"),
+        ("sglang", "response_format"),
+        ("llama.cpp", "json_schema"),
+    ):
+        with ScriptedServer(['{"n": 1}'], wire="hermes") as server:
+            model = raw(server, engine=engine)
+            run_with(server, model=model, tools=(), options=Options(output=form))
+        body = server.requests[0]
+        assert [each for each in FIELDS if each in body] == [field]
+
+
+def test_a_server_that_refuses_a_grammar_is_named_to_the_engineer():
+    with ScriptedServer(["Warm."], wire="hermes", faults=[Fault(400, "{}")]) as server:
+        run, _ = run_with(server, model=raw(server, engine="vllm"))
+    assert run.status == "failed"
+    assert "grammar=vllm,optional" in run.reason
+
+
+def test_a_run_goes_on_without_a_grammar_where_the_engineer_said_so():
+    with ScriptedServer(["Warm."], wire="hermes", faults=[Fault(400, "{}")]) as server:
+        model = raw(server, engine="vllm", optional=True)
+        run, _ = run_with(server, model=model)
+    assert run.text == "Warm."
+    held = ["structured_outputs" in body for body in server.requests]
+    assert held == [True, False]
+
+
+def test_the_word_in_the_address_is_ours_and_is_not_sent():
+    make = COMPLETIONS["hermes"]
+    model = make("m@http://localhost:1/v1?a=b&grammar=vllm", environment={})
+    assert model.url(False) == "http://localhost:1/v1/completions?a=b"
+    assert model.wire.engine == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://localhost:1/v1?grammar=wllm", "names no server"),
+        ("http://localhost:1/v1?grammar=vllm,maybe", "is not understood"),
+        ("http://localhost:1/api?grammar=vllm", "Ollama takes no grammar"),
+    ],
+)
+def test_an_address_with_a_grammar_that_nobody_takes_is_refused(address, words):
+    with pytest.raises(hr.ConfigError, match=words):
+        COMPLETIONS["hermes"](f"m@{address}", environment={})

@@ -138,6 +138,7 @@ def grammar(
     tool_choice: str = "auto",
     parallel: bool = True,
     opened: str | None = None,
+    forbidden: Iterable[str] = (),
 ) -> Grammar:
     """Return the grammar of what a model may write: calls to these tools in its family's form, or one answer.
 
@@ -149,6 +150,7 @@ def grammar(
         parallel: Whether several calls may come in one answer, where the family has that.
         opened: What the prompt already holds of the answer; by default what every prompt of the family opens, such as
             `<think>`. A prompt that opens a call has no use here: the grammar does the same.
+        forbidden: Tools that may not be called.
 
     Raises:
         ConfigError: There is no such dialect, it is that of a provider's messages, `tool_choice` names no tool, or both
@@ -165,37 +167,45 @@ def grammar(
             'name a prompt dialect, such as "hermes" or "qwen3-coder"'
         )
     given = tools if hasattr(tools, "compute_once") else Toolset(list(tools))
-    key = ("grammar", family, tool_choice, parallel, opened)
+    wanted = _Wanted(family, tool_choice, parallel, opened, frozenset(forbidden))
     made: Grammar = given.compute_once(
-        key, lambda: _of_tools(given, family, tool_choice, parallel, opened)
+        ("grammar", wanted), lambda: _of_tools(given, wanted)
     )
     return made
 
 
-def _of_tools(
-    tools: Iterable[Any],
-    family: PromptDialect,
-    tool_choice: str,
-    parallel: bool,
-    opened: str | None,
-) -> Grammar:
+class _Wanted(Struct, frozen=True):
+    """What a grammar of tools depends on beside the tools."""
+
+    family: PromptDialect
+    tool_choice: str
+    parallel: bool
+    opened: str | None
+    forbidden: frozenset[str]
+
+
+def _of_tools(tools: Iterable[Any], wanted: _Wanted) -> Grammar:
+    family = wanted.family
+    tool_choice = wanted.tool_choice
     names = writing.name_map(tools, family.names)
-    wanted = [
+    callable_tools = [
         ToolSchema(names.to_wire(tool.name), dict(tool.parameters))
         for tool in tools
         if tool_choice in ("auto", "required", tool.name)
+        and tool.name not in wanted.forbidden
     ]
-    if not wanted and tool_choice not in ("auto", "none"):
+    if not callable_tools and tool_choice not in ("auto", "none"):
         raise ConfigError(
             f"tool_choice is {tool_choice!r}, and no tool is there to be called"
         )
+    is_one = tool_choice not in ("auto", "required", "none")
     choices = Choices(
         may_answer=tool_choice in ("auto", "none"),
         may_call=tool_choice != "none",
-        parallel=parallel and not family.template.single and not _is_name(tool_choice),
-        opened=family.template.opens if opened is None else opened,
+        parallel=wanted.parallel and not family.template.single and not is_one,
+        opened=family.template.opens if wanted.opened is None else wanted.opened,
     )
-    answer = make_answer(family, wanted, choices)
+    answer = make_answer(family, callable_tools, choices)
     return Grammar(
         family.name,
         answer.rules,
@@ -205,10 +215,6 @@ def _of_tools(
         tokens=family.tokens,
         opened=choices.opened,
     )
-
-
-def _is_name(tool_choice: str) -> bool:
-    return tool_choice not in ("auto", "required", "none")
 
 
 def _of_output(form: OutputSchema) -> Grammar:

@@ -36,16 +36,36 @@ class _Writer:
     def __init__(self) -> None:
         self._texts: dict[TextUntil | FreeText, str] = {}
         self._more: list[str] = []
+        self._spells = False
 
     def write(self, rules: Rules) -> str:
         names = sorted(rules.by_name, key=lambda name: name != "start")
+        start = self._write_start(rules.by_name["start"])
         lines = [
-            f"{_name(name)} ::= {self._write(rules.by_name[name])}" for name in names
+            f"{_name(name)} ::= {self._write(rules.by_name[name])}"
+            for name in names[1:]
         ]
-        return "\n".join([*lines, *self._more]) + "\n"
+        return "\n".join([f"root ::= {start}", *lines, *self._more]) + "\n"
+
+    def _write_start(self, expression: Expression) -> str:
+        """Return the whole answer.
+
+        Some engines read a literal as one word, and do not come back when a text begins as it does. Reasoning that may
+        be left out before a text is such a place: its mark is spelled.
+        """
+        match expression:
+            case Sequence(parts=(Repeat() as first, *rest)) if _may_be_text(rest[0]):
+                self._spells = True
+                before = self._write(first)
+                self._spells = False
+                return " ".join([before, *map(self._group, rest)])
+            case _:
+                return self._write(expression)
 
     def _write(self, expression: Expression) -> str:
         match expression:
+            case Literal(text=text) if self._spells and text:
+                return " ".join(map(_one, text))
             case Literal(text=text):
                 return f'"{"".join(map(_escape_in_text, text))}"'
             case Characters():
@@ -125,6 +145,11 @@ class _Writer:
             if not states[there].found and character not in banned
         ]
         return [*steps, f"{_others(state, banned)} {name}"]
+
+
+def _may_be_text(expression: Expression) -> bool:
+    options = expression.options if isinstance(expression, Choice) else (expression,)
+    return any(isinstance(each, FreeText) for each in options)
 
 
 def _state(name: str, number: int) -> str:

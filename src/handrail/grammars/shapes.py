@@ -43,11 +43,18 @@ from handrail.schemas.walk import Schema
 
 
 class Arguments(Struct, frozen=True):
-    """The arguments of a call: their schema, the style in which they are written, and the expression of that."""
+    """The arguments of a call.
+
+    Attributes:
+        style: The style in which they are written, by the name that engines have for it.
+        expression: What is written.
+        lead: What stands before each argument; engines that know the style do not write the first one's.
+    """
 
     schema: Schema
     style: str
     expression: Expression
+    lead: str = ""
 
 
 class Varying(Struct, frozen=True):
@@ -275,7 +282,9 @@ class Shaper:
             head,
             *position,
             element.begins,
-            Arguments(tool.parameters, _style(call_format), expression),
+            Arguments(
+                tool.parameters, _style(call_format), expression, call_format.layout
+            ),
             f"{call_format.layout}{element.closes}{''.join(call_format.leads_out)}",
         )
 

@@ -82,10 +82,13 @@ class Completions(Struct, frozen=True):
 
     Attributes:
         opened: What the prompt that is answered has opened; on the server's side only, see `answering`.
+        engine: Which server it is, `vllm`, `sglang` or `llama.cpp`, where that is known: it then gets its own field
+            for the form of an answer, and no other's.
     """
 
     prompt: PromptDialect
     opened: str | None = None
+    engine: str = ""
 
     @property
     def name(self) -> str:
@@ -151,7 +154,13 @@ class Completions(Struct, frozen=True):
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": guide},
             }
-            fields |= {"response_format": form, "json_schema": guide}
+            both: dict[str, Json] = {"response_format": form, "json_schema": guide}
+            of_engine: Mapping[str, dict[str, Json]] = {
+                "vllm": {"structured_outputs": {"json": guide}},
+                "sglang": {"response_format": form},
+                "llama.cpp": {"json_schema": guide},
+            }
+            fields |= of_engine.get(self.engine, both)
         return {name: value for name, value in fields.items() if value is not None}
 
     # ------------------------------------------------------------------ being answered
