@@ -37,6 +37,8 @@ from handrail.records import (
     RunRecord,
     StandingApproval,
     StoredRun,
+    Submission,
+    SubmittedRun,
     WriteRecord,
 )
 
@@ -180,6 +182,68 @@ class BrowsableRunStore(RunStore, Protocol):
 
     def step_times(self, run_id: str) -> StoreAnswer[Mapping[str, float]]:
         """Return when each step of a run was recorded, as Unix time by the store's clock, by its key."""
+        ...
+
+
+@runtime_checkable
+class SubmittedRunStore(RunStore, Protocol):
+    """A store whose runs can be submitted to workers; see `dispatch`.
+
+    Whoever answers the last question of a submitted run, in whatever process, enqueues its next segment in the same
+    transaction. `tests/dispatch/submitted_contract.py` is the suite that every one inherits.
+    """
+
+    def submit_run(
+        self, record: RunRecord, submission: Submission
+    ) -> StoreAnswer[RunRecord]:
+        """Store a run as `queued` and enqueue its first segment, both or neither.
+
+        Raises:
+            RunNameTaken: There is a run of that name. Nothing was changed.
+            StoreUnavailable: Nothing was changed.
+        """
+        ...
+
+    def take_segment(
+        self, run_id: str, number: int, *, again: bool
+    ) -> StoreAnswer[SubmittedRun | None]:
+        """Return the run of a segment; None where there is nothing to do in it: it is over, or a later one is there.
+
+        Args:
+            again: An earlier worker began the segment and did not finish it; `deaths` grows if it died in the run.
+        """
+        ...
+
+    def finish_segment(self, run_id: str, number: int) -> StoreAnswer[RunRecord | None]:
+        """Note that a worker is done with a segment; return the run as it stands.
+
+        The next segment is enqueued if the run's questions were answered meanwhile, or if it was left unfinished. A run
+        that is over is forgotten here; so is one that is gone.
+        """
+        ...
+
+    def note_segment(self, run_id: str, note: str) -> StoreAnswer[None]:
+        """Note why a worker handed a segment back, for people."""
+        ...
+
+    def sweep_submitted(self, dispatcher: str, *, most: int = 50) -> StoreAnswer[int]:
+        """Enqueue what must go on and has no segment: runs with a question that has expired, and lost segments.
+
+        Args:
+            dispatcher: The kind of dispatcher that lost segments go to.
+
+        Returns how many runs were enqueued. May be called by any number of workers at once.
+        """
+        ...
+
+    def list_submitted(
+        self, run_ids: Sequence[str]
+    ) -> StoreAnswer[Mapping[str, Submission]]:
+        """Return how these runs are carried out, those that were submitted and are not over."""
+        ...
+
+    def list_cancelled(self, run_ids: Sequence[str]) -> StoreAnswer[Sequence[str]]:
+        """Return which of these runs somebody has asked to end."""
         ...
 
 

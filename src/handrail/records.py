@@ -122,6 +122,37 @@ class JournalEntry(Struct, frozen=True):
     result: Json = None
 
 
+class Submission(Struct, frozen=True):
+    """How a run that was submitted is carried out by workers.
+
+    Attributes:
+        dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
+        queue: Workers take segments from the queues that they name.
+        priority: Larger first, among the waiting segments of one scope.
+        principal: On whose behalf it acts; None for whom the worker acts for.
+        tools: The tools that a worker must have, by name.
+        segment: The number of the segment that is enqueued, under way, or was the last one.
+        deaths: How many workers in a row died in the segment.
+        note: Why a worker handed the segment back; empty if none did.
+    """
+
+    dispatcher: str = "chosen"
+    queue: str = "default"
+    priority: int = 0
+    principal: str | None = None
+    tools: Sequence[str] = ()
+    segment: int = 1
+    deaths: int = 0
+    note: str = ""
+
+
+class SubmittedRun(Struct, frozen=True):
+    """A submitted run as a worker takes it: the run, its steps, and how it is carried out."""
+
+    stored: StoredRun
+    submission: Submission
+
+
 AWAITS_RESULT = "its result comes from outside"
 """The reason of a question whose answer is the result of its call; see `BaseTool.deferred`."""
 

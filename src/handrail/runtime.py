@@ -54,11 +54,14 @@ from handrail.tools.toolset import Tools, Toolset
 if TYPE_CHECKING:
     from handrail import admin, sync, workflows
     from handrail.admin import ApprovalQueue
+    from handrail.dispatch import submitting
+    from handrail.dispatch.submitting import SubmitOptions
     from handrail.engine.undo import Undoable
     from handrail.sync import SyncRuntime
     from handrail.workflows import Workflow, WorkflowOptions
 else:
     admin = _lazy.module("handrail.admin")
+    submitting = _lazy.module("handrail.dispatch.submitting")
     sync = _lazy.module("handrail.sync")
     workflows = _lazy.module("handrail.workflows")
 
@@ -620,6 +623,54 @@ class Runtime:
             return self.run(question, model=model, output=output, **observed)
 
         return RunStream(start)
+
+    # ------------------------------------------------------------------ runs of workers
+
+    async def submit(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str = "",
+        output: object = None,
+        **options: Unpack[SubmitOptions],
+    ) -> str:
+        """Store a run that a worker carries out, see `handrail worker`; return its name once it is on the disk.
+
+        Args:
+            model: By name, such as `openai:NAME`; empty for the worker's.
+            output: As for `run`. Its schema is stored, and `Run.output` is plain JSON.
+            options: `system`, `budget`, `options`, `flow` and `principal` as for `run`; `scope`, the tenant; `queue`,
+                which workers name; `priority`, larger first among the tenant's; `run_id`, a name for the run; and
+                `idempotent`: submitting the same question under the same `run_id` again changes nothing.
+
+        Raises:
+            ConfigError: Something was given that cannot be stored, or the store hands no runs to workers.
+            RunNameTaken: There is a run of that name, with another question or without `idempotent`.
+            StoreUnavailable: Nothing was submitted, as far as is known.
+        """
+        return await self._perform(
+            submitting.submit(
+                self._engine, question, model=model, output=output, options=options
+            )
+        )
+
+    async def result(
+        self, run_id: str, *, within_s: float | None = None, scope: str | None = None
+    ) -> Run[Any]:
+        """Wait for the end of a run that another process carries out; return it as it was recorded.
+
+        A run that waits for people is returned as `waiting`.
+
+        Args:
+            within_s: How long to wait, in seconds; None for as long as it takes.
+
+        Raises:
+            ConfigError: There is no such run.
+            RunUnderWay: It has not ended by then.
+        """
+        return await self._perform(
+            submitting.await_end(self._engine.serve(scope), run_id, within_s=within_s)
+        )
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 

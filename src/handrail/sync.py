@@ -51,10 +51,13 @@ from handrail.tools.toolset import Tools, Toolset
 if TYPE_CHECKING:
     from handrail import admin, workflows
     from handrail.admin import SyncApprovalQueue
+    from handrail.dispatch import submitting
+    from handrail.dispatch.submitting import SubmitOptions
     from handrail.engine.undo import Undoable
     from handrail.workflows import SyncWorkflow, WorkflowOptions
 else:
     admin = _lazy.module("handrail.admin")
+    submitting = _lazy.module("handrail.dispatch.submitting")
     workflows = _lazy.module("handrail.workflows")
 
 T = TypeVar("T")
@@ -460,6 +463,31 @@ class SyncRuntime:
             return self.run(question, model=model, output=output, **observed)
 
         return SyncRunStream(stream_events(start, cancel=cancel))
+
+    # ------------------------------------------------------------------ runs of workers
+
+    def submit(
+        self,
+        question: str | Message | Sequence[Message | Mapping[str, Json]],
+        *,
+        model: str = "",
+        output: object = None,
+        **options: Unpack[SubmitOptions],
+    ) -> str:
+        """See `Runtime.submit`."""
+        return self._perform(
+            submitting.submit(
+                self._engine, question, model=model, output=output, options=options
+            )
+        )
+
+    def result(
+        self, run_id: str, *, within_s: float | None = None, scope: str | None = None
+    ) -> Run[Any]:
+        """See `Runtime.result`."""
+        return self._perform(
+            submitting.await_end(self._engine.serve(scope), run_id, within_s=within_s)
+        )
 
     # ------------------------------------------------------------------ taking back, cancelling, closing
 

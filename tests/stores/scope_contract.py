@@ -23,6 +23,7 @@ QUESTION = ApprovalRequest(
 TOUCHING = replace(A_REFUND, locks=("order:7",))
 TABLES = {
     "runs",
+    "submitted",
     "steps",
     "approvals",
     "grants",
@@ -260,5 +261,11 @@ class ScopeContract:
             "browse_runs",
             "step_times",
             "open_writer",
+            "take_segment",
+            "finish_segment",
+            "note_segment",
+            "sweep_submitted",
+            "list_submitted",
+            "list_cancelled",
         }
         assert passed_by <= administrative

@@ -48,7 +48,7 @@ def emptied(dsn: str) -> None:
         ):
             admin.execute(
                 "TRUNCATE handrail.effects, handrail.kept, handrail.runs, handrail.steps, handrail.approvals, "
-                "handrail.audit, handrail.locks, handrail.acts, handrail.grants"
+                "handrail.audit, handrail.locks, handrail.acts, handrail.grants, handrail.submitted"
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from handrail.errors import ConfigError
 from handrail.parsing.names import advise
 
-TABLES = ("store", "lint", "mcp", "otel")
+TABLES = ("store", "lint", "mcp", "otel", "schedule")
 """All tables that the settings may have."""
 
 FILES = ("handrail.toml", "pyproject.toml")

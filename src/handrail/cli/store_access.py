@@ -92,7 +92,7 @@ class Port(Generic[T]):
             ConfigError: As for `open_store`, or the store lacks the port.
         """
         if place == NO_STORE:
-            raise self._missing(place)  # a store in memory would be new and empty
+            raise self.missing(place)  # a store in memory would be new and empty
         with open_store(place) as store:
             yield self.of(store, place)
 
@@ -103,10 +103,11 @@ class Port(Generic[T]):
             ConfigError: It lacks the port.
         """
         if not isinstance(store, self.port):
-            raise self._missing(place)
+            raise self.missing(place)
         return cast(T, store)
 
-    def _missing(self, place: str) -> ConfigError:
+    def missing(self, place: str) -> ConfigError:
+        """Return the error for a store that lacks the port."""
         if place == STORE_HERE:
             one = ""
         else:

@@ -386,6 +386,11 @@ class Engine:
                 self._deployment.tenants.popitem(last=False)
         return tenant
 
+    @property
+    def store_of_all(self) -> Store:
+        """The store with the records of every tenant."""
+        return self._store_of_all
+
     def qualify_resources(self, resources: Sequence[Resource]) -> Sequence[Resource]:
         """Return resources as the tenant's own; the seats of a tool are for all tenants."""
         if not self.scope:

@@ -29,6 +29,7 @@ from handrail.records import (
     RunRecord,
     StandingApproval,
     StoredRun,
+    Submission,
     WriteRecord,
 )
 from handrail.tools.keys import digest
@@ -202,6 +203,12 @@ class _View:
 
     def request_cancel(self, run_id: str) -> StoreAnswer[bool]:
         return self._store.request_cancel(self._qualify(run_id))  # type: ignore[no-any-return]  # any store
+
+    def submit_run(
+        self, record: RunRecord, submission: Submission
+    ) -> StoreAnswer[RunRecord]:
+        mine = replace(record, run_id=self._qualify(record.run_id))
+        return then(self._store.submit_run(mine, submission), _strip_record)
 
     # ------------------------------------------------------------------ questions
 

@@ -23,7 +23,14 @@ from handrail.calls import ToolCall
 from handrail.core.redaction import KnownSecrets
 from handrail.errors import JournalMismatch, Json
 from handrail.futures import StoreAnswer, then
-from handrail.records import JournalEntry, JournalStep, RunRecord, StoredRun
+from handrail.records import (
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+    StoredRun,
+    Submission,
+    SubmittedRun,
+)
 
 _BEGIN = "\u27e6secret:"
 _END = "\u27e7"
@@ -98,7 +105,14 @@ class SealedStore:
         for name in dir(store):
             if not name.startswith("_"):
                 setattr(self, name, getattr(store, name))
-        for name in ("begin_run", "append_entry", "load_run", "list_runs"):
+        for name in (
+            "begin_run",
+            "append_entry",
+            "load_run",
+            "list_runs",
+            "submit_run",
+            "take_segment",
+        ):
             if hasattr(store, name):
                 setattr(self, name, getattr(self, f"_{name}"))
 
@@ -135,6 +149,25 @@ class SealedStore:
             lambda records: [
                 self._change_record(each, self._seals.open) for each in records
             ],
+        )
+
+    def _submit_run(
+        self, record: RunRecord, submission: Submission
+    ) -> StoreAnswer[RunRecord]:
+        sealed = self._change_record(record, self._seals.close)
+        return then(
+            self._store.submit_run(sealed, submission),
+            lambda submitted: self._change_record(submitted, self._seals.open),
+        )
+
+    def _take_segment(
+        self, run_id: str, number: int, **how: Any
+    ) -> StoreAnswer[SubmittedRun | None]:
+        return then(
+            self._store.take_segment(run_id, number, **how),
+            lambda taken: (
+                taken and replace(taken, stored=self._open_stored(taken.stored))
+            ),
         )
 
     def _open_stored(self, stored: StoredRun) -> StoredRun:

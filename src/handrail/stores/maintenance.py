@@ -71,6 +71,7 @@ _TABLES = (
         "{0}.state = 'open' AND (excluded.state <> 'open' OR length(excluded.agreed) > length({0}.agreed)) "
         "OR excluded.state IN ('used', 'cancelled'))",
     ),
+    _Table("submitted", ("run_id",), newer="excluded.segment > {0}.segment"),
     _Table("acts", ("scope", "fingerprint"), newer="excluded.at > {0}.at"),
     _Table("grants", ("id",), newer="excluded.granted_at > {0}.granted_at OR excluded.revoked_at > {0}.revoked_at"),
     _Table("audit", ("seq",)),

@@ -51,6 +51,7 @@ _MIGRATIONS = (
     "schema_4",
     "schema_5",
     "schema_6",
+    "schema_7",
 )
 VERSION = len(_MIGRATIONS)
 """The version of the tables that this handrail knows."""

@@ -95,6 +95,14 @@ CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
 CREATE TABLE dispatchers(one bigint PRIMARY KEY CHECK(one = 1), name text COLLATE "C" NOT NULL);
 
+-- schema_7: Runs that workers carry out, until they are over.
+CREATE TABLE submitted(
+  run_id text COLLATE "C" PRIMARY KEY, dispatcher text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, priority bigint NOT NULL, principal text COLLATE "C",
+  tools text COLLATE "C" NOT NULL, segment bigint NOT NULL, deaths bigint NOT NULL, woken bigint NOT NULL,
+  wake_at double precision, note text COLLATE "C" NOT NULL, swept double precision NOT NULL) WITH (fillfactor = 80);
+CREATE INDEX submitted_swept ON submitted(swept);
+CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -46,7 +46,6 @@ from handrail.records import (
     WriteRecord,
 )
 from handrail.stores.database import Database, RetryGroup
-from handrail.stores.durable import DurableStore
 from handrail.stores.requests import GroupOperation
 from handrail.stores.sql_values import (
     MAX_NAME_CHARACTERS,
@@ -58,6 +57,7 @@ from handrail.stores.sql_values import (
     encode_optional,
     statements,
 )
+from handrail.stores.submitted import SubmittedRuns
 
 _SQL = statements("runs.sql")
 
@@ -65,7 +65,7 @@ _BEYOND_ALL = 2**62
 """A number that no run has."""
 
 
-class DurableRuns(DurableStore):
+class DurableRuns(SubmittedRuns):
     """A durable store that keeps runs, approvals and an audit log too, and whose ledger can be looked into.
 
     Attributes:
@@ -159,13 +159,13 @@ class DurableRuns(DurableStore):
         """See `ports.RunStore.load_run`."""
         run_id = encode_name(run_id)
 
-        def load(database: Database) -> StoredRun | None:
-            rows = database.run(_SQL["run"], (run_id,))
-            if not rows:
-                return None
-            return StoredRun(_run_record(rows[0]), _steps(database, run_id))
+        return self._writer.submit(lambda database: self._load_stored(database, run_id))
 
-        return self._writer.submit(load)
+    def _load_stored(self, database: Database, run_id: str) -> StoredRun | None:
+        rows = database.run(_SQL["run"], (run_id,))
+        if not rows:
+            return None
+        return StoredRun(_run_record(rows[0]), _steps(database, run_id))
 
     def list_runs(
         self, *, status: str = "", most: int = 100
@@ -271,7 +271,10 @@ class DurableRuns(DurableStore):
             )
             if decided is stored:
                 return stored
-            return _change_approval(database, stored, decided)
+            changed = _change_approval(database, stored, decided)
+            if changed.state != "open":
+                self._note_answer(database, changed.run_id, now)
+            return changed
 
         return self._submit(decide)
 
@@ -295,7 +298,9 @@ class DurableRuns(DurableStore):
             closed = stored.as_cancelled(by, reason)
             if closed is stored:
                 return stored
-            return _change_approval(database, stored, closed)
+            changed = _change_approval(database, stored, closed)
+            self._note_answer(database, changed.run_id, now)
+            return changed
 
         return self._submit(withdraw)
 

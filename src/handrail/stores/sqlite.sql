@@ -92,6 +92,14 @@ CREATE INDEX segments_running ON segments(queue, turn) WHERE worker IS NOT NULL;
 CREATE INDEX segments_held ON segments(worker) WHERE worker IS NOT NULL;
 CREATE TABLE dispatchers(one INTEGER PRIMARY KEY CHECK(one = 1), name TEXT NOT NULL);
 
+-- schema_7: Runs that workers carry out, until they are over.
+CREATE TABLE submitted(
+  run_id TEXT PRIMARY KEY, dispatcher TEXT NOT NULL, queue TEXT NOT NULL, priority INTEGER NOT NULL, principal TEXT, tools TEXT NOT NULL,
+  segment INTEGER NOT NULL, deaths INTEGER NOT NULL, woken INTEGER NOT NULL, wake_at REAL, note TEXT NOT NULL,
+  swept REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX submitted_swept ON submitted(swept);
+CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

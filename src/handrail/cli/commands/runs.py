@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 from msgspec.structs import replace
@@ -39,10 +39,11 @@ from handrail.cli.store_access import (
     say,
 )
 from handrail.cli.timeline import shorten
+from handrail.core.budgets import Budget
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
-from handrail.errors import ConfigError, HandrailError, ModelError, RunUnderWay
+from handrail.errors import ConfigError, HandrailError, Json, ModelError, RunUnderWay
 from handrail.futures import result_now
 from handrail.history import exporting
 from handrail.history.facts import document, facts, question_text, run_status
@@ -50,10 +51,18 @@ from handrail.history.run_history import RunHistory, read_history
 from handrail.invisible import json_text
 from handrail.journal.codec import budget_from_json, input_from_json, toolset_digest
 from handrail.messages import Turn
-from handrail.ports import ApprovalStore, Listener, Request, Store
+from handrail.ports import (
+    ApprovalStore,
+    Listener,
+    Request,
+    RunStore,
+    Store,
+    SubmittedRunStore,
+)
 from handrail.process_identity import is_gone
-from handrail.records import RecordStatus, RunRecord, StoredRun
+from handrail.records import RecordStatus, RunRecord, StoredRun, Submission
 from handrail.runs import Run
+from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -113,14 +122,22 @@ def list_runs(
                 status=status or "", most=most if tenant is None else EVERY
             )
         )
-    records = [each for each in found if is_of_tenant(each.run_id, tenant)][:most]
+        records = [each for each in found if is_of_tenant(each.run_id, tenant)][:most]
+        submitted = _list_submitted(run_store, records)
     if as_json:
-        print_json({"runs": [facts(record) for record in records]})
+        print_json(
+            {
+                "runs": [
+                    {**facts(each), **_describe_place(each, submitted)}
+                    for each in records
+                ]
+            }
+        )
         return
     rows = [
         (
             each.run_id,
-            run_status(each),
+            f"{run_status(each)}{_describe_carrier(each, submitted)}",
             moment(each.updated),
             shorten(question_text(each)),
         )
@@ -132,6 +149,44 @@ def list_runs(
         ("run", "status", "changed", "question"),
         f"there are no {which} in this store",
     )
+
+
+def _list_submitted(
+    store: RunStore, records: Sequence[RunRecord]
+) -> Mapping[str, Submission]:
+    """Return how the runs that go to workers are carried out."""
+    if not isinstance(store, SubmittedRunStore):
+        return {}
+    return result_now(store.list_submitted([each.run_id for each in records]))
+
+
+def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
+    """Return who carries a run of workers out, or where it waits for one, as text behind its status."""
+    submission = submitted.get(record.run_id)
+    if submission is None:
+        return ""
+    if record.status == "running":
+        return f" in {record.owner.rpartition(':')[0]}"
+    if record.status == "queued" and submission.note:
+        return f" in {submission.queue} ({submission.note})"
+    if record.status == "queued":
+        return f" in {submission.queue}"
+    return ""
+
+
+def _describe_place(
+    record: RunRecord, submitted: Mapping[str, Submission]
+) -> dict[str, Json]:
+    submission = submitted.get(record.run_id)
+    if submission is None:
+        return {}
+    return {
+        "queue": submission.queue,
+        "priority": submission.priority,
+        "segment": submission.segment,
+        "note": submission.note,
+        "worker": record.owner.rpartition(":")[0],
+    }
 
 
 @command.command("show")
@@ -215,6 +270,129 @@ def _require_run(stored: StoredRun | None, run: str) -> StoredRun:
             f"there is no run {run!r} in this store; `handrail runs list` lists what there is"
         )
     return stored
+
+
+# ---------------------------------------------------------------------- runs of workers
+
+
+@command.command("submit")
+@click.argument("question")
+@options.model(required=False)
+@click.option(
+    "--system",
+    default="",
+    metavar="TEXT",
+    help="Instructions for the model, before the question.",
+)
+@click.option(
+    "--queue",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="Which workers may take it: those that name this queue, or none.",
+)
+@click.option(
+    "--priority",
+    metavar="N",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Larger first, among the waiting runs of one tenant.",
+)
+@click.option(
+    "--run-id",
+    metavar="NAME",
+    default="",
+    help="A name for the run: the same question under the same name is submitted once.",
+)
+@click.option("--scope", metavar="TENANT", default="", help="The tenant.")
+@options.budget
+@options.store
+@options.as_json
+@options.debug
+def submit(
+    question: str,
+    model: str | None,
+    system: str,
+    queue: str,
+    priority: int,
+    run_id: str,
+    scope: str,
+    budget: Budget,
+    store: str,
+    as_json: bool,
+) -> None:
+    """Store a run for the workers of a store, and print its name; see `handrail worker`.
+
+    QUESTION may be `-` for stdin. Without --model the run is asked of the worker's model.
+
+    \b
+    Examples:
+      handrail runs submit "Refund order 881" --store postgresql://user@host/database
+      run=$(handrail runs submit "Refund order 881") && handrail runs wait $run
+    """
+    text = options.text_or_stdin(question)
+    if not text.strip():
+        raise click.UsageError("The question is empty.")
+    if store == options.NO_STORE:
+        raise RUNS.missing(store)
+    with (
+        open_store(store, create=True, writes=True) as run_store,
+        SyncRuntime([], store=run_store, scope=scope) as runtime,
+    ):
+        name = runtime.submit(
+            text,
+            model=model or "",
+            system=system,
+            queue=queue,
+            priority=priority,
+            run_id=run_id or None,
+            idempotent=bool(run_id),
+            budget=budget,
+        )
+    kept = qualify_name(scope, name)
+    if as_json:
+        print_json({"run_id": kept, "queue": queue})
+    else:
+        click.echo(kept)
+
+
+@command.command("wait")
+@click.argument("run", shell_complete=completion_names.runs)
+@click.option(
+    "--within",
+    "within_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=None,
+    help="Give up after so long; without it as long as it takes.",
+)
+@options.store
+@options.as_json
+@options.debug
+def wait(run: str, within_s: float | None, store: str, as_json: bool) -> int:
+    """Wait until a run has ended, or waits for a person, in whichever process; print its answer.
+
+    The exit code tells how it ended, as for `handrail run`.
+
+    \b
+    Example:
+      handrail runs wait r_1f2e3d4c --within 60
+    """
+    with RUNS.open(store) as run_store:
+        run = resolve_run_id(run_store, run)
+        with SyncRuntime([], store=cast(Store, run_store)) as runtime:
+            ended = runtime.result(
+                strip_scope(run), within_s=within_s, scope=parse_scope(run)
+            )
+    if as_json:
+        click.echo(json_text({**ended.as_json(), "run_id": run}))
+    else:
+        if ended.text:
+            click.echo(printable(ended.text, keep="\n"))
+        if not ended.ok:
+            click.echo(printable(f"{run} is {ended.status}: {ended.reason}"), err=True)
+    return exits.of_run(ended.status, options.call_failures(ended))
 
 
 # ---------------------------------------------------------------------- driving

@@ -22,6 +22,7 @@ from handrail.stores.durable import DurableStore
 _NOUNS = {
     "effects": "writes",
     "acts": "acts to know again",
+    "submitted": "runs for workers",
     "grants": "standing approvals",
     "audit": "audit records",
     "kept": "long results",

@@ -1,0 +1,435 @@
+"""Workers of one store that die, freeze and are replaced: `python -m benchmarks.workers --runs 10000 --kills 100`.
+
+Runs are submitted to a Postgres of our own, or to any store with `--store`. Four processes carry them out, and a person
+approves one call of each run from yet another connection. Meanwhile workers are killed and frozen, the server
+is restarted twice, and in the middle all workers are replaced by ones with another version of the tools. In the end the
+world is compared with the journals.
+
+| counted | is |
+|---|---|
+| second effects | writes that happened twice |
+| lost | results that say so of a write that never happened, or journals without the result |
+| unfinished | runs that had not ended in time |
+| take-over p95 | from a kill to the next begin of each run that was under way in that process |
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import Any
+
+from tests.journeys.worlds import Far, declaration, tool
+
+import handrail as hr
+from benchmarks.verdicts import load_journals, print_broken
+from handrail import admin
+from handrail.dispatch.choice import open_dispatcher
+from handrail.dispatch.port import Running, Segment, Timing
+from handrail.dispatch.worker import Worker
+from handrail.futures import result_now
+from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import opener
+
+WORKERS = 4
+CONCURRENCY = 8
+WRITES = ("key", "verify", "none")
+
+
+# ---------------------------------------------------------------------- in the workers
+
+
+def script() -> list[Any]:
+    """Return what the model says: a read and a write, a write, and one that a person is asked about."""
+
+    def title(messages: Sequence[Any], replay: str) -> str:
+        question = next(
+            each.text for each in messages if isinstance(each, hr.UserMessage)
+        )
+        return f"{question.removeprefix('Go ')}-{replay}"
+
+    return [
+        lambda messages: [call("look"), call("open_key", title=title(messages, "key"))],
+        lambda messages: [call("open_verify", title=title(messages, "verify"))],
+        lambda messages: [call("open_none", title=title(messages, "none"))],
+        "Three tickets.",
+    ]
+
+
+def tools_of(far: Far, version: int) -> list[Any]:
+    """Return the tools of a version: the second one has another tool, and describes one otherwise."""
+    fn, settings = declaration(far, "none")
+    asked = hr.FunctionTool(fn, **{**settings, "effect": "destructive"})
+    look = hr.FunctionTool(
+        lambda: "fine",
+        name="look",
+        description=f"Look around, version {version}.",
+        parameters={"type": "object"},
+        effect="read",
+    )
+    found = [look, tool(far, "key"), tool(far, "verify"), asked]
+    if version > 1:
+        found.append(
+            hr.FunctionTool(
+                lambda: "new",
+                name="fresh",
+                parameters={"type": "object"},
+                effect="read",
+            )
+        )
+    return found
+
+
+class Witness(Worker):
+    """A worker that writes down when it begins a segment and when it is done with it."""
+
+    far: Far
+
+    async def _perform(self, segment: Segment, running: Running) -> None:
+        place = f"{os.getpid()} {segment.run_id}"
+        self.far.add("begun", f"{time()} {place} {running.attempt}")
+        try:
+            await super()._perform(segment, running)
+        finally:
+            self.far.add("left", f"{time()} {place}")
+
+
+async def work(place: str, folder: Path, version: int, timing: Timing) -> None:
+    """Work until SIGTERM."""
+    far = Far(folder)
+    async with hr.Runtime(tools_of(far, version), store=opener(place)()) as runtime:
+        dispatcher = open_dispatcher(runtime.store, timing=timing)
+        worker = Witness(
+            runtime,
+            dispatcher,
+            model=ScriptedModel(script()),
+            concurrency=CONCURRENCY,
+        )
+        worker.far = far
+        stopping: list[Any] = []
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGTERM,
+            lambda: stopping.append(asyncio.ensure_future(worker.stop(grace_s=5.0))),
+        )
+        await worker.work()
+        dispatcher.close()
+
+
+# ---------------------------------------------------------------------- around them
+
+
+@dataclass
+class Trouble:
+    """What befalls the workers, and when it did."""
+
+    kills: int
+    freezes: int
+    restarts: int
+    killed: list[tuple[float, int]] = field(default_factory=list)
+    frozen: int = 0
+    restarted: int = 0
+    deployed: bool = False
+
+
+@dataclass
+class Fleet:
+    """The workers of a store, one process each."""
+
+    place: str
+    folder: Path
+    timing: Timing
+    version: int = 1
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def fill(self) -> None:
+        """Start a worker for each that is gone."""
+        self.workers = [each for each in self.workers if each.poll() is None]
+        while len(self.workers) < WORKERS:
+            self.workers.append(self._start())
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        timing = f"{self.timing.beat_s},{self.timing.dead_s},{self.timing.sweep_s}"
+        words = ["--serve", self.place, str(self.folder), str(self.version), timing]
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.workers", *words], stderr=log
+            )
+
+    def replace_all(self) -> None:
+        """Deploy the next version: one worker after the other is told to end, and a new one started."""
+        self.version += 1
+        for each in list(self.workers):
+            each.terminate()
+            each.send_signal(signal.SIGCONT)  # it may be frozen
+            self.workers.append(self._start())
+            each.wait(60)
+
+    def end(self) -> None:
+        """Kill all."""
+        for each in self.workers:
+            with suppress(ProcessLookupError):
+                each.send_signal(signal.SIGCONT)
+            each.kill()
+            each.wait()
+
+
+def submit_all(store: Any, run_ids: Sequence[str]) -> None:
+    """Submit the runs, each twice: the second time changes nothing."""
+    with hr.SyncRuntime([], store=store) as runtime:
+        for run_id in run_ids:
+            for _ in range(2):
+                runtime.submit(f"Go {run_id}", run_id=run_id, idempotent=True)
+
+
+def approve_all(store: Any) -> None:
+    """Approve whatever is asked."""
+    for question in result_now(store.list_approvals()):
+        with suppress(hr.ConfigError):  # somebody was quicker, or it is closed
+            admin.approve(store, question.id, by="anna")
+
+
+def count_ended(store: Any) -> int:
+    """Return how many runs have ended."""
+    [[count]] = store.use_connection(
+        lambda database: database.run("SELECT count(*) FROM runs WHERE status = 'done'")
+    )
+    return int(count)
+
+
+def trouble_until_done(
+    fleet: Fleet, place: str, runs: int, trouble: Trouble, server: Any, *, until: float,
+    dice: random.Random,
+) -> None:  # fmt: skip
+    """Kill, freeze, restart and deploy in even steps of the work, and approve, until every run has ended."""
+    store = opener(place)()
+    thaw: list[tuple[float, int]] = []
+    ended = 0
+    try:
+        while ended < runs and monotonic() < until:
+            fleet.fill()
+            with suppress(hr.StoreUnavailable):
+                approve_all(store)
+                ended = count_ended(store)
+            share = (ended + 1) / runs
+            if len(trouble.killed) < trouble.kills * share:
+                victim = dice.choice(fleet.workers)
+                victim.kill()
+                trouble.killed.append((time(), victim.pid))
+                victim.wait()
+            elif trouble.frozen < trouble.freezes * share:
+                victim = dice.choice(fleet.workers)
+                victim.send_signal(signal.SIGSTOP)
+                trouble.frozen += 1
+                thaw.append((monotonic() + 2 * fleet.timing.dead_s, victim.pid))
+            elif server is not None and trouble.restarted < trouble.restarts * share:
+                server.stop(signal.SIGINT)
+                server.start()
+                trouble.restarted += 1
+            elif not trouble.deployed and share > 0.5:
+                fleet.replace_all()
+                trouble.deployed = True
+            for at, pid in list(thaw):
+                if monotonic() > at:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+                    thaw.remove((at, pid))
+            sleep(0.1)
+    finally:
+        store.close()
+
+
+# ---------------------------------------------------------------------- judging
+
+
+@dataclass
+class Verdict:
+    """The outcome. Every list is empty unless a promise was broken."""
+
+    second_effects: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    in_doubt: int = 0
+    take_overs: list[float] = field(default_factory=list)
+
+    @property
+    def broken(self) -> dict[str, list[str]]:
+        """What broke each promise."""
+        return {
+            "second effects": self.second_effects,
+            "lost": self.lost,
+            "unfinished": self.unfinished,
+        }
+
+
+def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Verdict:
+    """Compare the world with the journals."""
+    verdict = Verdict()
+    happened = Counter(line.split()[-1] for line in far.lines("effects"))
+    store: Any = opener(place)()
+    journals = load_journals(store, run_ids)
+    store.close()
+    verdict.unfinished = journals.unfinished
+    verdict.second_effects = [
+        f"{title}: {count} times" for title, count in happened.items() if count > 1
+    ]
+    for run_id, results in journals.by_run.items():
+        for replay in WRITES:
+            title = f"{run_id}-{replay}"
+            result = results.get(f"open_{replay}")
+            if (
+                result is not None
+                and result.failure is not None
+                and result.failure.code == hr.Code.IN_DOUBT
+            ):
+                verdict.in_doubt += 1
+            elif result is None or not result.ok or not happened[title]:
+                verdict.lost.append(
+                    f"{title}: {happened[title]} effects, and the journal has {result!r}"
+                )
+    verdict.take_overs = sorted(find_take_overs(far, trouble))
+    return verdict
+
+
+def find_take_overs(far: Far, trouble: Trouble) -> Iterator[float]:
+    """Yield how long each run waited for another worker that was under way in a killed one, in seconds."""
+    begun = [line.split() for line in far.lines("begun")]
+    left = {(pid, run_id, at) for at, pid, run_id in map(str.split, far.lines("left"))}
+    for killed_at, pid in trouble.killed:
+        mine = [each for each in begun if each[1] == str(pid)]
+        for at, _, run_id, _ in mine:
+            is_left = any(
+                place[:2] == (str(pid), run_id) and float(place[2]) >= float(at)
+                for place in left
+            )
+            later = [
+                float(each[0])
+                for each in begun
+                if each[2] == run_id and float(each[0]) > killed_at
+            ]
+            if not is_left and later:
+                yield min(later) - killed_at
+
+
+@contextmanager
+def server_of_our_own() -> Iterator[Any]:
+    """Start a Postgres that can be restarted."""
+    from tests.stores.servers import Server, binaries
+
+    programs = binaries()
+    if programs is None:
+        raise SystemExit("no Postgres here; name a store with --store")
+    server = Server(programs)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def measure(
+    runs: int, trouble: Trouble, *, place: str, folder: Path, timing: Timing, seconds: float, seed: int,
+    server: Any = None,
+) -> Verdict:  # fmt: skip
+    """Carry so many runs through the trouble; return the verdict."""
+    run_ids = [f"r_{seed:x}_{number}" for number in range(runs)]
+    far = Far(folder)
+    store = opener(place)()
+    submit_all(store, run_ids)
+    store.close()
+    fleet = Fleet(place, folder, timing)
+    until = monotonic() + seconds
+    try:
+        trouble_until_done(
+            fleet, place, runs, trouble, server, until=until, dice=random.Random(seed)
+        )
+    finally:
+        fleet.end()
+    return judge(place, far, run_ids, trouble)
+
+
+def main() -> int:
+    """Print the counts; the exit code is 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.workers")
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--freezes", type=int, default=20)
+    parser.add_argument("--restarts", type=int, default=2, help="of our own Postgres")
+    parser.add_argument("--seconds", type=float, default=7200.0)
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 31)
+    )
+    parser.add_argument("--store", default="", help="a Postgres of our own by default")
+    parser.add_argument(
+        "--dead",
+        type=float,
+        default=20.0,
+        help="when a silent worker counts as dead, in seconds",
+    )
+    given = parser.parse_args()
+    trouble = Trouble(given.kills, given.freezes, given.restarts)
+    timing = Timing(beat_s=given.dead / 4, dead_s=given.dead, sweep_s=given.dead / 4)
+    began = monotonic()
+    with tempfile.TemporaryDirectory(prefix="handrail-workers-") as folder:
+        how: dict[str, Any] = {
+            "folder": Path(folder),
+            "timing": timing,
+            "seconds": given.seconds,
+            "seed": given.seed,
+        }
+        if given.store:
+            verdict = measure(given.runs, trouble, place=given.store, **how)
+        else:
+            with server_of_our_own() as server:
+                verdict = measure(
+                    given.runs, trouble, place=server.dsn, server=server, **how
+                )
+    print_verdict(verdict, trouble, given, monotonic() - began)
+    return 1 if any(verdict.broken.values()) else 0
+
+
+def print_verdict(
+    verdict: Verdict, trouble: Trouble, given: argparse.Namespace, took_s: float
+) -> None:
+    """Print what was done and what came of it."""
+    print(
+        f"seed {given.seed}: {given.runs} runs, {WORKERS} workers, {len(trouble.killed)} kills, "
+        f"{trouble.frozen} freezes, {trouble.restarted} restarts, deployed: {trouble.deployed}, {took_s:.0f} s"
+    )
+    print_broken(verdict.broken, width=24)
+    print(f"  {'in doubt':24}{verdict.in_doubt:6}")
+    if verdict.take_overs:
+        p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))]
+        print(
+            f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {verdict.take_overs[-1]:.1f} s"
+        )
+
+
+def serve(place: str, folder: str, version: str, timing: str) -> None:
+    """Be a worker."""
+    if not re.fullmatch(r"[0-9.,]+", timing):
+        raise SystemExit(f"{timing!r} are no times")
+    beat_s, dead_s, sweep_s = map(float, timing.split(","))
+    paces = Timing(
+        poll_s=0.2, beat_s=beat_s, dead_s=dead_s, sweep_s=sweep_s, aside_s=1.0
+    )
+    asyncio.run(work(place, Path(folder), int(version), paces))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        serve(*sys.argv[2:])
+    else:
+        sys.exit(main())

@@ -1,0 +1,215 @@
+"""`handrail worker`: carries out the runs that were submitted to a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from handrail.cli import options, settings
+from handrail.cli.exits import Exit
+from handrail.cli.loading import file_at
+from handrail.cli.options import Setup
+from handrail.cli.store_access import RUNS, mask_password, open_store
+from handrail.dispatch.choice import open_dispatcher
+from handrail.dispatch.health import HealthServer
+from handrail.dispatch.worker import Worker, log
+from handrail.errors import ConfigError
+from handrail.serving import listening
+
+_INTERRUPTED = 130
+
+
+@click.command("worker")
+@options.setup
+@options.store
+@options.model(required=False)
+@click.option(
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(min=1, max=1000),
+    default=8,
+    show_default=True,
+    help="How many runs are carried out at once.",
+)
+@click.option(
+    "--queue",
+    "queues",
+    metavar="NAME",
+    multiple=True,
+    help="Take runs from this queue only. May be given several times; all queues without it.",
+)
+@click.option(
+    "--health",
+    metavar="HOST:PORT",
+    default="",
+    help="Answer /healthz and /readyz on this address, or on this port of 127.0.0.1.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="How long runs may go on after SIGTERM, before they are handed over.",
+)
+@click.option(
+    "--schedule",
+    "schedule_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also submit the runs of its tables [schedule.NAME] when they are due; those of handrail.toml without it.",
+)
+@options.debug
+def command(
+    setup: Setup,
+    store: str,
+    model: str | None,
+    concurrency: int,
+    queues: Sequence[str],
+    health: str,
+    grace_s: float,
+    schedule_file: Path | None,
+) -> int:
+    """Carry out the runs that were submitted to a store, with any number of workers like this one.
+
+    Runs come from `Runtime.submit`, `handrail runs submit` and schedules. A run that waits for a person is left until
+    somebody answers, in whatever process; a run whose worker died goes on in another one. SIGTERM takes no more runs
+    and ends when those under way have ended, or hands them over after --grace; a second one ends at once.
+
+    \b
+    Examples:
+      handrail worker --store postgresql://user@host/database --tools shop.tools --model openai:NAME
+      handrail worker --store sqlite:///handrail.db --tools shop.tools --queue mail --concurrency 2
+      handrail worker --tools shop.tools --health 0.0.0.0:8080 --schedule schedule.toml
+    """
+    setup.check_injected(setup.tools.filter(setup.policy.sees))
+    address = listening.parse_address(health, "--health") if health else None
+    tables = settings.table("schedule", schedule_file and file_at(schedule_file))
+    if schedule_file and not tables:
+        raise ConfigError(f"{schedule_file} has no table [schedule.NAME]")
+    _log_to_stderr()
+    with ExitStack() as opened:
+        opened.enter_context(redirect_stdout(sys.stderr))  # what tools print
+        run_store = opened.enter_context(open_store(store, create=True, writes=True))
+        RUNS.of(run_store, store)
+        return asyncio.run(
+            _work(
+                setup,
+                run_store,
+                where=mask_password(store),
+                model=model,
+                concurrency=concurrency,
+                queues=queues,
+                address=address,
+                grace_s=grace_s,
+                tables=tables,
+            )
+        )
+
+
+async def _work(
+    setup: Setup,
+    store: Any,
+    *,
+    where: str,
+    model: str | None,
+    concurrency: int,
+    queues: Sequence[str],
+    address: tuple[str, int] | None,
+    grace_s: float,
+    tables: Any,
+) -> int:
+    async with setup.unattended_runtime(store) as runtime:
+        if model:
+            runtime._engine.resolve_model(model)  # a name that is none is found now
+        dispatcher = open_dispatcher(store)
+        worker = Worker(
+            runtime,
+            dispatcher,
+            model=model,
+            inject=setup.inject,
+            concurrency=concurrency,
+            queues=queues,
+        )
+        health = HealthServer(worker.why_not_ready)
+        beside: list[asyncio.Task[None]] = []
+        try:
+            if address is not None:
+                log.info("health is answered on %s", await health.listen(*address))
+            if tables:
+                beside.append(asyncio.ensure_future(_keep_schedule(runtime, tables)))
+            ending = _end_on_signals(worker, grace_s)
+            log.info(
+                "worker %d takes runs of %s from %s, %d at once",
+                os.getpid(),
+                where,
+                f"the queues {', '.join(queues)}" if queues else "all queues",
+                concurrency,
+            )
+            await _until_one_ends(worker, beside)
+            if ending:
+                await asyncio.gather(*ending)
+        finally:
+            for task in beside:
+                task.cancel()
+            await health.close()
+            dispatcher.close()
+    log.info("worker %d has ended", os.getpid())
+    return Exit.OK
+
+
+async def _until_one_ends(worker: Worker, beside: Sequence[asyncio.Task[None]]) -> None:
+    working = asyncio.ensure_future(worker.work())
+    await asyncio.wait((working, *beside), return_when=asyncio.FIRST_COMPLETED)
+    for task in beside:
+        if task.done():  # it never ends by itself
+            await worker.stop(grace_s=0.0)
+            await working
+            task.result()
+    await working
+
+
+async def _keep_schedule(runtime: Any, tables: Any) -> None:
+    from handrail.dispatch.schedule import (  # of an extra
+        Scheduler,
+        read_schedule,
+    )
+
+    await Scheduler(runtime, read_schedule(tables)).work()
+
+
+def _end_on_signals(worker: Worker, grace_s: float) -> list[asyncio.Task[None]]:
+    """Stop the worker at the first SIGTERM or SIGINT, and the process at the second; return what stops it."""
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
+
+    def end(number: int) -> None:
+        if ending:
+            log.warning("ended at once; runs under way go on elsewhere")
+            os._exit(128 + number)
+        count = len(worker.runs_here)
+        log.info("told to end: %d runs under way may go on for %g s", count, grace_s)
+        ending.append(asyncio.ensure_future(worker.stop(grace_s=grace_s)))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, int(number))
+    return ending
+
+
+def _log_to_stderr() -> None:
+    """Print a line for each segment, with the time."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -1,0 +1,219 @@
+"""Submitting a run to workers, and waiting for its end; see `Runtime.submit` and `Runtime.result`.
+
+What is submitted is stored, and carried out by another process. So nothing can be given here that only this process
+has: a function, an object, a value that must not be written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Timer
+from time import monotonic
+from typing import Any, TypedDict, cast
+from weakref import WeakSet
+
+from msgspec.structs import replace
+
+from handrail.core.budgets import Budget
+from handrail.core.flow import Rules
+from handrail.core.history import sanitize
+from handrail.core.structured_output import track_output
+from handrail.dialects.boundaries import Boundaries
+from handrail.dispatch.choice import DEFAULT, open_dispatcher
+from handrail.engine.active_run import new_run_id
+from handrail.engine.engine import Engine, Verb
+from handrail.engine.resume import require_run
+from handrail.errors import ConfigError, Json, RunNameTaken, RunUnderWay
+from handrail.history.run_history import read_history
+from handrail.messages import Message, Options, conversation_of
+from handrail.ports import SubmittedRunStore
+from handrail.records import StoredRun, Submission
+from handrail.runs import Run
+
+_FIRST_LOOK_S = 0.05
+_LONGEST_LOOK_S = 1.0
+
+_UNSTORED = {
+    "deps": "give it to the worker",
+    "inject": "give it to the worker, with --inject",
+    "observers": "give them to the worker's runtime",
+    "selector": "give it to the worker's runtime",
+    "policy": "give it to the worker, with --policy",
+    "approver": "a question waits for `handrail approvals`, the console or `Runtime.approvals`",
+    "after": "a submitted question begins a run of its own",
+}
+"""Options of `Runtime.run` that cannot be stored, and what to do instead."""
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What `submit` takes beside the question, the model and the output; see `Runtime.submit`."""
+
+    system: str
+    budget: Budget | None
+    options: Options | None
+    flow: Rules
+    principal: str | None
+    scope: str | None
+    run_id: str | None
+    idempotent: bool
+    queue: str
+    priority: int
+
+
+def submit(
+    engine: Engine,
+    question: str | Message | Sequence[Message | Mapping[str, Json]],
+    *,
+    model: str,
+    output: Any = None,
+    options: Mapping[str, Any],
+) -> Verb[str]:
+    """See `Runtime.submit`."""
+    given = dict(options)
+    _check_storable(model, given)
+    queue = given.pop("queue", "default")
+    priority = given.pop("priority", 0)
+    _check_place(queue, priority)
+    is_idempotent = given.pop("idempotent", False)
+    engine = engine.serve(given.pop("scope", None))
+    store = _require_store(engine)
+    run_id = given.pop("run_id", None) or new_run_id()
+    principal = given.pop("principal", None)
+    messages = conversation_of(question, system=given.pop("system", ""))
+    active = engine.open_run(run=run_id, is_audited=False, **given)
+    sound = sanitize(messages, reads=engine.reads)
+    wanted = None if output is None else track_output(output, "prompt")
+    active.open_conversation(sound.messages, wanted)
+    if active.options.boundaries:
+        active.boundaries = Boundaries()
+    record = engine.make_record(active, sound.messages, model)
+    assert record is not None
+    tools = [tool.name for tool in engine.tools if engine.policy.sees(tool)]
+    # in a thread: the first time, tables may have to be made
+    yield engine.services.deciding_threads.call(partial(_prepare, engine.store_of_all))
+    submission = Submission(
+        dispatcher=DEFAULT,
+        queue=queue,
+        priority=priority,
+        principal=principal or engine.principal or None,
+        tools=tools,
+    )
+    try:
+        yield store.submit_run(replace(record, owner=""), submission)
+    except RunNameTaken:
+        if not is_idempotent:
+            raise
+        stored = require_run((yield engine.load_run(run_id)), run_id)
+        _check_same(stored, record.input)
+    return run_id
+
+
+_prepared: WeakSet[Any] = WeakSet()
+"""The stores whose dispatcher is known to have its tables."""
+
+
+def _prepare(store: object) -> None:
+    """Have the tables made of the dispatcher that a store's segments go to."""
+    if store not in _prepared:
+        open_dispatcher(store).close()
+        _prepared.add(store)
+
+
+def _check_storable(model: object, given: Mapping[str, Any]) -> None:
+    if not isinstance(model, str):
+        raise ConfigError(
+            "a submitted run is carried out by another process, which finds its model by name: give `model` as "
+            "`provider:name`, or leave it out for the worker's"
+        )
+    if model and not all(model.partition(":")):
+        raise ConfigError(
+            f"the model {model!r} is no name; write `provider:name`, such as `openai:NAME`"
+        )
+    for name in given:
+        if name in _UNSTORED:
+            raise ConfigError(
+                f"`{name}` cannot be stored with a submitted run: {_UNSTORED[name]}"
+            )
+        if name not in SubmitOptions.__optional_keys__:
+            raise TypeError(f"submit() got an unexpected keyword argument {name!r}")
+
+
+def _check_place(queue: object, priority: object) -> None:
+    if not isinstance(queue, str) or not queue:
+        raise ConfigError(f"queue is {queue!r}; it takes a name")
+    if (
+        not isinstance(priority, int)
+        or isinstance(priority, bool)
+        or abs(priority) >= 2**31
+    ):
+        raise ConfigError(f"priority is {priority!r}; it takes a whole number")
+
+
+def _require_store(engine: Engine) -> SubmittedRunStore:
+    # a tenant's view of a store has only the first method, which is what is needed here
+    if not hasattr(engine.store, "submit_run"):
+        raise ConfigError(
+            "this store cannot hand runs to workers; open the runtime with "
+            'store="sqlite:///handrail.db", or postgresql://HOST/DATABASE'
+        )
+    return cast(SubmittedRunStore, engine.store)
+
+
+def _check_same(stored: StoredRun, asked: Json) -> None:
+    """Refuse a name that another question was submitted with."""
+    recorded = stored.record.input
+    same = isinstance(recorded, Mapping) and isinstance(asked, Mapping)
+    if not same or any(
+        recorded.get(part) != asked.get(part)
+        for part in ("messages", "model", "output")
+    ):
+        raise stored.record.name_taken()
+
+
+def await_end(engine: Engine, run_id: str, *, within_s: float | None) -> Verb[Run[Any]]:
+    """See `Runtime.result`."""
+    until = None if within_s is None else monotonic() + within_s
+    look_s = _FIRST_LOOK_S
+    while True:
+        stored = require_run((yield engine.load_run(run_id)), run_id)
+        if stored.record.status not in ("queued", "running"):
+            return as_run(stored)
+        left_s = look_s if until is None else until - monotonic()
+        if left_s <= 0:
+            raise RunUnderWay(
+                f"the run {run_id!r} has not ended within {within_s:g} s: it is {stored.record.status}"
+            )
+        yield _sleep(min(look_s, left_s))
+        look_s = min(look_s * 1.5, _LONGEST_LOOK_S)
+
+
+def as_run(stored: StoredRun) -> Run[Any]:
+    """Return a stored run that has ended, or waits, as whoever carried it out got it."""
+    run = read_history(stored).as_run()
+    record = stored.record
+    if record.status == "poisoned":
+        reason = (
+            "it is poisoned: several workers in a row died in it; look at it, then "
+            "resume it with `anyway=True`"
+        )
+        run = replace(run, status="failed", reason=reason)
+    if isinstance(record.result, Mapping) and "output" in record.result:
+        run = replace(run, output=record.result["output"])
+    return run
+
+
+def _sleep(seconds: float) -> Future[None]:
+    """Return a future that is done after so long; a store's answer, for whoever drives the verb."""
+    over: Future[None] = Future()
+
+    def end() -> None:
+        with suppress(Exception):  # whoever waited was cancelled meanwhile
+            over.set_result(None)
+
+    timer = Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return over

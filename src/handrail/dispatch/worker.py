@@ -1,0 +1,347 @@
+"""A worker: carries out the runs that were submitted to a store, with others like it.
+
+    worker = Worker(runtime, dispatcher, concurrency=8)
+    await worker.work()          # until `worker.stop(grace_s=30.0)`
+
+A segment resumes its run by `Runtime.resume`, until the run waits for somebody or has ended. What is stored decides
+everything else: the journal which steps are done, the ledger which writes, and the run's epoch who may add to it.
+
+Rule 1: a segment is finished only once the store says how its run stands; else it is handed back.
+Rule 2: a worker that lacks a tool which a run needs hands its segment back, and says so. So two versions of the tools
+        can be deployed side by side.
+Rule 3: a run in which several workers in a row have died is poisoned: a person decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from random import random
+from time import monotonic
+from typing import Any, Protocol
+
+from typing_extensions import Unpack
+
+from handrail.dispatch.choice import DEFAULT
+from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
+from handrail.engine.resume import is_under_way
+from handrail.engine.scoped_store import parse_scope, strip_scope
+from handrail.engine.verbs import ResumeOptions
+from handrail.errors import (
+    Code,
+    ConfigError,
+    JournalMismatch,
+    RunUnderWay,
+    SetupError,
+    StoreUnavailable,
+)
+from handrail.futures import wait_for
+from handrail.journal.codec import input_from_json, result_from_json, turn_from_json
+from handrail.ports import Model, SubmittedRunStore
+from handrail.records import (
+    MOST_TAKEOVERS,
+    JournalEntry,
+    RunRecord,
+    StoredRun,
+    SubmittedRun,
+)
+from handrail.runs import Run
+from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
+
+log = logging.getLogger("handrail.worker")
+
+SWEEP_S = 5.0
+"""How often a worker looks for runs that must go on and have no segment."""
+
+MOST_HAND_BACKS = 5
+"""How often a segment is handed back because of a call that waits for its result, of a tool that nobody knows."""
+
+CANCEL_LOOK_S = 0.5
+"""How often a worker looks whether somebody has asked to end one of its runs."""
+
+
+class Resumes(Protocol):
+    """What a worker needs of a `Runtime`."""
+
+    @property
+    def tools(self) -> Toolset: ...
+
+    @property
+    def store(self) -> Any: ...
+
+    async def resume(
+        self, run_id: str, *, anyway: bool = False, **options: Unpack[ResumeOptions]
+    ) -> Run[Any]:
+        """See `Runtime.resume`."""
+        ...
+
+    def offered(self) -> Toolset:
+        """See `Runtime.offered`."""
+        ...
+
+    def cancel(self, run_id: str, *, by: str = "", scope: str | None = None) -> bool:
+        """See `Runtime.cancel`."""
+        ...
+
+
+class Worker:
+    """Carries out segments of submitted runs.
+
+    Args:
+        runtime: Its tools, policy and store, without a scope: a worker serves every tenant of its store.
+        dispatcher: Gives it segments; of the same store.
+        model: For runs that name none.
+        deps: What tools read as `Context.deps`.
+        inject: The values of injected parameters, by name.
+        concurrency: How many segments it carries out at once.
+        queues: The queues that it takes segments from, in turn; none means all.
+
+    Raises:
+        ConfigError: The runtime's store cannot hand runs to workers.
+    """
+
+    def __init__(
+        self,
+        runtime: Resumes,
+        dispatcher: Dispatcher,
+        *,
+        model: str | Model | None = None,
+        deps: Any = None,
+        inject: Mapping[str, Any] | None = None,
+        concurrency: int = 8,
+        queues: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(runtime.store, SubmittedRunStore):
+            raise ConfigError(
+                "this store has no runs for workers; name sqlite:///FILE or postgresql://HOST/DATABASE, "
+                "and give the worker's runtime no scope"
+            )
+        self._runtime = runtime
+        self._store: SubmittedRunStore = runtime.store
+        self._dispatcher = dispatcher
+        self._model = model
+        self._deps = deps
+        self._inject = inject
+        self._concurrency = concurrency
+        self._queues = tuple(queues)
+        self._under_way: dict[str, Segment] = {}
+        self._answered_at = float("-inf")
+        """When the store answered last, in monotonic seconds."""
+        self._is_working = False
+
+    @property
+    def runs_here(self) -> list[str]:
+        """The runs that this worker carries out now."""
+        return list(self._under_way)
+
+    def why_not_ready(self, *, silent_s: float = 30.0) -> str:
+        """Return why the worker takes no segments, as a sentence; empty where it does.
+
+        Args:
+            silent_s: How long the store may have been silent.
+        """
+        if not self._is_working:
+            return "the worker does not take segments"
+        if monotonic() - self._answered_at > silent_s:
+            return f"the store has not answered for {silent_s:g} s"
+        return ""
+
+    async def work(self) -> None:
+        """Carry out segments until `stop`."""
+        helpers = [
+            asyncio.ensure_future(self._repeat(self._sweep, SWEEP_S)),
+            asyncio.ensure_future(self._repeat(self._end_cancelled, CANCEL_LOOK_S)),
+        ]
+        self._is_working = True
+        try:
+            await self._dispatcher.work(
+                self._perform, concurrency=self._concurrency, queues=self._queues
+            )
+        finally:
+            self._is_working = False
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Take no more segments; hand over what still runs after the grace. Returns once nothing runs here."""
+        self._is_working = False
+        await self._dispatcher.stop(grace_s=grace_s)
+
+    # ------------------------------------------------------------------ one segment
+
+    async def _perform(self, segment: Segment, running: Running) -> None:
+        """Carry out a segment: `port.Perform`."""
+        began = monotonic()
+        outcome = "handed over"
+        try:
+            outcome = await self._carry_out(segment, running)
+        except HandBack as error:
+            outcome = f"handed back: {error}"
+            with suppress(StoreUnavailable):
+                await wait_for(self._store.note_segment(segment.run_id, str(error)))
+            raise
+        except StoreUnavailable as error:
+            outcome = f"handed back: {error}"
+            raise HandBack(str(error)) from error
+        finally:
+            log.info(
+                "run %s, segment %d, attempt %d, queue %s: %s after %.2f s",
+                segment.run_id,
+                segment.number,
+                running.attempt,
+                segment.queue,
+                outcome,
+                monotonic() - began,
+            )
+
+    async def _carry_out(self, segment: Segment, running: Running) -> str:
+        """Resume the run of a segment; return what became of it, for the log."""
+        taken = await wait_for(
+            self._store.take_segment(
+                segment.run_id, segment.number, again=running.attempt > 1
+            )
+        )
+        self._answered_at = monotonic()
+        if taken is None:
+            return "nothing to do"
+        record = taken.stored.record
+        if taken.submission.deaths > MOST_TAKEOVERS or record.status == "poisoned":
+            return await self._poison(record, segment)
+        if running.attempt == 1 and is_under_way(record):
+            return f"left to {record.owner.rpartition(':')[0]}, which carries it out"
+        self._check_tools(taken, running.attempt)
+        self._under_way[segment.run_id] = segment
+        try:
+            run = await self._resume(taken, running)
+        finally:
+            self._under_way.pop(segment.run_id, None)
+        if run.status == "moved":
+            return "moved: another process has taken the run over"
+        after = await wait_for(
+            self._store.finish_segment(segment.run_id, segment.number)
+        )
+        self._answered_at = monotonic()
+        if after is not None and after.status == "running":
+            raise HandBack(f"its end could not be recorded: {run.reason}")
+        return run.status if not run.reason else f"{run.status} ({run.reason})"
+
+    async def _resume(self, taken: SubmittedRun, running: Running) -> Run[Any]:
+        """Resume a run until it waits or ends, or until somebody asks for its end."""
+        record = taken.stored.record
+        name = strip_scope(record.run_id)
+        scope = parse_scope(record.run_id)
+        model = None if input_from_json(record.input).model else self._model
+        resuming = asyncio.ensure_future(
+            self._runtime.resume(
+                name,
+                scope=scope,
+                anyway=True,
+                model=model,
+                principal=taken.submission.principal,
+                deps=self._deps,
+                inject=self._inject,
+            )
+        )
+        cancelling = asyncio.ensure_future(running.cancelled.wait())
+        losing = asyncio.ensure_future(running.lost.wait())
+        try:
+            await asyncio.wait(
+                (resuming, cancelling, losing), return_when=asyncio.FIRST_COMPLETED
+            )
+            if running.lost.is_set() and not resuming.done():
+                resuming.cancel()
+            elif not resuming.done():
+                self._runtime.cancel(name, scope=scope)
+            return await resuming
+        except asyncio.CancelledError:
+            if not running.lost.is_set():
+                raise
+            raise HandBack("another worker has taken the segment over") from None
+        except RunUnderWay as error:
+            raise HandBack(str(error)) from error
+        except (SetupError, JournalMismatch) as error:
+            raise HandBack(f"this worker cannot carry it out: {error}") from error
+        finally:
+            cancelling.cancel()
+            losing.cancel()
+            if not resuming.done():
+                resuming.cancel()
+                await asyncio.wait([resuming])
+
+    async def _poison(self, record: RunRecord, segment: Segment) -> str:
+        """End a run in which too many workers have died, until a person has looked at it."""
+        entry = JournalEntry(record.run_id, record.epoch, status="poisoned")
+        await wait_for(self._store.append_entry(entry))
+        await wait_for(self._store.finish_segment(segment.run_id, segment.number))
+        return f"poisoned: {MOST_TAKEOVERS} workers in a row died in it"
+
+    def _check_tools(self, taken: SubmittedRun, attempt: int) -> None:
+        """Hand a segment back if this worker lacks a tool of the run.
+
+        Raises:
+            HandBack: It does.
+        """
+        called, waiting = _called_tools(taken.stored)
+        needed = {*taken.submission.tools, *called}
+        # A name that no worker knows may be the model's own invention, which is then answered as one.
+        if attempt <= MOST_HAND_BACKS:
+            needed |= waiting
+        own = {tool.name for tool in self._runtime.offered()}
+        lacking = sorted(
+            name
+            for name in needed - own
+            if not isinstance(self._runtime.tools.resolve(name), BaseTool)
+        )
+        if lacking:
+            raise HandBack(f"this worker has no tool {', '.join(lacking)}")
+
+    # ------------------------------------------------------------------ beside the segments
+
+    async def _repeat(self, act: Callable[[], Awaitable[None]], every_s: float) -> None:
+        """Do something again and again; a store that does not answer is asked again the next time."""
+        while True:
+            try:
+                await act()
+                self._answered_at = monotonic()
+            except StoreUnavailable as error:
+                log.warning("the store does not answer: %s", error)
+            except Exception:
+                log.exception("a look at the store failed")
+            # not in step with other workers
+            await asyncio.sleep(every_s * (0.75 + random() / 2))
+
+    async def _sweep(self) -> None:
+        count = await wait_for(self._store.sweep_submitted(DEFAULT))
+        if count:
+            log.info("a sweep has enqueued %d runs", count)
+
+    async def _end_cancelled(self) -> None:
+        names = list(self._under_way)
+        if not names:
+            return
+        for run_id in await wait_for(self._store.list_cancelled(names)):
+            self._runtime.cancel(strip_scope(run_id), scope=parse_scope(run_id))
+
+
+def _called_tools(stored: StoredRun) -> tuple[set[str], set[str]]:
+    """Name the tools that a run has called, and those of calls that have no result yet."""
+    called: set[str] = set()
+    answered: set[str] = set()
+    calls: dict[str, str] = {}
+    is_formed = input_from_json(stored.record.input).output is not None
+    for step in stored.steps:
+        # a call that only gives an answer its form is of no tool
+        if step.kind == "model" and not is_formed:
+            turn = turn_from_json(step.body)
+            calls |= {f"{step.turn}/{each.id}": each.name for each in turn.calls}
+        elif step.kind == "call":
+            result = result_from_json(step.body)
+            answered.add(f"{step.turn}/{result.call_id}")
+            if result.failure is None or result.failure.code != Code.UNKNOWN_TOOL:
+                called.add(result.name)
+    waiting = {name for place, name in calls.items() if place not in answered}
+    return called, waiting

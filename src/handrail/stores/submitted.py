@@ -1,0 +1,261 @@
+"""Runs that were submitted to workers: how each is carried out, and when its next segment is enqueued.
+
+A submitted run has a row here until it is over. Its segments are numbered; a dispatcher, see `dispatch`, gives each to
+one worker.
+
+Rule 1: a run and the segment that carries it on are changed in one transaction: neither is there without the other.
+Rule 2: whoever may enqueue a segment holds the run's row first. So an answer that comes while a worker ends its segment
+        is found by one of the two, and never by neither.
+Rule 3: a segment goes to the kind of dispatcher that the run was submitted with, whichever process enqueues it. If that
+        kind is not installed there, the next sweep of a worker enqueues it: no person's decision fails for that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from msgspec.structs import replace
+
+from handrail import plugins
+from handrail.errors import ConfigError, RunNameTaken
+from handrail.records import RunRecord, StoredRun, Submission, SubmittedRun
+from handrail.stores.database import Database
+from handrail.stores.durable import DurableStore
+from handrail.stores.sql_values import (
+    MAX_NAME_CHARACTERS,
+    decode_name,
+    encode_journal,
+    encode_json,
+    encode_name,
+    statements,
+)
+
+_SQL = statements("submitted.sql")
+
+STALE_S = 60.0
+"""How long after a run was looked at it is looked at again, for a segment that was lost."""
+
+_OVER = ("done", "failed", "cancelled", "poisoned")
+
+
+class SubmittedRuns(DurableStore):
+    """What a store of runs has for workers."""
+
+    # what `DurableRuns` has
+    _submit: Callable[[Callable[[Any, float], Any]], Future[Any]]
+    _load_stored: Callable[[Database, str], StoredRun | None]
+
+    def submit_run(
+        self, record: RunRecord, submission: Submission
+    ) -> Future[RunRecord]:
+        """See `ports.SubmittedRunStore.submit_run`."""
+        run_id = encode_name(record.run_id)
+        if decode_name(run_id) != record.run_id:  # read back, it would name another run
+            raise ConfigError(
+                f"the run {record.run_id[:40]!r}... cannot be stored: its name has {len(record.run_id):,} characters, "
+                f"and {MAX_NAME_CHARACTERS} are possible"
+            )
+        described = (
+            run_id,
+            record.toolset,
+            record.journal_v,
+            encode_journal(record.input),
+        )
+        principal = submission.principal
+        placed = (
+            submission.dispatcher,
+            encode_name(submission.queue),
+            submission.priority,
+            None if principal is None else encode_json(principal),
+            encode_json(list(submission.tools)),
+        )
+
+        def submit(database: Database, now: float) -> RunRecord | RunNameTaken:
+            if not database.run(_SQL["submit"], (*described, now, now)):
+                stored = self._load_stored(database, run_id)
+                assert stored is not None
+                return stored.record.name_taken()
+            database.run(_SQL["place"], (run_id, *placed, now))
+            self._enqueue(database, now, [run_id, 1, *placed[:3]])
+            return replace(record, status="queued", epoch=1, created=now, updated=now)
+
+        return self._submit(submit)
+
+    def take_segment(
+        self, run_id: str, number: int, *, again: bool
+    ) -> Future[SubmittedRun | None]:
+        """See `ports.SubmittedRunStore.take_segment`."""
+        run_id = encode_name(run_id)
+
+        def take(database: Database, _: float) -> SubmittedRun | None:
+            rows = database.run(_SQL["placed"], (run_id,))
+            if not rows:
+                return None
+            submission = _submission(rows[0])
+            stored = self._load_stored(database, run_id)
+            if stored is None or stored.record.status in _OVER:
+                database.run(_SQL["forget"], (run_id,))
+                return None
+            if number < submission.segment:
+                return None
+            if again and stored.record.status == "running":
+                [[deaths]] = database.run(_SQL["died"], (run_id,))
+                submission = replace(submission, deaths=deaths)
+            return SubmittedRun(stored, submission)
+
+        return self._submit(take)
+
+    def finish_segment(self, run_id: str, number: int) -> Future[RunRecord | None]:
+        """See `ports.SubmittedRunStore.finish_segment`."""
+        run_id = encode_name(run_id)
+
+        def finish(database: Database, now: float) -> RunRecord | None:
+            held = database.run(_SQL["lock"], (now, run_id))
+            stored = self._load_stored(database, run_id)
+            if stored is None or stored.record.status in _OVER:
+                database.run(_SQL["forget"], (run_id,))
+                return None if stored is None else stored.record
+            if not held or held[0][0] != number:
+                return stored.record
+            if stored.record.status == "waiting":
+                if held[0][1]:
+                    self._go_on(database, run_id, now)
+                else:
+                    [[wake_at]] = database.run(_SQL["waits"], (run_id,))
+                    database.run(_SQL["wake_at"], (wake_at, run_id))
+            elif stored.record.status == "queued":
+                self._enqueue_next(database, run_id, now)
+            return stored.record
+
+        return self._submit(finish)
+
+    def note_segment(self, run_id: str, note: str) -> Future[None]:
+        """See `ports.SubmittedRunStore.note_segment`."""
+        given = (encode_json(note), encode_name(run_id))
+
+        def write_note(database: Database, _: float) -> None:
+            database.run(_SQL["note"], given)
+
+        return self._submit(write_note)
+
+    def sweep_submitted(self, dispatcher: str, *, most: int = 50) -> Future[int]:
+        """See `ports.SubmittedRunStore.sweep_submitted`."""
+
+        def sweep(database: Database, now: float) -> int:
+            expired = database.run(_SQL["expired"], (now, most))
+            count = 0
+            for (run_id,) in expired:
+                count += self._wake(database, run_id, now)
+            for row in database.run(_SQL["stale"], (now - STALE_S, most)):
+                count += self._recover(database, row, now, dispatcher)
+            return count
+
+        return self._submit(sweep)
+
+    def list_submitted(
+        self, run_ids: Sequence[str]
+    ) -> Future[Mapping[str, Submission]]:
+        """See `ports.SubmittedRunStore.list_submitted`."""
+        names = [(encode_name(each),) for each in run_ids]
+
+        def load(database: Database) -> dict[str, Submission]:
+            rows = database.run_with(_SQL["placed"], names) if names else []
+            return {decode_name(row[0]): _submission(row) for row in rows}
+
+        return self._writer.submit(load)
+
+    def list_cancelled(self, run_ids: Sequence[str]) -> Future[Sequence[str]]:
+        """See `ports.SubmittedRunStore.list_cancelled`."""
+        names = [(encode_name(each),) for each in run_ids]
+
+        def load(database: Database) -> list[str]:
+            rows = database.run_with(_SQL["cancelled"], names) if names else []
+            return [decode_name(row[0]) for row in rows]
+
+        return self._writer.submit(load)
+
+    # ------------------------------------------------------------------ in a transaction
+
+    def _note_answer(self, database: Database, run_id: str, now: float) -> None:
+        """Let the submitted run that has asked a question go on, or the one that its run was started by."""
+        for name in _names_of_outer_runs(encode_name(run_id)):
+            self._wake(database, name, now)
+
+    def _wake(self, database: Database, run_id: str, now: float) -> bool:
+        """Let a run go on; one that a worker carries out at this moment goes on once the worker is done."""
+        if not database.run(_SQL["answered"], (run_id,)):
+            return False
+        return self._go_on(database, run_id, now)
+
+    def _go_on(self, database: Database, run_id: str, now: float) -> bool:
+        """Enqueue the next segment of a run that waits. Its row is held."""
+        if not database.run(_SQL["queue_waiting"], (now, run_id)):
+            return False
+        self._enqueue_next(database, run_id, now)
+        return True
+
+    def _enqueue_next(self, database: Database, run_id: str, now: float) -> None:
+        [row] = database.run(_SQL["next"], (now, run_id))
+        self._enqueue(database, now, row)
+
+    def _recover(
+        self, database: Database, row: Sequence[Any], now: float, dispatcher: str
+    ) -> bool:
+        """Enqueue a segment that is nowhere, or forget a run that is over; return whether something was enqueued."""
+        run_id, number, queue, priority, status, woken, is_approved = row
+        if not database.run(_SQL["lock"], (now, run_id)):
+            return False
+        if status is None or status in _OVER:
+            database.run(_SQL["forget"], (run_id,))
+            return False
+        # a run that was submitted with dispatchers of another kind than the workers have now
+        database.run(_SQL["move"], (dispatcher, run_id))
+        if status == "waiting":
+            return bool(woken or is_approved) and self._go_on(database, run_id, now)
+        return self._enqueue(
+            database, now, (run_id, number, dispatcher, queue, priority)
+        )
+
+    def _enqueue(self, database: Database, now: float, row: Sequence[Any]) -> bool:
+        """Enqueue a segment by run, number, kind of dispatcher, queue and priority."""
+        run_id, number, kind, queue, priority = row
+        segment = {
+            "run_id": decode_name(run_id),
+            "number": number,
+            "queue": decode_name(queue),
+            "priority": priority,
+        }
+        try:
+            enqueue = plugins.load("segment_rows", kind)
+            return bool(enqueue(self, database, now, **segment))
+        except ConfigError:  # the kind is not installed here
+            database.run(_SQL["soon"], (run_id,))
+            return False
+
+
+def _names_of_outer_runs(run_id: str) -> Iterator[str]:
+    """Yield a run, and the runs in whose calls it may have been started; see `engine.nested_runs`.
+
+    >>> list(_names_of_outer_runs("r_7.2.0.1"))
+    ['r_7.2.0.1', 'r_7.2.0', 'r_7.2', 'r_7']
+    """
+    while run_id:
+        yield run_id
+        run_id = run_id.rpartition(".")[0]
+
+
+def _submission(row: Sequence[Any]) -> Submission:
+    _, dispatcher, queue, priority, principal, tools, segment, deaths, note = row
+    return Submission(
+        dispatcher=dispatcher,
+        queue=decode_name(queue),
+        priority=priority,
+        principal=None if principal is None else json.loads(principal),
+        tools=tuple(json.loads(tools)),
+        segment=segment,
+        deaths=deaths,
+        note=json.loads(note),
+    )

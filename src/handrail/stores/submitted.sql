@@ -1,0 +1,56 @@
+-- submit: A new run that waits for a worker. Its epoch is that of a run that was begun: whoever takes it takes it over.
+INSERT INTO runs(run_id, toolset, journal_v, input, created, updated, owner, status, epoch)
+VALUES (?, ?, ?, ?, ?, ?, '', 'queued', 1) ON CONFLICT(run_id) DO NOTHING RETURNING run_id
+
+-- place: How a submitted run is carried out.
+INSERT INTO submitted(run_id, dispatcher, queue, priority, principal, tools, segment, deaths, woken, wake_at, note, swept)
+VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, NULL, '""', ?)
+
+-- placed: How runs are carried out.
+SELECT s.run_id, s.dispatcher, s.queue, s.priority, s.principal, s.tools, s.segment, s.deaths, s.note FROM (VALUES (?)) AS n
+JOIN submitted AS s ON s.run_id = n.column1
+
+-- lock: Hold a submitted run until the commit, if it is one; whether somebody has answered since it was last looked at.
+UPDATE submitted SET swept = ? WHERE run_id = ? RETURNING segment, woken
+
+-- answered: Note that somebody has answered a question of a submitted run.
+UPDATE submitted SET woken = 1 WHERE run_id = ? RETURNING run_id
+
+-- queue_waiting: A run that waited goes on.
+UPDATE runs SET status = 'queued', updated = ? WHERE run_id = ? AND status = 'waiting' RETURNING run_id
+
+-- next: Number the next segment.
+UPDATE submitted SET segment = segment + 1, deaths = 0, woken = 0, wake_at = NULL, swept = ? WHERE run_id = ?
+RETURNING run_id, segment, dispatcher, queue, priority
+
+-- move: The run's segments go to another kind of dispatcher.
+UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
+
+-- soon: The next sweep looks at the run.
+UPDATE submitted SET swept = 0 WHERE run_id = ? RETURNING run_id
+
+-- died: Count a worker that died in a segment.
+UPDATE submitted SET deaths = deaths + 1 WHERE run_id = ? RETURNING deaths
+
+-- note: Why a segment was handed back.
+UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
+
+-- waits: When the first open question of a run expires.
+SELECT min(expires) FROM approvals WHERE run_id = ? AND state = 'open'
+
+-- wake_at: When a waiting run goes on without an answer.
+UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
+
+-- forget: The run is over.
+DELETE FROM submitted WHERE run_id = ? RETURNING run_id
+
+-- expired: Waiting runs with a question that has expired.
+SELECT run_id FROM submitted WHERE wake_at < ? ORDER BY wake_at LIMIT ?
+
+-- stale: Runs that were not looked at for long, the longest first.
+SELECT s.run_id, s.segment, s.queue, s.priority, r.status, s.woken,
+  CASE WHEN EXISTS(SELECT 1 FROM approvals AS a WHERE a.run_id = s.run_id AND a.state = 'approved') THEN 1 ELSE 0 END
+FROM submitted AS s LEFT JOIN runs AS r ON r.run_id = s.run_id WHERE s.swept < ? ORDER BY s.swept LIMIT ?
+
+-- cancelled: Which runs somebody has asked to end.
+SELECT r.run_id FROM (VALUES (?)) AS n JOIN runs AS r ON r.run_id = n.column1 WHERE r.cancel_requested = 1

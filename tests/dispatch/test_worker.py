@@ -1,0 +1,421 @@
+"""Submitted runs, and the workers that carry them out, in one process; `test_worker_processes` has those that die."""
+
+import asyncio
+import os
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+
+import handrail as hr
+from handrail import admin
+from handrail.dispatch.choice import open_dispatcher
+from handrail.dispatch.port import Timing
+from handrail.dispatch.worker import Worker
+from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
+from handrail.futures import result_now
+from handrail.records import MOST_TAKEOVERS
+from handrail.testing import ScriptedModel, call
+from handrail.testing.crashes import opener
+
+pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+pytest.importorskip("procrastinate")
+
+import psycopg
+
+from tests.stores.servers import started
+
+QUICK = Timing(poll_s=0.05, beat_s=0.2, dead_s=1.0, sweep_s=0.2, aside_s=0.2)
+SOON_S = 30
+FORM = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    server = started()
+    yield server.dsn
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "procrastinate"])
+def place(request, tmp_path):
+    """Where a store that holds nothing is."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/handrail.db"
+    dsn = request.getfixturevalue("postgres")
+    name = f"worker_{os.getpid()}_{threading.get_native_id()}_{tmp_path.name}".lower()
+    with psycopg.connect(dsn, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{name}"')
+    dsn = dsn.replace("@/postgres", f"@/{name}")
+    with opener(dsn)() as store:
+        kind = "procrastinate" if request.param == "procrastinate" else "lease"
+        open_dispatcher(store, kind).close()
+    return dsn
+
+
+class Shop:
+    """Tools that write down what happens, and a gate at which one of them waits."""
+
+    def __init__(self):
+        self.happened = []
+        self.gate = asyncio.Event()
+        self.inside = asyncio.Event()
+
+    def tools(self, *names, note="an order"):
+        async def hold() -> str:
+            self.inside.set()
+            await self.gate.wait()
+            return "held"
+
+        def delete(order: str) -> str:
+            self.happened.append(f"delete {order}")
+            return "deleted"
+
+        def look() -> str:
+            return "fine"
+
+        return [
+            {
+                "hold": hr.FunctionTool(hold, effect="read", timeout_s=SOON_S),
+                "look": hr.FunctionTool(look, effect="read"),
+                "delete": hr.FunctionTool(
+                    delete, effect="destructive", description=f"Delete {note}."
+                ),
+            }[name]
+            for name in names or ("hold", "look", "delete")
+        ]
+
+
+@asynccontextmanager
+async def working(place, tools, *script, grace_s=5.0, **how):
+    """Let a worker with these tools carry out the runs of a store."""
+    async with hr.Runtime(tools, store=opener(place)()) as runtime:
+        dispatcher = open_dispatcher(runtime.store, timing=QUICK)
+        worker = Worker(runtime, dispatcher, model=ScriptedModel(script), **how)
+        task = asyncio.create_task(worker.work())
+        try:
+            yield worker
+        finally:
+            await worker.stop(grace_s=grace_s)
+            await task
+            dispatcher.close()
+            runtime.store.close()
+
+
+@pytest.fixture
+def client(place):
+    """A process that submits and has no tools: it knows nothing of workers but the store."""
+    with hr.SyncRuntime([], store=place) as runtime:
+        yield runtime
+
+
+def waiting(client) -> int:
+    """How many segments wait for a worker."""
+    dispatcher = open_dispatcher(client.store)
+    count = result_now(dispatcher.stats()).waiting
+    dispatcher.close()
+    return count
+
+
+async def result(client, run_id, **how):
+    return await asyncio.to_thread(client.result, run_id, within_s=SOON_S, **how)
+
+
+def only_of_lease(client):
+    """Skip a test that looks into the tables of one dispatcher."""
+    if rows(client, "SELECT name FROM dispatchers") != [("lease",)]:
+        pytest.skip("it looks into the tables of `lease`")
+
+
+def rows(client, statement):
+    return client.store.use_connection(lambda database: database.run(statement))
+
+
+# -- submitting -------------------------------------------------------------------------------------------------------
+
+
+def test_a_submitted_run_is_stored_and_carried_out_by_a_worker(place, client):
+    run_id = client.submit("Go.", output=FORM)
+    [record] = result_now(client.store.list_runs())
+    assert (record.run_id, record.status, waiting(client)) == (run_id, "queued", 1)
+
+    async def carry_out():
+        async with working(place, Shop().tools(), call("look"), '{"a": 1}'):
+            return await result(client, run_id)
+
+    run = asyncio.run(carry_out())
+    assert (run.status, run.output, run.spent.calls) == ("done", {"a": 1}, 1)
+    assert waiting(client) == 0
+    assert rows(client, "SELECT count(*) FROM submitted") == [(0,)]
+
+
+def test_a_name_is_submitted_once(client):
+    client.submit("Go.", run_id="r", idempotent=True)
+    assert client.submit("Go.", run_id="r", idempotent=True) == "r"
+    with pytest.raises(RunNameTaken):
+        client.submit("Go.", run_id="r")
+    with pytest.raises(RunNameTaken):
+        client.submit("Something else.", run_id="r", idempotent=True)
+    assert waiting(client) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"deps": object()}, "`deps` cannot be stored"),
+        ({"inject": {"user": "anna"}}, "`inject` cannot be stored"),
+        ({"observers": [print]}, "`observers` cannot be stored"),
+        ({"approver": lambda asked: True}, "`approver` cannot be stored"),
+        ({"model": ScriptedModel(["Done."])}, "finds its model by name"),
+        ({"model": "gpt"}, "is no name"),
+        ({"queue": ""}, "queue is ''"),
+        ({"priority": 1.5}, "priority is 1.5"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_in_one_sentence(tmp_path, option, reason):
+    with hr.SyncRuntime([], store=f"sqlite:///{tmp_path}/handrail.db") as client:
+        with pytest.raises(ConfigError, match=reason):
+            client.submit("Go.", **option)
+        assert result_now(client.store.list_runs()) == []
+
+
+def test_a_store_in_memory_hands_no_runs_over():
+    with hr.SyncRuntime([]) as runtime, pytest.raises(ConfigError, match="sqlite:///"):
+        runtime.submit("Go.")
+
+
+def test_a_secret_of_the_submitter_is_not_in_the_store(place):
+    with hr.SyncRuntime([], store=place, secrets=["tr0ub4dor"]) as client:
+        client.submit("The password is tr0ub4dor.", run_id="r")
+        [[stored]] = rows(client, "SELECT input FROM runs")
+    assert "tr0ub4dor" not in stored
+    assert "password" in stored
+
+
+def test_a_run_that_has_not_ended_in_time_is_said_to_be_under_way(client):
+    run_id = client.submit("Go.")
+    with pytest.raises(RunUnderWay, match="it is queued"):
+        client.result(run_id, within_s=0.05)
+
+
+# -- waiting for people -----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_enqueues_the_next_segment_in_the_same_transaction(place, client):
+    shop = Shop()
+    script = (call("delete", order="7"), "Done.")
+
+    async def ask():
+        async with working(place, shop.tools(), *script):
+            return await result(client, client.submit("Go.", run_id="r"))
+
+    assert asyncio.run(ask()).status == "waiting"
+    assert (shop.happened, waiting(client)) == ([], 0)
+    with opener(place)() as elsewhere:
+        [question] = result_now(elsewhere.list_approvals())
+        admin.approve(elsewhere, question.id, by="anna")
+    [record] = result_now(client.store.list_runs())
+    assert (record.status, waiting(client)) == ("queued", 1)
+
+    async def go_on():
+        async with working(place, shop.tools(), *script):
+            return await result(client, "r")
+
+    assert asyncio.run(go_on()).text == "Done."
+    assert shop.happened == ["delete 7"]
+
+
+def test_an_answer_that_comes_while_the_segment_runs_is_not_lost(place, client):
+    shop = Shop()
+
+    async def answer_early():
+        both = [call("delete", order="7"), call("hold")]
+        async with working(place, shop.tools(), both, "Done."):
+            run_id = client.submit("Go.")
+            await asyncio.wait_for(shop.inside.wait(), SOON_S)
+            while not (asked := result_now(client.store.list_approvals())):
+                await asyncio.sleep(0.02)
+            admin.approve(client.store, asked[0].id, by="anna")
+            shop.gate.set()
+            while (run := await result(client, run_id)).status == "waiting":
+                await asyncio.sleep(0.02)
+            return run
+
+    assert asyncio.run(answer_early()).text == "Done."
+    assert shop.happened == ["delete 7"]
+
+
+def test_a_question_that_expires_lets_its_run_go_on(place, client):
+    shop = Shop()
+
+    async def let_expire():
+        async with working(
+            place, shop.tools(), call("delete", order="7"), "I may not."
+        ) as worker:
+            assert (await result(client, client.submit("Go.", run_id="r"))).status == (
+                "waiting"
+            )
+            rows(client, "UPDATE approvals SET expires = 1 RETURNING 1")
+            rows(client, "UPDATE submitted SET wake_at = 1 RETURNING 1")
+            await worker._sweep()
+            while (run := await result(client, "r")).status == "waiting":
+                await asyncio.sleep(0.02)
+            return run
+
+    assert asyncio.run(let_expire()).text == "I may not."
+    assert shop.happened == []
+
+
+def test_a_tool_that_describes_itself_otherwise_is_asked_about_again(place, client):
+    shop = Shop()
+    script = (call("delete", order="7"), "Done.")
+
+    async def deploy():
+        async with working(place, shop.tools(), *script):
+            await result(client, client.submit("Go.", run_id="r"))
+        [question] = result_now(client.store.list_approvals())
+        admin.approve(client.store, question.id, by="anna")
+        async with working(place, shop.tools(note="it for ever"), *script):
+            return await result(client, "r")
+
+    assert asyncio.run(deploy()).status == "waiting"
+    assert shop.happened == []
+
+
+# -- which worker -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_without_a_tool_of_the_run_hands_it_back_and_says_so(place, client):
+    shop = Shop()
+    with hr.SyncRuntime(shop.tools("look"), store=place) as newer:
+        newer.submit("Go.", run_id="r")
+
+    async def deploy():
+        async with working(place, shop.tools("hold"), "Never."):
+            while not rows(client, "SELECT 1 FROM submitted WHERE note <> ''"):
+                await asyncio.sleep(0.02)
+            assert result_now(client.store.list_runs())[0].status == "queued"
+            async with working(place, shop.tools("look"), call("look"), "Done."):
+                return await result(client, "r")
+
+    assert asyncio.run(deploy()).text == "Done."
+
+
+def test_a_worker_takes_runs_of_its_queues_only(place, client):
+    client.submit("Go.", run_id="mail", queue="mail")
+    client.submit("Go.", run_id="other")
+
+    async def carry_out():
+        async with working(place, [], "Done.", queues=["mail"]):
+            return await result(client, "mail")
+
+    assert asyncio.run(carry_out()).ok
+    [record] = list(result_now(client.store.list_runs(status="queued")))
+    assert record.run_id == "other"
+
+
+def test_runs_of_several_tenants_go_to_one_worker(place, client):
+    for scope in ("acme", "zeta", ""):
+        client.submit("Go.", run_id="r", scope=scope)
+
+    async def carry_out():
+        async with working(place, [], "Done."):
+            return [await result(client, "r", scope=each) for each in ("acme", "zeta")]
+
+    assert [each.id for each in asyncio.run(carry_out())] == ["r", "r"]
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_cancelled_elsewhere_ends_in_its_worker(place, client):
+    shop = Shop()
+
+    async def cancel():
+        async with working(place, shop.tools(), call("hold"), "Done."):
+            run_id = client.submit("Go.")
+            await asyncio.wait_for(shop.inside.wait(), SOON_S)
+            with opener(place)() as elsewhere:
+                admin.cancel(elsewhere, run_id, by="anna")
+            return await result(client, run_id)
+
+    assert asyncio.run(cancel()).status == "cancelled"
+    assert waiting(client) == 0
+
+
+def test_a_queued_run_that_is_cancelled_is_never_begun(place, client):
+    client.submit("Go.", run_id="r")
+    admin.cancel(client.store, "r", by="anna")
+    model = ScriptedModel(["Done."])
+
+    async def look():
+        async with working(place, []) as worker:
+            worker._model = model
+            while rows(client, "SELECT 1 FROM submitted"):
+                await asyncio.sleep(0.02)
+
+    asyncio.run(look())
+    assert (client.result("r").status, model.requests) == ("cancelled", [])
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
+    only_of_lease(client)
+    client.submit("Go.", run_id="r")
+    rows(client, "DELETE FROM segments WHERE run_id = 'r' RETURNING 1")
+    rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    assert waiting(client) == 1
+
+
+def test_a_segment_of_the_past_does_nothing(place, client):
+    client.submit("Go.", run_id="r")
+    rows(client, "UPDATE submitted SET segment = 2 RETURNING 1")
+    assert result_now(client.store.take_segment("r", 1, again=False)) is None
+    assert result_now(client.store.take_segment("r", 2, again=False)) is not None
+    assert result_now(client.store.take_segment("none", 1, again=False)) is None
+
+
+def test_a_run_that_kills_its_workers_is_poisoned(place, client):
+    only_of_lease(client)
+    client.submit("Go.", run_id="r")
+    rows(client, "UPDATE runs SET status = 'running', owner = 'gone:1:' RETURNING 1")
+    rows(client, f"UPDATE submitted SET deaths = {MOST_TAKEOVERS} RETURNING 1")
+    rows(client, "UPDATE segments SET attempt = 5 RETURNING 1")
+
+    async def take():
+        async with working(place, [], "Never."):
+            return await result(client, "r")
+
+    run = asyncio.run(take())
+    assert run.status == "failed"
+    assert "poisoned" in run.reason
+
+
+def test_a_worker_that_is_told_to_end_hands_its_run_over(place, client):
+    shop = Shop()
+
+    async def hand_over():
+        async with working(place, shop.tools(), call("hold"), "Done.", grace_s=0.0):
+            client.submit("Go.", run_id="r")
+            await asyncio.wait_for(shop.inside.wait(), SOON_S)
+        assert waiting(client) == 1
+        shop.gate.set()
+        async with working(place, shop.tools(), call("hold"), "Done."):
+            return await result(client, "r")
+
+    assert asyncio.run(hand_over()).text == "Done."
+
+
+@pytest.mark.parametrize("name", ["a b", "日本 ✓", "r.1.0", "a'; DROP--"])
+def test_a_name_of_any_text_goes_through(place, client, name):
+    client.submit("Go.", run_id=name, queue=name, scope="t\u00fc")
+
+    async def carry_out():
+        async with working(place, [], "Done."):
+            return await result(client, name, scope="t\u00fc")
+
+    assert asyncio.run(carry_out()).ok

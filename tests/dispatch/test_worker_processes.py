@@ -1,0 +1,192 @@
+"""`handrail worker` as a process of its own: told to end, asked for its health, killed, and many at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import handrail as hr
+from handrail.cli import main
+from handrail.futures import result_now
+from handrail.testing import ScriptedServer, call
+from tests.support.effort import examples, long_only
+
+pytest.importorskip("psycopg", reason="no psycopg: install handrail[postgres]")
+
+from benchmarks import workers
+
+SOON_S = 60
+HANDRAIL = [sys.executable, "-m", "handrail"]
+TOOLS = '''
+import time
+from pathlib import Path
+import handrail as hr
+
+@hr.tool(effect="read", timeout_s=60)
+def hold() -> str:
+    """Wait until the gate is open."""
+    Path("inside").touch()
+    while not Path("gate").exists():
+        time.sleep(0.02)
+    return "held"
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with tools and a store; whatever is started runs in it."""
+    (tmp_path / "tools.py").write_text(TOOLS)
+    monkeypatch.setenv("HANDRAIL_STORE", f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def model():
+    with ScriptedServer([call("hold"), "Done."]) as server:
+        yield server.model
+
+
+@contextmanager
+def worker(folder: Path, model: str, *words: str):
+    """Start a worker; yield it once it takes runs. What it logs is in the file `log`."""
+    with (folder / "log").open("ab") as log:
+        started = subprocess.Popen(
+            [*HANDRAIL, "worker", "--tools", "tools.py", "--model", model, *words],
+            cwd=folder, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        wait_until(
+            lambda: f"worker {started.pid} takes runs" in logged(folder), started
+        )
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+def logged(folder: Path) -> str:
+    return (folder / "log").read_text()
+
+
+def wait_until(holds, process=None) -> None:
+    until = time.monotonic() + SOON_S
+    while not holds():
+        assert process is None or process.poll() is None, "the worker has ended"
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def handrail(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HANDRAIL, *words], cwd=folder, capture_output=True, text=True, timeout=SOON_S
+    )
+
+
+def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model):
+    submitted = handrail(folder, "runs", "submit", "Go.", "--run-id", "r", "--json")
+    assert json.loads(submitted.stdout)["run_id"] == "r"
+    listed = handrail(folder, "runs", "list")
+    assert "queued in default" in listed.stdout
+    with worker(folder, model, "--health", "0", "--grace", "50") as process:
+        wait_until((folder / "inside").exists, process)
+        assert f":{process.pid}" in handrail(folder, "runs", "list").stdout
+        address = logged(folder).partition("health is answered on ")[2].split()[0]
+        assert urllib.request.urlopen(f"{address}/readyz", timeout=10).status == 200
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "told to end" in logged(folder), process)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{address}/readyz", timeout=10)
+        (folder / "gate").touch()
+        assert process.wait(SOON_S) == 0
+    waited = handrail(folder, "runs", "wait", "r", "--within", "5")
+    assert (waited.returncode, waited.stdout) == (0, "Done.\n")
+    assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
+
+
+@long_only
+def test_what_has_not_ended_within_the_grace_goes_on_in_another_worker(folder, model):
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with worker(folder, model, "--grace", "0.1") as process:
+        wait_until((folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "told to end" in logged(folder))
+        (folder / "gate").touch()  # a thread cannot be stopped, only waited for
+        assert process.wait(SOON_S) == 0
+    with worker(folder, model):
+        waited = handrail(folder, "runs", "wait", "r", "--within", "50")
+    assert waited.stdout == "Done.\n"
+
+
+def test_a_second_signal_ends_a_worker_at_once(folder, model):
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with worker(folder, model, "--grace", "50") as process:
+        wait_until((folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "told to end" in logged(folder))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--store", "memory:"], "no runs"),
+        (["--model", "gpt"], "provider"),
+        (["--health", "nowhere"], "--health has"),
+        (["--schedule", "none.toml"], "there is no file none.toml"),
+        (["--concurrency", "0"], "--concurrency"),
+    ],
+)
+def test_a_worker_that_cannot_work_says_why(folder, words, reason):
+    ended = CliRunner().invoke(
+        main, ["worker", "--tools", str(folder / "tools.py"), *words]
+    )
+    assert ended.exit_code == 2
+    assert reason in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_killed_workers_lose_nothing_and_do_nothing_twice(tmp_path):
+    check(place=f"sqlite:///{tmp_path}/runs.db", folder=tmp_path)
+
+
+@long_only
+@pytest.mark.server
+def test_workers_survive_kills_freezes_restarts_and_a_deploy(tmp_path):
+    with workers.server_of_our_own() as server:
+        check(place=server.dsn, folder=tmp_path, server=server)
+
+
+def check(*, place, folder, server=None):
+    trouble = workers.Trouble(
+        kills=examples(2, 10), freezes=examples(0, 2), restarts=1 if server else 0
+    )
+    trouble.deployed = not server
+    runs = examples(8, 60)
+    verdict = workers.measure(
+        runs, trouble, place=place, folder=folder, server=server, seconds=300, seed=os.getpid(),
+        timing=workers.Timing(beat_s=0.5, dead_s=2.0, sweep_s=0.5),
+    )  # fmt: skip
+    assert verdict.broken == {"second effects": [], "lost": [], "unfinished": []}
+    assert len(trouble.killed) >= 2
+
+
+def test_a_submitter_and_a_worker_need_nothing_but_the_store(folder, model):
+    (folder / "gate").touch()
+    with hr.SyncRuntime(store=os.environ["HANDRAIL_STORE"]) as runtime:
+        runtime.submit("Go.", run_id="r", scope="acme", principal="ben", priority=5)
+        with worker(folder, model):
+            run = runtime.result("r", scope="acme", within_s=SOON_S)
+        [record] = result_now(runtime.store.list_runs())
+    assert (run.id, run.text, record.run_id) == ("r", "Done.", "@acme/r")
