@@ -37,7 +37,7 @@ from tests.journeys.worlds import Far, declaration, tool
 import handrail as hr
 from benchmarks.verdicts import load_journals, print_broken
 from handrail import admin
-from handrail.dispatch.choice import find_kind, open_dispatcher
+from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import Running, Segment, Timing
 from handrail.dispatch.worker import Worker
 from handrail.futures import result_now
@@ -115,7 +115,6 @@ async def work(place: str, folder: Path, version: int, timing: Timing) -> None:
         worker = Witness(
             runtime,
             dispatcher,
-            kind=find_kind(runtime.store),
             model=ScriptedModel(script()),
             concurrency=CONCURRENCY,
         )

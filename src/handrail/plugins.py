@@ -71,10 +71,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "lease": "handrail.dispatch.lease:LeaseDispatcher",
         "procrastinate": "handrail.dispatch.procrastinate:ProcrastinateDispatcher",
     },
-    "segment_rows": {
-        "lease": "handrail.dispatch.enqueueing:enqueue_lease",
-        "procrastinate": "handrail.dispatch.enqueueing:enqueue_procrastinate",
-    },
+    "segment_rows": {"chosen": "handrail.dispatch.choice:enqueue_chosen"},
     "selectors": dict.fromkeys(
         ("auto", "all", "bm25", "search", "two-stage"),
         "handrail.selectors.strategies:SELECTORS",

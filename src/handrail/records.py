@@ -126,7 +126,7 @@ class Submission(Struct, frozen=True):
     """How a run that was submitted is carried out by workers.
 
     Attributes:
-        dispatcher: The kind of dispatcher that its segments go to.
+        dispatcher: The kind of dispatcher that its segments go to; `chosen` is the one that the store has.
         queue: Workers take segments from the queues that they name.
         priority: Larger first, among the waiting segments of one scope.
         principal: On whose behalf it acts; None for whom the worker acts for.
@@ -136,7 +136,7 @@ class Submission(Struct, frozen=True):
         note: Why a worker handed the segment back; empty if none did.
     """
 
-    dispatcher: str = "lease"
+    dispatcher: str = "chosen"
     queue: str = "default"
     priority: int = 0
     principal: str | None = None

@@ -116,7 +116,8 @@ def test_a_copy_holds_what_the_store_held(cli, tmp_path, place):
     copy = f"sqlite:{tmp_path}/copy.db"
     told = cli("store", "copy", place, copy, "--json")
     assert json.loads(told.stdout)["rows"] == {
-        "runs": 0, "steps": 0, "effects": 6, "approvals": 0, "acts": 0, "grants": 0, "audit": 0, "kept": 1
+        "runs": 0, "steps": 0, "effects": 6, "approvals": 0, "submitted": 0, "acts": 0, "grants": 0, "audit": 0,
+        "kept": 1,
     }  # fmt: skip
     for table in ("effects", "kept"):
         assert rows(copy, table) == rows(place, table)

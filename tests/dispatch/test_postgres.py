@@ -12,7 +12,7 @@ psycopg = pytest.importorskip(
 pytest.importorskip("procrastinate", reason="install handrail[workers]")
 
 from handrail.dispatch import lease, procrastinate  # noqa: E402
-from handrail.dispatch.choice import open_dispatcher  # noqa: E402
+from handrail.dispatch.choice import enqueue_chosen, open_dispatcher  # noqa: E402
 from handrail.dispatch.lease import LeaseDispatcher  # noqa: E402
 from handrail.dispatch.port import Segment, Timing  # noqa: E402
 from handrail.dispatch.procrastinate import (  # noqa: E402
@@ -224,6 +224,58 @@ def test_on_postgres_procrastinate_is_the_default(store):
     dispatcher = open_dispatcher(store)
     assert isinstance(dispatcher, ProcrastinateDispatcher)
     dispatcher.close()
+
+
+def enqueue(store, run_id):
+    """Enqueue as the store does for a run that goes on: in its transaction, without a dispatcher."""
+    segment = {"run_id": run_id, "number": 1, "queue": "default", "priority": 0}
+    return store._submit(
+        lambda database, now: enqueue_chosen(store, database, now, **segment)
+    ).result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("kind", ["lease", "procrastinate", ""])
+def test_a_store_enqueues_for_the_dispatcher_that_it_has(store, dsn, kind):
+    if kind:
+        open_dispatcher(store, kind).close()
+    else:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute("DROP SCHEMA IF EXISTS handrail_jobs CASCADE")
+    assert enqueue(store, "@acme/r")
+    assert not enqueue(store, "@acme/r")
+
+    async def scenario():
+        dispatcher = open_dispatcher(store)
+        worker = Worker(dispatcher)
+        async with worker.at_work():
+            await until(lambda: worker.finished)
+        dispatcher.close()
+        assert worker.started == [Segment("@acme/r", scope="acme")]
+
+    asyncio.run(scenario())
+
+
+def test_who_may_not_make_procrastinate_s_tables_has_the_store_s_own(dsn):
+    PostgresStore(dsn).close()
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        emptied(dsn)
+        admin.execute("DROP SCHEMA IF EXISTS handrail_jobs CASCADE")
+        admin.execute("CREATE ROLE handrail_clerk LOGIN")
+        admin.execute("GRANT USAGE ON SCHEMA handrail TO handrail_clerk")
+        admin.execute("GRANT ALL ON ALL TABLES IN SCHEMA handrail TO handrail_clerk")
+    try:
+        clerk = psycopg.conninfo.make_conninfo(dsn, user="handrail_clerk")
+        with PostgresStore(clerk) as store:
+            assert enqueue(store, "r")
+            dispatcher = open_dispatcher(store)
+            assert isinstance(dispatcher, LeaseDispatcher)
+            dispatcher.close()
+            with pytest.raises(ConfigError, match="permission denied"):
+                open_dispatcher(store, "procrastinate")
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute("DROP OWNED BY handrail_clerk")
+            admin.execute("DROP ROLE handrail_clerk")
 
 
 def test_procrastinate_asks_for_postgres_and_for_its_extra(

@@ -9,7 +9,7 @@ import pytest
 
 import handrail as hr
 from handrail import admin
-from handrail.dispatch.choice import find_kind, open_dispatcher
+from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
@@ -91,10 +91,7 @@ async def working(place, tools, *script, grace_s=5.0, **how):
     """Let a worker with these tools carry out the runs of a store."""
     async with hr.Runtime(tools, store=opener(place)()) as runtime:
         dispatcher = open_dispatcher(runtime.store, timing=QUICK)
-        kind = find_kind(runtime.store)
-        worker = Worker(
-            runtime, dispatcher, kind=kind, model=ScriptedModel(script), **how
-        )
+        worker = Worker(runtime, dispatcher, model=ScriptedModel(script), **how)
         task = asyncio.create_task(worker.work())
         try:
             yield worker
@@ -126,7 +123,7 @@ async def result(client, run_id, **how):
 
 def only_of_lease(client):
     """Skip a test that looks into the tables of one dispatcher."""
-    if find_kind(client.store) != "lease":
+    if rows(client, "SELECT name FROM dispatchers") != [("lease",)]:
         pytest.skip("it looks into the tables of `lease`")
 
 
@@ -369,8 +366,8 @@ def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
     client.submit("Go.", run_id="r")
     rows(client, "DELETE FROM segments WHERE run_id = 'r' RETURNING 1")
     rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
-    assert result_now(client.store.sweep_submitted("lease")) == 1
-    assert result_now(client.store.sweep_submitted("lease")) == 0
+    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
     assert waiting(client) == 1
 
 

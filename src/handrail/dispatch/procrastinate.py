@@ -26,7 +26,7 @@ from handrail.dispatch.listener import Listener
 from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
 from handrail.dispatch.rows import Held, decode_segment, encode_segment
 from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, StoreUnavailable
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
 from handrail.stores.sql_values import decode_name, encode_name, statements
@@ -66,7 +66,7 @@ class ProcrastinateDispatcher(TableDispatcher):
                 "procrastinate needs a store in Postgres: postgresql://HOST/DATABASE; "
                 "the dispatcher `lease` works with every durable store"
             )
-        _make_tables(store)
+        make_tables(store)
         super().__init__(store, ProcrastinateRows(), timing or Timing())
 
     def listen(self, hear: Callable[[str], None]) -> Callable[[], None]:
@@ -203,10 +203,14 @@ def _held(row: Sequence[Any]) -> Held:
 # ---------------------------------------------------------------------- tables
 
 
-def _make_tables(store: DurableStore) -> None:
+def make_tables(store: DurableStore) -> None:
     """Make procrastinate's tables, or apply the migrations that came since, one process after the other.
 
     Each migration is committed by itself: Postgres does not use a new word of an enumeration before that.
+
+    Raises:
+        ConfigError: procrastinate is not installed, or the tables cannot be made.
+        StoreUnavailable: The server does not answer.
     """
     try:
         import procrastinate  # noqa: F401
@@ -223,6 +227,8 @@ def _make_tables(store: DurableStore) -> None:
             database.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             database.execute(f"SET search_path = {SCHEMA}")
             _apply_migrations(database)
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(f"no connection to {store.place}") from error
     except psycopg.Error as error:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(

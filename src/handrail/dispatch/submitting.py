@@ -13,7 +13,7 @@ from functools import partial
 from threading import Timer
 from time import monotonic
 from typing import Any, TypedDict, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from handrail.core.flow import Rules
 from handrail.core.history import sanitize
 from handrail.core.structured_output import track_output
 from handrail.dialects.boundaries import Boundaries
-from handrail.dispatch.choice import find_kind, open_dispatcher
+from handrail.dispatch.choice import DEFAULT, open_dispatcher
 from handrail.engine.active_run import new_run_id
 from handrail.engine.engine import Engine, Verb
 from handrail.engine.resume import require_run
@@ -93,11 +93,9 @@ def submit(
     assert record is not None
     tools = [tool.name for tool in engine.tools if engine.policy.sees(tool)]
     # in a thread: the first time, tables may have to be made
-    kind = yield engine.services.deciding_threads.call(
-        partial(_prepare, engine.store_of_all)
-    )
+    yield engine.services.deciding_threads.call(partial(_prepare, engine.store_of_all))
     submission = Submission(
-        dispatcher=kind,
+        dispatcher=DEFAULT,
         queue=queue,
         priority=priority,
         principal=principal or engine.principal or None,
@@ -113,18 +111,15 @@ def submit(
     return run_id
 
 
-_prepared: WeakKeyDictionary[object, str] = WeakKeyDictionary()
-"""The kind of dispatcher of each store whose tables are known to be there. Should it be another one by now, a worker's
-sweep moves what was enqueued for this one."""
+_prepared: WeakSet[Any] = WeakSet()
+"""The stores whose dispatcher is known to have its tables."""
 
 
-def _prepare(store: object) -> str:
-    """Return the kind of dispatcher that a store's segments go to, its tables being there."""
-    kind = _prepared.get(store)
-    if kind is None:
+def _prepare(store: object) -> None:
+    """Have the tables made of the dispatcher that a store's segments go to."""
+    if store not in _prepared:
         open_dispatcher(store).close()
-        kind = _prepared[store] = find_kind(store)
-    return kind
+        _prepared.add(store)
 
 
 def _check_storable(model: object, given: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Unpack
 
+from handrail.dispatch.choice import DEFAULT
 from handrail.dispatch.port import Dispatcher, HandBack, Running, Segment
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, strip_scope
@@ -92,7 +93,6 @@ class Worker:
     Args:
         runtime: Its tools, policy and store, without a scope: a worker serves every tenant of its store.
         dispatcher: Gives it segments; of the same store.
-        kind: The name of the dispatcher's kind, for segments that were lost.
         model: For runs that name none.
         deps: What tools read as `Context.deps`.
         inject: The values of injected parameters, by name.
@@ -108,7 +108,6 @@ class Worker:
         runtime: Resumes,
         dispatcher: Dispatcher,
         *,
-        kind: str,
         model: str | Model | None = None,
         deps: Any = None,
         inject: Mapping[str, Any] | None = None,
@@ -123,7 +122,6 @@ class Worker:
         self._runtime = runtime
         self._store: SubmittedRunStore = runtime.store
         self._dispatcher = dispatcher
-        self._kind = kind
         self._model = model
         self._deps = deps
         self._inject = inject
@@ -317,7 +315,7 @@ class Worker:
             await asyncio.sleep(every_s * (0.75 + random() / 2))
 
     async def _sweep(self) -> None:
-        count = await wait_for(self._store.sweep_submitted(self._kind))
+        count = await wait_for(self._store.sweep_submitted(DEFAULT))
         if count:
             log.info("a sweep has enqueued %d runs", count)
 

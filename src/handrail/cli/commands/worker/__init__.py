@@ -19,7 +19,7 @@ from handrail.cli.exits import Exit
 from handrail.cli.loading import file_at
 from handrail.cli.options import Setup
 from handrail.cli.store_access import RUNS, mask_password, open_store
-from handrail.dispatch.choice import find_kind, open_dispatcher
+from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.health import HealthServer
 from handrail.dispatch.worker import Worker, log
 from handrail.errors import ConfigError
@@ -136,7 +136,6 @@ async def _work(
         worker = Worker(
             runtime,
             dispatcher,
-            kind=find_kind(store),
             model=model,
             inject=setup.inject,
             concurrency=concurrency,
