@@ -526,6 +526,35 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
+    def test_a_worker_stops_though_what_runs_does_not_end(
+        self, dispatchers, monkeypatch
+    ):
+        monkeypatch.setattr("handrail.dispatch.table_dispatcher._CANCEL_S", 0.1)
+
+        async def scenario():
+            stopping, next_one = dispatchers(), Worker(dispatchers())
+            began, ends = asyncio.Event(), asyncio.Event()
+
+            async def perform(segment, running):
+                began.set()
+                while not ends.is_set():
+                    try:
+                        await ends.wait()
+                    except asyncio.CancelledError:
+                        pass
+
+            stopping.enqueue(Segment("r"))
+            shift = asyncio.ensure_future(stopping.work(perform, concurrency=1))
+            await began.wait()
+            await stopping.stop(grace_s=0.0)
+            await shift
+            async with next_one.at_work():
+                await until(lambda: next_one.finished)
+            ends.set()
+            await asyncio.sleep(0)
+
+        asyncio.run(scenario())
+
     # ------------------------------------------------------------------ what is asked wrongly
 
     @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())

@@ -213,6 +213,7 @@ class _Shift:
         self._heard = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_stopping = False
+        self._is_over = False
         self._running: dict[tuple[int, int], Running] = {}
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._unsettled: dict[tuple[int, int], bool] = {}
@@ -238,13 +239,11 @@ class _Shift:
     async def run(self) -> None:
         """Work until `stop` was called and what ran has ended."""
         try:
-            while not (self._is_stopping and not self._tasks):
+            while not (self._is_stopping and (self._is_over or not self._tasks)):
                 await self._round()
                 await self._sleep()
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._end_tasks()
             await self._leave()
             self._ended.set()
 
@@ -254,12 +253,18 @@ class _Shift:
         self._heard.set()
         if self._tasks:
             await asyncio.wait([*self._tasks.values()], timeout=grace_s)
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait([*self._tasks.values()], timeout=_CANCEL_S)
+        await self._end_tasks()
+        self._is_over = True
         self._heard.set()
         await self._ended.wait()
+
+    async def _end_tasks(self) -> None:
+        """Cancel what runs. What does not end in time is handed over as it is: the run's epoch fences it."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_S)
 
     # ------------------------------------------------------------------ one round
 
