@@ -38,4 +38,3 @@ with TemporaryDirectory() as place:
 
     forgetful = admin.Retention(runs_s=30 * admin.DAY_S, tools_s={"refund": 0.001})
     print("forgotten:", admin.keep(store, forgetful).effects, "write")
-    store.close()

@@ -85,6 +85,10 @@ class Database(Protocol):
         """Make the space of deleted rows reusable; with `rewrite` return it to the disk, which blocks all others."""
         ...
 
+    def checkpoint(self) -> None:
+        """Carry what was committed into the tables, where the database leaves that to a connection; stops nobody."""
+        ...
+
     def shrink_some(self) -> bool:
         """Return a little unused space to the disk, in a few milliseconds, if there is much; return whether it did."""
         ...

@@ -336,6 +336,9 @@ class PostgresConnection:
             f"VACUUM ({options}) effects, acts, kept, runs, steps, approvals, audit, audit_pending"
         )
 
+    def checkpoint(self) -> None:
+        """See `database.Database.checkpoint`. The server does this by itself."""
+
     def shrink_some(self) -> bool:
         """See `database.Database.shrink_some`. The server does this by itself."""
         return False

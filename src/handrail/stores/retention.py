@@ -44,6 +44,8 @@ PIECE_S = 0.003
 """How long a transaction should take: nobody else can write to a SQLite file meanwhile."""
 REST_FACTOR = 4.0
 """How much longer the rest after a transaction is: a SQLite file is asked for again and again by whoever waits."""
+TRANSACTIONS_A_CHECKPOINT = 8
+"""Often enough that no writer finds the log of a SQLite file so long that it has to carry it into the tables itself."""
 MAX_PIECE_BYTES = 1024 * 1024
 """Long results that one transaction deletes, unless one of them is longer."""
 
@@ -260,6 +262,7 @@ class _Sweep:
         self._rest = rest
         self._now = connection.now()
         self._piece_rows = 25
+        self._transactions = 0
         self._staying_since: list[float] = []
         """When the ended runs began that are old and stay."""
         self.deleted = Deleted()
@@ -282,8 +285,9 @@ class _Sweep:
             self._connection.shrink(rewrite=rewrite)
         began = monotonic()
         while self._connection.shrink_some():
-            self._rest(REST_FACTOR * (monotonic() - began))
+            self._rest_after(monotonic() - began)
             began = monotonic()
+        self._connection.checkpoint()
 
     # ------------------------------------------------------------------ runs
 
@@ -629,6 +633,13 @@ class _Sweep:
             raise
         took_s = monotonic() - held_since
         self._adapt(took_s)
+        self._rest_after(took_s)
+
+    def _rest_after(self, took_s: float) -> None:
+        """Let others have the store, for longer than a transaction took."""
+        self._transactions += 1
+        if self._transactions % TRANSACTIONS_A_CHECKPOINT == 0:
+            self._connection.checkpoint()
         self._rest(REST_FACTOR * took_s)
 
     def _adapt(self, took_s: float) -> None:

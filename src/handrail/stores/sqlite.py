@@ -47,7 +47,7 @@ _WRITE_LOCK = 120
 
 # What `PRAGMA auto_vacuum` answers for a file that can be made smaller in steps, and the pages of a step.
 _INCREMENTAL = 2
-_SHRINK_PAGES = 64
+_SHRINK_PAGES = 128
 
 _SQL = statements("sqlite.sql")
 _MIGRATIONS = tuple(name for name in _SQL if name.startswith("schema_"))
@@ -210,6 +210,8 @@ class SqliteConnection:
         connection = self._open_same(read_only=False)
         # Nobody waits for the disk while others wait for the file.
         connection.run("PRAGMA synchronous=NORMAL")
+        # A commit that checkpoints takes as long as the disk, and says nothing of how long others waited for it.
+        connection.run("PRAGMA wal_autocheckpoint=0")
         return connection
 
     def _open_same(self, *, read_only: bool) -> SqliteConnection:
@@ -294,6 +296,10 @@ class SqliteConnection:
         self.run("VACUUM")
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def checkpoint(self) -> None:
+        """See `database.Database.checkpoint`."""
+        self.run("PRAGMA wal_checkpoint(PASSIVE)")
+
     def shrink_some(self) -> bool:
         """See `database.Database.shrink_some`."""
         [[pages]] = self.run("PRAGMA page_count")
@@ -301,7 +307,9 @@ class SqliteConnection:
         [[mode]] = self.run("PRAGMA auto_vacuum")
         if mode != _INCREMENTAL or unused < max(pages // 5, _SHRINK_PAGES):
             return False
-        self.run(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
+        with self._translate_errors():
+            # as a script: a statement without columns is left after its first step, which returns one page
+            self._db.executescript(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
         return True
 
     # ------------------------------------------------------------------ opening
