@@ -22,18 +22,20 @@ else:
 
 # fmt: off
 _PROMPTS = {
+    "deepseek": ("deepseek-r1", "deepseek-v3", "deepseek-v3.1", "deepseek-v3.2", "deepseek-v4"),
     "hermes": ("hermes", "hermes-2-pro", "hermes-vllm", "qwen2.5", "qwen3"),
     "llama3": (
         "llama3", "llama3.1", "llama3.2", "llama3.3", "llama3-vllm", "llama3.2-vllm", "llama3-pythonic", "llama4",
     ),
     "mistral": (
         "mistral", "mistral-v2", "mistral-v3", "mistral-v3-tekken", "mistral-nemo", "mistral-vllm",
-        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11", "mistral-v13",
+        "mistral-vllm-parallel", "mistral-v7", "mistral-v7-tekken", "mistral-v11", "mistral-v13", "devstral",
     ),
     "more_families": (
-        "qwen3-coder", "qwen3.5", "glm4", "deepseek-v3.1", "kimi-k2", "kimi-k2-thinking", "harmony", "gpt-oss",
+        "qwen3-coder", "qwen3.5", "glm4", "kimi-k2", "kimi-k2-thinking", "harmony", "gpt-oss",
         "minimax-m2", "granite3", "lfm2", "nemotron-nano-v2", "gemma4",
     ),
+    "newer_families": ("glm4.7", "granite4", "granite4.1", "nemotron3", "minimax-m3"),
     "react": ("react",),
 }
 # fmt: on

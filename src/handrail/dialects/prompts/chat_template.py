@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from handrail.calls import ToolCall
 from handrail.dialects import ToolLike
 from handrail.dialects.names import NameMap
 from handrail.errors import Json
@@ -72,14 +73,20 @@ class Template(Struct, frozen=True):
         system: Around a system message that comes later; None where the family has none, and it becomes a user's.
         answer: Opens the model's answer; the opening of an assistant's turn if None.
         after_results: Opens an answer that follows results; as any other if None.
+        continues_bare: An answer that follows results goes on with its text: nothing there says that it has no
+            reasoning, and a prompt opens nothing of it.
+        user_after_results: Opens a user's turn that follows results; as any other if None.
         ends_calls: Ends an answer with calls, where that is another mark than at the end of a text.
         format_result: Returns what is written of a result's text.
         bos: The token at the very beginning, which servers add on their own.
         single: The family makes one call an answer: several are written one after the other, each with its result.
         merges: Turns of one person in a row become one.
         thoughtless: Stands before an answer without reasoning.
-        thinks: Whether reasoning since the last user turn is written; older reasoning never is.
+        thoughtless_now: The same where reasoning would be written; as elsewhere if None.
+        thoughtless_calls: Stands between that and calls.
+        thinks: Which reasoning is written: none, that since the last user turn, all where there are tools, or all.
         opens: What a prompt opens of every answer after `answer`, such as the mark of reasoning.
+        reasoning_lead: Stands before an answer's reasoning.
         lead: Stands before an answer's text.
         before_calls: Stands between an answer's text and its calls.
         calls_alone: The family has no place for text beside calls, and its template leaves it out.
@@ -87,7 +94,7 @@ class Template(Struct, frozen=True):
         forgets_calls: Calls and results before the last user turn are left out.
         calls_lead: Stands before the calls of an answer without text.
         stops: The marks at which a server stops; those that end an answer if empty.
-        ids: Makes the ids that the template takes from those of the calls.
+        ids: Makes the ids that the template takes, by the ids of the conversation's calls.
         tokens: Control tokens beside those of the syntax and those in the marks above.
         refuses: Why the family can have no calls in its history.
     """
@@ -102,14 +109,19 @@ class Template(Struct, frozen=True):
     system: Wrap | None = None
     answer: str | None = None
     after_results: str | None = None
+    continues_bare: bool = False
+    user_after_results: str | None = None
     ends_calls: str | None = None
     format_result: Callable[[str], str] = str
     bos: str = ""
     single: bool = False
     merges: bool = False
     thoughtless: str = ""
-    thinks: bool = True
+    thoughtless_now: str | None = None
+    thoughtless_calls: str = ""
+    thinks: Literal["never", "recent", "with tools", "always"] = "recent"
     opens: str = ""
+    reasoning_lead: str = ""
     lead: str = ""
     before_calls: str = ""
     calls_alone: bool = False
@@ -117,7 +129,7 @@ class Template(Struct, frozen=True):
     forgets_calls: bool = False
     calls_lead: str = ""
     stops: tuple[str, ...] = ()
-    ids: Callable[[Iterable[str]], Mapping[str, str]] | None = None
+    ids: Callable[[Iterable[ToolCall]], Mapping[str, str]] | None = None
     tokens: tuple[str, ...] = ()
     refuses: str = ""
 
@@ -165,20 +177,30 @@ def break_tokens(text: str, tokens: tuple[str, ...]) -> str:
     return _pattern(tokens).sub(r"\g<0> ", text)
 
 
-def break_tokens_in(value: Json, tokens: tuple[str, ...]) -> Json:
+def break_tokens_in(
+    value: Json, tokens: tuple[str, ...], *, in_brackets: bool = False
+) -> Json:
     """Return the value with each of these tokens broken in every text of it, the keys too.
 
     Families that write a key as `<parameter=KEY>` give it the last character of a token; it is broken as if it had it.
+
+    Args:
+        in_brackets: The family writes a key as `<KEY>`, and gives it the first character too.
     """
+    opens = "<" if in_brackets else ""
     if isinstance(value, str):
         return break_tokens(value, tokens)
     if isinstance(value, Mapping):
         return {
-            break_tokens(f"{key}>", tokens)[:-1]: break_tokens_in(each, tokens)
+            break_tokens(f"{opens}{key}>", tokens)[len(opens) : -1]: break_tokens_in(
+                each, tokens, in_brackets=in_brackets
+            )
             for key, each in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [break_tokens_in(each, tokens) for each in value]
+        return [
+            break_tokens_in(each, tokens, in_brackets=in_brackets) for each in value
+        ]
     return value
 
 

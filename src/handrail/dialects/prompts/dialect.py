@@ -41,6 +41,7 @@ from handrail.dialects.prompts.chat_template import (
     break_tokens_in,
     describe_tool,
 )
+from handrail.dialects.prompts.parameter_calls import ParameterCalls
 from handrail.dialects.prompts.reader import Syntax, TextReader
 from handrail.dialects.prompts.turns import (
     AnswerTurn,
@@ -104,6 +105,20 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         """Every control token of the family, longest first."""
         every = {*self.syntax.tokens, *self.template.marks}
         return tuple(sorted(every, key=lambda token: (-len(token), token)))
+
+    @property
+    def writes_reasoning(self) -> bool:
+        """Whether the family has a form for reasoning."""
+        syntax = self.syntax
+        return bool(syntax.reasoning or (syntax.channels and syntax.channels.reasoning))
+
+    @property
+    def writes_keys_as_tags(self) -> bool:
+        """Whether the name of an argument stands between brackets of its own, `<name>`."""
+        return any(
+            isinstance(each, ParameterCalls) and each.parameter.opens.endswith("<")
+            for each in self.syntax.formats
+        )
 
     def on(self, today: date) -> PromptDialect:
         """Return this dialect, telling that date."""
@@ -215,10 +230,11 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         # an answer that goes on after results has no opening of its own
         if template.after_results is not None:
             result = template.result[0].partition("{")[0]
-            count += prompt.count(result)
+            count += prompt.count(template.results[0] + result)
+            closes = template.result[1] + template.results[1]
             # Not after a result that another one follows, nor after results without an answer.
             for other in (result, template.user[0]):
-                count -= prompt.count(template.result[1] + other)
+                count -= prompt.count(closes + other)
         return count - 1
 
     def answer(
@@ -261,10 +277,9 @@ class PromptDialect(Struct, frozen=True, dict=True):  # it keeps what it has wor
         return texts.write_answer(self.syntax, turn, tools)
 
     def _ids(self, calls: Iterable[ToolCall]) -> Mapping[str, str]:
-        every = [call.id for call in calls]
         if self.template.ids:
-            return self.template.ids(every)
-        return dict(zip(every, every, strict=True))
+            return self.template.ids(calls)
+        return {call.id: call.id for call in calls}
 
     def _describe_tools(
         self, tools: Iterable[ToolLike] | None, names: NameMap
@@ -457,7 +472,9 @@ class _PromptWriter:
             yield head.before_last
             if lead:
                 yield lead.join(template.user)
+        keeps_thoughts = self._keeps_thoughts(entries)
         for place, entry in enumerate(entries):
+            follows_results = has_results(entries[:place])
             match entry:
                 case UserMessage():
                     lead = ""
@@ -466,14 +483,18 @@ class _PromptWriter:
                     if place == last_user:
                         lead += in_last
                         yield head.before_last
-                    yield (lead + self._safe(user_text(entry))).join(template.user)
+                    opens, closes = template.user
+                    if follows_results and template.user_after_results is not None:
+                        opens = template.user_after_results
+                    yield (lead + self._safe(user_text(entry))).join((opens, closes))
                 case SystemMessage(text=text):
                     yield self._safe(text).join(template.system or template.user)
                 case AnswerTurn(turn=turn, results=results):
-                    goes_on = place > 0 and has_results(entries[place - 1 : place])
-                    is_recent = place > last_user
+                    is_recent = keeps_thoughts or place > last_user
                     is_last = place == len(entries) - 1
-                    yield self._answer(turn, ids, recent=is_recent, goes_on=goes_on)
+                    yield self._answer(
+                        turn, ids, recent=is_recent, goes_on=follows_results
+                    )
                     yield self.results(turn.calls, results, ids, last=is_last)
 
     def _answer(
@@ -488,32 +509,47 @@ class _PromptWriter:
         if not (turn.calls and template.calls_alone):
             text = self._safe(turn.text or turn.refusal)
         reasoning = ""
-        if recent and template.thinks and self._dialect.syntax.reasoning:
+        if recent and template.thinks != "never" and self._dialect.writes_reasoning:
             reasoning = self._safe(turn.reasoning)
-        opens = self._answer_opening(
-            has_text=bool(text), has_reasoning=bool(reasoning), goes_on=goes_on
-        )
+        if reasoning:
+            thought = template.reasoning_lead
+        elif recent and template.thoughtless_now is not None:
+            thought = template.thoughtless_now
+        else:
+            thought = template.thoughtless
+        if turn.calls and not text and not reasoning:
+            thought += template.thoughtless_calls
+        opens = self._answer_opening(goes_on=goes_on)
+        if reasoning or not (goes_on and template.continues_bare):
+            opens += thought
         closes = template.assistant[1]
         if turn.calls and template.ends_calls is not None:
             closes = template.ends_calls
         body = self._answer_body(text, reasoning, self._safe_calls(turn.calls, ids))
         return opens + body + closes
 
-    def _answer_opening(
-        self, *, has_text: bool, has_reasoning: bool, goes_on: bool
-    ) -> str:
-        """Return what the template writes before an answer's reasoning, text and calls."""
+    def _answer_opening(self, *, goes_on: bool) -> str:
+        """Return the mark of an answer's beginning."""
         template = self._template
-        lead = template.lead if has_text else template.calls_lead
         if goes_on and template.after_results is not None:
-            return template.after_results + lead
-        if has_reasoning:
-            return template.assistant[0] + lead
-        return template.assistant[0] + template.thoughtless + lead
+            return template.after_results
+        return template.assistant[0]
+
+    def _keeps_thoughts(self, entries: Sequence[Entry]) -> bool:
+        """Return whether the reasoning of every answer is written, and not only that since the last question."""
+        if self._template.thinks == "with tools":
+            return bool(self._tools) or any(
+                isinstance(each, AnswerTurn) and bool(each.results) for each in entries
+            )
+        return self._template.thinks == "always"
 
     def _answer_body(self, text: str, reasoning: str, calls: Sequence[ToolCall]) -> str:
-        if text and calls:
-            text += self._template.before_calls
+        if text:
+            text = self._template.lead + text
+            if calls:
+                text += self._template.before_calls
+        elif calls:
+            text = self._template.calls_lead
         if self._template.calls_bare:
             turns = [Turn(text, reasoning), Turn(calls=calls)]
         else:
@@ -549,10 +585,11 @@ class _PromptWriter:
             answer = template.assistant[0]
         else:
             answer = template.answer
-        if template.after_results is not None and has_results(entries):
-            return template.after_results + self._dialect.call_opening(
-                self._own_tools, options
-            )
+        goes_on = has_results(entries)
+        if goes_on and template.after_results is not None:
+            answer = template.after_results
+        if goes_on and template.continues_bare:
+            return answer + self._dialect.call_opening(self._own_tools, options)
         return answer + self._dialect.answer_opening(self._own_tools, options)
 
     def _safe(self, text: str) -> str:
@@ -560,9 +597,13 @@ class _PromptWriter:
 
     def _safe_json(self, text: str) -> str:
         """Return an object's text, as it is where nothing in it is a token, even behind an escape (`\\u003c/s>`)."""
-        if "\\" in text or "<" in text:
+        if "\\" in text or "<" in text or self._dialect.writes_keys_as_tags:
             value = json.loads(text)
-            safe = break_tokens_in(value, self._dialect.tokens)
+            safe = break_tokens_in(
+                value,
+                self._dialect.tokens,
+                in_brackets=self._dialect.writes_keys_as_tags,
+            )
             if safe != value:
                 text = as_json(safe)
         return self._safe(text)

@@ -176,6 +176,7 @@ HERMES: Final = Template(
     between="\n",
     system=SYSTEM,
     bos="<|begin_of_text|>",
+    thinks="never",
     calls_alone=True,
 )
 
@@ -186,7 +187,7 @@ _TEMPLATES: Final = {
     "hermes": QWEN3,
     "hermes-2-pro": HERMES,
     "hermes-vllm": replace(HERMES, head=_vllm),
-    "qwen2.5": replace(QWEN3, head=_qwen2),
+    "qwen2.5": replace(QWEN3, head=_qwen2, thinks="never"),
     "qwen3": QWEN3,
 }
 DIALECTS: Final[Mapping[str, PromptDialect]] = {

@@ -156,7 +156,16 @@ _REQUEST_IN_PYTHON = (
 )
 
 
+_SYSTEM_IN_PYTHON = (
+    "You are a helpful assistant with tool calling capabilities. Only reply with a tool call if the function exists in "
+    "the library provided by the user. If it doesn't exist, just reply directly in natural language. When you receive "
+    "a tool call response, use the output to format an answer to the original user question."
+)
+
+
 def _pythonic(opening: Opening) -> PromptHead:
+    if opening.system is None:
+        opening = replace(opening, system=_SYSTEM_IN_PYTHON)
     return _head_with_tools(opening, _REQUEST_IN_PYTHON)
 
 

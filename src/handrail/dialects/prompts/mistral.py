@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall
 from handrail.dialects.prompts.chat_template import (
     Opening,
     PromptHead,
@@ -63,8 +64,12 @@ def _short_hash(id: str) -> str:
     )
 
 
-def _without(ids: Iterable[str]) -> Mapping[str, str]:
-    return dict.fromkeys(ids, "")
+def _nine_characters(calls: Iterable[ToolCall]) -> Mapping[str, str]:
+    return nine_characters(call.id for call in calls)
+
+
+def _without(calls: Iterable[ToolCall]) -> Mapping[str, str]:
+    return dict.fromkeys((call.id for call in calls), "")
 
 
 def _as_content(text: str) -> str:
@@ -220,6 +225,15 @@ def _v13(opening: Opening) -> PromptHead:
     return PromptHead(f"[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]{_tools(opening, '')}")
 
 
+def _devstral(opening: Opening) -> PromptHead:
+    """Begin as Devstral does, without the system message of its own, which is about one program that it works in."""
+    if opening.system is None:
+        system = ""
+    else:
+        system = f"[SYSTEM_PROMPT]{opening.system}[/SYSTEM_PROMPT]"
+    return PromptHead(system + _tools(opening, ""))
+
+
 # ---------------------------------------------------------------------- the versions
 
 
@@ -243,7 +257,8 @@ _SPACED: Final = Template(
     bos="<s>",
     lead=" ",
     merges=True,
-    ids=nine_characters,
+    thinks="never",
+    ids=_nine_characters,
 )
 _TIGHT: Final = replace(
     _SPACED,
@@ -334,6 +349,19 @@ _TEMPLATES: Final[Mapping[str, tuple[Syntax, Template]]] = {
             system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
             result=("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
             format_result=str,
+            thinks="always",
+            ids=_without,
+        ),
+    ),
+    "devstral": (
+        SYNTAXES["mistral-v11"],
+        replace(
+            _TIGHT,
+            head=_devstral,
+            system=("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+            result=("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+            format_result=str,
+            merges=False,
             ids=_without,
         ),
     ),

@@ -5,11 +5,12 @@ The rows follow the templates that the models bring along. Where a row says anot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall
 from handrail.dialects.prompts import hermes
 from handrail.dialects.prompts.chat_template import (
     Opening,
@@ -25,7 +26,8 @@ from handrail.errors import Json
 from handrail.ports import Described
 
 
-def _list_tools(opening: Opening) -> str:
+def list_tools(opening: Opening) -> str:
+    """Return the tools as JSON, one a line."""
     return "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
 
 
@@ -119,7 +121,7 @@ def _tag(name: str) -> str:
     return break_tokens(f"<{name}>", SYNTAXES["qwen3-coder"].tokens)
 
 
-_QWEN35_TOOLS = """\
+QWEN35_TOOLS = """\
 # Tools
 
 You have access to the following functions:
@@ -156,7 +158,7 @@ the user about function calls
 
 def _qwen35(opening: Opening) -> PromptHead:
     if opening.tools:
-        tools = _QWEN35_TOOLS.replace("{tools}", _list_tools(opening))
+        tools = QWEN35_TOOLS.replace("{tools}", list_tools(opening))
     else:
         tools = None
     texts = [text for text in (tools, opening.system) if text is not None]
@@ -188,42 +190,10 @@ For each function call, output the function name and arguments within the follow
 def _glm(opening: Opening) -> PromptHead:
     texts: list[str] = []
     if opening.tools:
-        texts.append(_GLM_TOOLS.replace("{tools}", _list_tools(opening)))
+        texts.append(_GLM_TOOLS.replace("{tools}", list_tools(opening)))
     if opening.system is not None:
         texts.append(opening.system)
     return PromptHead("[gMASK]<sop>" + "".join(f"<|system|>\n{text}" for text in texts))
-
-
-# ---------------------------------------------------------------------- DeepSeek
-
-_DEEPSEEK_TOOLS = """
-
-## Tools
-You have access to the following tools:
-{tools}
-
-IMPORTANT: ALWAYS adhere to this exact format for tool use:
-<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>\
-{{additional_tool_calls}}<｜tool▁calls▁end｜>
-
-Where:
-
-- `tool_call_name` must be an exact match to one of the available tools
-- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema
-- For multiple tool calls, chain them directly without separators or spaces
-"""
-
-
-def _deepseek(opening: Opening) -> PromptHead:
-    """Begin with the tools as DeepSeek's model card describes them: the model's own template leaves them out."""
-    tools = "\n".join(
-        f"\n### {tool.name}\nDescription: {tool.description}\n\nParameters: {as_json(tool.parameters)}"
-        for tool in opening.tools
-    )
-    return PromptHead(
-        (opening.system or "")
-        + (_DEEPSEEK_TOOLS.replace("{tools}", tools) if tools else "")
-    )
 
 
 # ---------------------------------------------------------------------- Kimi
@@ -235,6 +205,14 @@ def _kimi_k2(opening: Opening) -> PromptHead:
 
 def _kimi_k2_thinking(opening: Opening) -> PromptHead:
     return _kimi(opening, "You are Kimi, an AI assistant created by Moonshot AI.")
+
+
+def _count_calls(calls: Iterable[ToolCall]) -> Mapping[str, str]:
+    """Return ids as Kimi writes them, `functions.name:0`, counted through the conversation."""
+    ids: dict[str, str] = {}
+    for position, call in enumerate(calls):
+        ids.setdefault(call.id, f"functions.{call.name}:{position}")
+    return ids
 
 
 def _kimi(opening: Opening, default: str) -> PromptHead:
@@ -413,12 +391,13 @@ def _granite(opening: Opening) -> PromptHead:
         tools = ""
     if opening.system is None:
         return PromptHead(
-            (_GRANITE_SYSTEM.join(_granite_turn("system")) if tools else "") + tools
+            (_GRANITE_SYSTEM.join(granite_turn("system")) if tools else "") + tools
         )
-    return PromptHead(tools + opening.system.join(_granite_turn("system")))
+    return PromptHead(tools + opening.system.join(granite_turn("system")))
 
 
-def _granite_turn(role: str) -> tuple[str, str]:
+def granite_turn(role: str) -> tuple[str, str]:
+    """Return what stands around a turn of Granite."""
     return f"<|start_of_role|>{role}<|end_of_role|>", "<|end_of_text|>\n"
 
 
@@ -492,7 +471,7 @@ def _literal_schema(schema: Json) -> str:
         + ",".join(
             f"{key}:{_literal_field(key, fields[key])}"
             for key in _DECLARED
-            if key in fields
+            if key in fields and (key != "properties" or fields[key])
         )
         + "}"
     )
@@ -532,7 +511,7 @@ _KIMI: Final = Template(
     # The template has a backslash and an `n` there, no line end.
     ("<|im_system|>tool<|im_middle|>## Return of {id}\\n", "<|im_end|>"),
     system=("<|im_system|>system<|im_middle|>", "<|im_end|>"),
-    thinks=False,
+    thinks="never",
 )
 _TEMPLATES: Final[Mapping[str, Template]] = {
     "qwen3-coder": replace(
@@ -540,6 +519,7 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         head=_coder,
         results=("<|im_start|>user\n", "\n<|im_end|>\n"),
         before_calls="\n\n",
+        thinks="never",
     ),
     "qwen3.5": replace(
         _CHATML,
@@ -555,24 +535,19 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         ("\n<tool_response>\n", "\n</tool_response>"),
         results=("<|observation|>", ""),
         system=("<|system|>\n", ""),
-        thoughtless="\n<think></think>",
-        lead="\n",
-        calls_lead="\n",
+        thoughtless="\n<think></think>\n",
+        reasoning_lead="\n",
         before_calls="\n",
     ),
-    "deepseek-v3.1": Template(
-        _deepseek,
-        ("<｜User｜>", ""),
-        ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        ("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        bos="<｜begin▁of▁sentence｜>",
-        thoughtless="<think></think>",
-        opens="<think></think>",
-        thinks=False,
-        after_results="",
-    ),
     "kimi-k2": _KIMI,
-    "kimi-k2-thinking": replace(_KIMI, head=_kimi_k2_thinking, thinks=True),
+    "kimi-k2-thinking": replace(
+        _KIMI,
+        head=_kimi_k2_thinking,
+        thinks="recent",
+        thoughtless="<think></think>",
+        result=("<|im_system|>tool<|im_middle|>## Return of {id}\n", "<|im_end|>"),
+        ids=_count_calls,
+    ),
     # Several calls are written one by one: the template writes the first one only, and the results of all.
     "harmony": Template(
         _harmony,
@@ -603,10 +578,11 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "granite3": Template(
         _granite,
-        _granite_turn("user"),
-        _granite_turn("assistant"),
-        _granite_turn("tool_response"),
-        system=_granite_turn("system"),
+        granite_turn("user"),
+        granite_turn("assistant"),
+        granite_turn("tool_response"),
+        system=granite_turn("system"),
+        thinks="never",
     ),
     "lfm2": replace(
         _CHATML,
@@ -624,6 +600,7 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         between=", ",
         opens="<think>\n",
         before_calls="\n",
+        thinks="never",
     ),
     # Calls, results and the answer to them are one turn.
     "gemma4": Template(
@@ -633,8 +610,8 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         ('<|tool_response>response:{name}{value:<|"|>', '<|"|>}<tool_response|>'),
         system=("<|turn>system\n", "<turn|>\n"),
         after_results="",
+        continues_bare=True,
         ends_calls="",
-        thinks=False,
         bos="<bos>",
         opens="<|channel>thought\n<channel|>",
         stops=("<turn|>", "<|tool_response>"),

@@ -31,6 +31,7 @@ class NamedCalls(Struct, frozen=True):
         id_mark: Stands between name and id, where the family writes ids.
         closes: What may follow the arguments, in this order.
         counted: The name is written as an id, `functions.name:0`.
+        between: What is written between calls.
     """
 
     call: str
@@ -40,6 +41,7 @@ class NamedCalls(Struct, frozen=True):
     id_mark: str = ""
     closes: tuple[str, ...] = ()
     counted: bool = False
+    between: str = ""
     bare: str = ""
     loose: tuple[str, ...] = ()
     leads: str = ""
@@ -116,7 +118,7 @@ class NamedCalls(Struct, frozen=True):
             f"{self.call}{self.lead}{self._name(*of)}{self.name_ends[0]}{of[1].arguments}{end}"
             for of in enumerate(calls)
         ]
-        return self.section[0] + "".join(each) + self.section[1]
+        return self.between.join(each).join(self.section)
 
     def _name(self, position: int, call: ToolCall) -> str:
         if self.counted:

@@ -68,6 +68,7 @@ class ParameterCalls(Struct, frozen=True):
         leads_out: What may follow a call.
         padding: Stands around each value, and does not belong to it.
         layout: What is written between the marks of a section, a call and its parameters.
+        inside: The same between the marks of a call and its parameters, where it is another.
         gathered: Whether several calls are written in one section.
         between: What is written between calls.
         cdata: Whether values that hold marks are wrapped in `<![CDATA[...]]>`.
@@ -81,6 +82,7 @@ class ParameterCalls(Struct, frozen=True):
     leads_out: tuple[str, ...] = ()
     padding: str = ""
     layout: str = "\n"
+    inside: str | None = None
     gathered: bool = True
     between: str = "\n"
     cdata: bool = False
@@ -249,7 +251,7 @@ class ParameterCalls(Struct, frozen=True):
         members = json.loads(call.arguments)
         properties = _properties(schemas.get(call.name))
         element = self.call
-        layout = self.layout
+        layout = self.layout if self.inside is None else self.inside
         parts = [
             f"{element.opens}{call.name}{element.named}{element.attributes.format(position=position)}{element.begins}"
         ]

@@ -164,7 +164,9 @@ def _dsml(section: str) -> ParameterCalls:
     )
 
 
-def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
+def _deepseek(
+    lead: str, name_end: str, close: tuple[str, ...], *, between: str = ""
+) -> NamedCalls:
     section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
     return NamedCalls(
         "<｜tool▁call▁begin｜>",
@@ -172,6 +174,7 @@ def _deepseek(lead: str, name_end: str, close: tuple[str, ...]) -> NamedCalls:
         section,
         lead,
         closes=(*close, "<｜tool▁call▁end｜>"),
+        between=between,
     )
 
 
@@ -235,6 +238,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         formats=(_CODER,),
         reasoning=Reasoning(ended_by=("<tool_call>", "<function=")),
     ),
+    "nemotron3": replace(
+        _CHATML,
+        formats=(_CODER,),
+        reasoning=Reasoning(ended_by=("<tool_call>", "<function="), after="\n"),
+    ),
     "harmony": Syntax(
         channels=Channels(
             "<|start|>assistant",
@@ -254,7 +262,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     ),
     "deepseek-v3": replace(
         _DEEPSEEK,
-        formats=(_deepseek("function<｜tool▁sep｜>", "\n```json\n", ("\n```",)),),
+        formats=(
+            _deepseek(
+                "function<｜tool▁sep｜>", "\n```json\n", ("\n```",), between="\n"
+            ),
+        ),
         reasoning=_THINK,
     ),
     "deepseek-v3.1": replace(
@@ -269,6 +281,18 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         reasoning=replace(_TIGHT, ended_by=("<｜DSML｜tool_calls>",)),
     ),
     "glm4": replace(_GLM, formats=(_GLM_CALLS,), reasoning=replace(_TIGHT, after="\n")),
+    "glm4.7": replace(
+        _GLM,
+        formats=(
+            replace(
+                _GLM_CALLS,
+                layout="",
+                between="",
+                parameter=replace(_ARGUMENT, attributes=""),
+            ),
+        ),
+        reasoning=_TIGHT,
+    ),
     "ling3": Syntax(
         formats=(_GLM_CALLS,),
         reasoning=replace(_TIGHT, ended_by=("<tool_call>",)),
@@ -360,7 +384,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
                 ),
                 Element("]<]minimax[>[<", ">", closes="]<]minimax[>[</{name}>"),
                 (("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>"),),
-                layout="\n",
+                inside="",
                 nested=True,
             ),
         ),
@@ -414,7 +438,7 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "lfm2": replace(
         _CHATML,
         formats=(LiteralCalls(("<|tool_call_start|>",), ("<|tool_call_end|>",)),),
-        reasoning=_THINK,
+        reasoning=_TIGHT,
         others=(
             *_CHATML.others,
             "<|startoftext|>",
@@ -633,7 +657,6 @@ _ALIASES: Final = {
     "llama3.2": "llama3",
     "llama3.3": "llama3",
     "qwen3.5": "qwen3-coder",
-    "nemotron3": "qwen3-coder",
     "step3.5": "qwen3-coder",
     "gpt-oss": "harmony",
     "deepseek-r1": "deepseek-v3",
