@@ -2,7 +2,7 @@
 
 Two processes on one store carry runs side by side, and each is killed after a moment that nobody chose. New ones go on
 with what the dead left behind. In the end the world is compared with what the ledger and the journals say, and with
-what the models had seen by the time their processes died.
+what the models had seen when more was done on their answers.
 
 A run looks at something and writes three times, once for each replay class. Leases are over when they begin, since
 whoever takes over comes after the death.
@@ -78,7 +78,8 @@ class Remembering(ScriptedModel):
             if isinstance(message, hr.ToolMessage)
         ]
         for result in results[-2:]:  # older ones were written down before
-            self.far.add("seen", json.dumps([self.run_id, result.call_id, result.text]))
+            told = [self.run_id, result.call_id, result.name, result.text]
+            self.far.add("seen", json.dumps(told))
         return await super().ask(request, listener)
 
 

@@ -47,12 +47,26 @@ def load_journals(store: Any, run_ids: Iterable[str]) -> Journals:
 
 
 def find_lost_texts(far: Far, journals: Journals) -> list[str]:
-    """Return what models had seen that the journals of their runs do not hold."""
+    """Return on which results something was done that the journals of their runs do not hold.
+
+    A model may be asked with a result that a crash then loses; nothing may be done on its answer. So whenever a process
+    has asked the far side for another ticket, the journal must hold what its model had last seen of each other call.
+    """
     lost = []
-    for line in far.lines("seen"):
-        run_id, call_id, text = json.loads(line)
-        if run_id in journals.by_run and journals.texts.get((run_id, call_id)) != text:
-            lost.append(f"{run_id}: a model had seen {text!r}")
+    seen: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for line in far.lines("order"):
+        process, file, text = line.split(maxsplit=2)
+        if file == "seen":
+            run_id, call_id, name, result = json.loads(text)
+            seen.setdefault((process, run_id), {})[call_id] = (name, result)
+        elif file == "asked":
+            run_id, _, replay = text.rpartition("-")
+            if run_id not in journals.by_run:
+                continue
+            for call_id, (name, result) in seen.get((process, run_id), {}).items():
+                held = journals.texts.get((run_id, call_id))
+                if name != f"open_{replay}" and held != result:
+                    lost.append(f"{run_id}: {text} was asked for on {result!r}")
     return lost
 
 

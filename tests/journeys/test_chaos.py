@@ -23,10 +23,10 @@ def judged_again(survived, tmp_path, file, change):
     """Judge once more, with one file of the world changed."""
     store, folder, _, _ = survived
     far = Far(tmp_path)
-    for name in ("effects", "asked", "seen", "ended"):
+    for name in ("effects", "asked", "ended", "order"):
         lines = Far(folder).lines(name)
-        for line in change(lines) if name == file else lines:
-            far.add(name, line)
+        changed = change(lines) if name == file else lines
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in changed))
     return judge(store, far, [f"r_5_{number}" for number in range(RUNS)])
 
 
@@ -57,11 +57,21 @@ def test_an_effect_that_was_told_and_is_not_there_would_be_found(survived, tmp_p
     assert [lost.split(":")[0] for lost in verdict.lost] == [keyed]
 
 
-def test_a_result_that_a_model_had_seen_and_that_changed_would_be_found(
+def test_what_was_done_on_a_result_that_the_journal_does_not_hold_would_be_found(
     survived, tmp_path
 ):
     def changed(lines):
-        run_id, call_id, _ = json.loads(lines[0])
-        return [json.dumps([run_id, call_id, "something else"]), *lines[1:]]
+        # the last time that a process asked for another ticket after it had asked the model
+        for end in range(len(lines) - 1, -1, -1):
+            process, file, text = lines[end].split(maxsplit=2)
+            mark = f'{process} seen ["{text.rpartition("-")[0]}",'
+            before = [n for n in range(end) if lines[n].startswith(mark)]
+            if file == "asked" and before:
+                break
+        place = before[-1]
+        *told, _ = json.loads(lines[place].split(maxsplit=2)[2])
+        lines[place] = f"{process} seen {json.dumps([*told, 'something else'])}"
+        return lines
 
-    assert len(judged_again(survived, tmp_path, "seen", changed).lost) == 1
+    [lost] = judged_again(survived, tmp_path, "order", changed).lost
+    assert "something else" in lost

@@ -1,18 +1,27 @@
 """A world that outlives the processes that change it: a far side in files, and one tool for each replay class."""
 
+import os
+
 import handrail as hr
 
 CLASSES = ("key", "verify", "none")
 
 
 class Far:
-    """A far side: `asked` has a line for each request that reached it, `effects` one for each thing that happened."""
+    """A far side: `asked` has a line for each request that reached it, `effects` one for each thing that happened.
+
+    `order` has every line, in the order of all, behind the number of the process that wrote it and the file's name.
+    """
 
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir(exist_ok=True)
 
     def add(self, name, line):
+        self._append(name, line)
+        self._append("order", f"{os.getpid()} {name} {line}")
+
+    def _append(self, name, line):
         # one write below a page, at the end: whole, whoever writes too
         with (self.folder / name).open("a") as file:
             file.write(f"{line}\n")

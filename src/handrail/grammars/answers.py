@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail.calls import ToolCall
 from handrail.dialects.prompts.channels import Channels
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.dialects.prompts.named_calls import NamedCalls
@@ -87,7 +88,7 @@ def make_answer(
     losses: dict[str, Losses] = {}
     syntax = dialect.syntax
     writes_ids = dialect.template.ids is None or bool(
-        dialect.template.ids(["call_1"])["call_1"]
+        dialect.template.ids([ToolCall("call_1", "f")])["call_1"]
     )
     shaper = Shaper(rules, losses, has_ids=writes_ids)
     section: Section | None = None
