@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import handrail as hr
 from handrail.cli import main
 from handrail.futures import result_now
+from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedServer, call
 from tests.support.effort import examples, long_only
 
@@ -111,6 +112,17 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(folder, model):
         assert process.wait(SOON_S) == 0
     waited = handrail(folder, "runs", "wait", "r", "--within", "5")
     assert (waited.returncode, waited.stdout) == (0, "Done.\n")
+    assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
+
+
+def test_a_worker_keeps_its_store_by_the_settings(folder, model):
+    (folder / "handrail.toml").write_text('[retention]\nruns = "1s"\n')
+    (folder / "gate").touch()
+    handrail(folder, "runs", "submit", "Go.", "--run-id", "r")
+    with SqliteStore(folder / "runs.db") as store, worker(folder, model) as process:
+        wait_until(lambda: result_now(store.load_run("r")) is None, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
     assert "run r, segment 1, attempt 1, queue default: done" in logged(folder)
 
 

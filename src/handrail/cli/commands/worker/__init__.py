@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from handrail.dispatch.health import HealthServer
 from handrail.dispatch.worker import Worker, log
 from handrail.errors import ConfigError
 from handrail.serving import listening
+from handrail.stores.retention import Retention, keep_regularly, retention_from
 
 _INTERRUPTED = 130
 
@@ -97,6 +99,7 @@ def command(
     tables = settings.table("schedule", schedule_file and file_at(schedule_file))
     if schedule_file and not tables:
         raise ConfigError(f"{schedule_file} has no table [schedule.NAME]")
+    kept = retention_from(settings.table("retention"))
     _log_to_stderr()
     with ExitStack() as opened:
         opened.enter_context(redirect_stdout(sys.stderr))  # what tools print
@@ -113,6 +116,7 @@ def command(
                 address=address,
                 grace_s=grace_s,
                 tables=tables,
+                kept=kept,
             )
         )
 
@@ -128,6 +132,7 @@ async def _work(
     address: tuple[str, int] | None,
     grace_s: float,
     tables: Any,
+    kept: Retention,
 ) -> int:
     async with setup.unattended_runtime(store) as runtime:
         if model:
@@ -143,11 +148,17 @@ async def _work(
         )
         health = HealthServer(worker.why_not_ready)
         beside: list[asyncio.Task[None]] = []
+        stop = Event()
         try:
             if address is not None:
                 log.info("health is answered on %s", await health.listen(*address))
             if tables:
                 beside.append(asyncio.ensure_future(_keep_schedule(runtime, tables)))
+            if kept.periods():
+                keeping = asyncio.to_thread(
+                    keep_regularly, store, kept, stop, by="handrail worker"
+                )
+                beside.append(asyncio.ensure_future(keeping))
             ending = _end_on_signals(worker, grace_s)
             log.info(
                 "worker %d takes runs of %s from %s, %d at once",
@@ -160,6 +171,7 @@ async def _work(
             if ending:
                 await asyncio.gather(*ending)
         finally:
+            stop.set()
             for task in beside:
                 task.cancel()
             await health.close()
