@@ -406,7 +406,7 @@ SETTINGS = [
 ]
 VERBS = [
     "approvals", "blocking", "call", "calls", "cancel", "close", "deliver", "fork", "handle", "offered", "preview",
-    "replay", "resume", "run", "stream", "undo", "undoable", "workflow",
+    "replay", "result", "resume", "run", "stream", "submit", "undo", "undoable", "workflow",
 ]  # fmt: skip
 
 

@@ -73,6 +73,8 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
         "lint": Settings.__struct_fields__,
         "mcp": ("pins",),
         "otel": cli_settings._OTEL,
+        "retention": ("runs", "results", "audit", "writes", "tools"),
+        "schedule": (),
     }
     assert set(keys) == set(cli_settings.TABLES)
     rows = [
@@ -86,6 +88,7 @@ def test_every_key_of_the_settings_is_on_the_page_of_the_configuration():
         "tools"
     ]
     assert "`[mcp.servers.NAME.tools.TOOL]`" in of_servers
+    assert "`[schedule.NAME]`" in CONFIGURATION
 
 
 def test_every_environment_variable_is_on_the_page_of_the_configuration():

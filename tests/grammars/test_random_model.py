@@ -17,7 +17,8 @@ from tests.support.effort import IS_LONG, examples
 
 pytest.importorskip("llguidance")
 ANSWERS = examples(3, 300)
-FAMILIES = sorted(plugins.PROMPTS)
+FAMILIES = sorted(set(plugins.PROMPTS) - {"minimax-m3"})
+"""No grammar is known for elements within elements."""
 if not IS_LONG:
     # one of those that write alike
     FAMILIES = sorted(

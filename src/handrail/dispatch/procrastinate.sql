@@ -58,7 +58,7 @@ SELECT new.queue, 'handrail.segment', new.priority, new.run_id, new.run_id || '/
     SELECT max(s.handrail_turn) + 1 FROM handrail_jobs.procrastinate_jobs AS s
       WHERE s.queue_name = new.queue AND s.handrail_scope = new.scope AND s.status = 'todo'
       AND s.task_name = 'handrail.segment') AS turns)
-FROM new ON CONFLICT (queueing_lock) WHERE status IN ('todo', 'doing') DO NOTHING RETURNING 1
+FROM new ON CONFLICT DO NOTHING RETURNING 1
 
 -- drop_waiting: The waiting segments of a run are not performed.
 DELETE FROM handrail_jobs.procrastinate_jobs

@@ -936,8 +936,10 @@ class Engine:
                 step = talk.send(answer)
             except StopIteration as stop:
                 ending: Ending = stop.value
-                if recording is not None:
+                if recording is not None and (
                     yield from self.confirm_entry(active, recording)
+                ):
+                    return cancelled(active)
                 # Whoever cancelled the run does not expect it to continue after an approval or with a larger budget.
                 can_resume = ending.status in ("waiting", "budget", "failed")
                 return cancelled(active) if can_resume and active.cancelled else ending
@@ -998,6 +1000,9 @@ class Engine:
         if recording is not None:
             recording.note_results(number, batch)
             yield from self._send_entry(active, recording)
+            if recording.sent is not None:
+                # the model is asked next; whoever has asked for the run's end does not pay for its answer
+                recording.sent.add_done_callback(partial(_cancel_if_wished, active))
             if not active.goes_ahead:
                 yield from self.confirm_entry(active, recording)
         if batch.prescribes and not active.cancelled:
@@ -1058,8 +1063,8 @@ class Engine:
             active.mark_cancelled()
         recording.confirm_entry()
 
-    def confirm_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[None]:
-        """Wait until the store has what was sent; cancel the run if somebody has asked for that.
+    def confirm_entry(self, active: ActiveRun, recording: JournalCursor) -> Verb[bool]:
+        """Wait until the store has what was sent; cancel the run if somebody has asked for that, and return whether.
 
         Raises:
             Fenced: Another process has taken the run over.
@@ -1070,12 +1075,13 @@ class Engine:
                 yield settled
         sent = recording.sent
         if sent is None:
-            return
+            return False
         recording.sent = None
-        is_cancelled = sent.result() if sent.done() else (yield sent)
+        is_cancelled = bool(sent.result() if sent.done() else (yield sent))
         if is_cancelled:
             active.mark_cancelled()
         recording.confirm_entry()
+        return is_cancelled
 
     # ------------------------------------------------------------------ stored runs
 
@@ -1285,6 +1291,13 @@ def _texts_of(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
 def _is_secret(value: object) -> bool:
     # pydantic's are welcome too
     return hasattr(type(value), "get_secret_value")
+
+
+def _cancel_if_wished(active: ActiveRun, answer: Future[Any]) -> None:
+    """End what is under way if the store says that somebody has asked for the run's end."""
+    failed = answer.cancelled() or answer.exception() is not None
+    if not failed and answer.result():
+        active.cancel()
 
 
 def _check_budget(budget: Any) -> Budget:

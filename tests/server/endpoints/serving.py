@@ -138,7 +138,8 @@ class Told:
         for number, piece in enumerate(turn.text.split(" ") if turn.text else ()):
             if number and gate is not None:
                 await asyncio.to_thread(gate.wait, 10)
-            listener.delta(TextDelta(piece if not number else f" {piece}"))
+            if listener is not None:
+                listener.delta(TextDelta(piece if not number else f" {piece}"))
         return turn
 
 
