@@ -14,7 +14,7 @@ from handrail.dispatch.port import Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
 from handrail.futures import result_now
-from handrail.records import MOST_TAKEOVERS
+from handrail.records import MOST_TAKEOVERS, ApprovalRequest
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -369,6 +369,22 @@ def test_a_segment_that_is_nowhere_is_enqueued_by_a_sweep(place, client):
     assert result_now(client.store.sweep_submitted("chosen")) == 1
     assert result_now(client.store.sweep_submitted("chosen")) == 0
     assert waiting(client) == 1
+
+
+def test_a_question_of_a_run_that_a_call_has_started_wakes_the_outer_one(client):
+    only_of_lease(client)
+    for run_id in ("r", "r2"):
+        client.submit("Go.", run_id=run_id)
+    rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
+    rows(client, "DELETE FROM segments RETURNING 1")
+    question = ApprovalRequest("q", "r.1.0", "c", "delete", "d", {}, "high", "lasting")
+    result_now(client.store.ask(question, within_s=0.0))
+    rows(client, "UPDATE submitted SET swept = 1 RETURNING 1")
+    assert result_now(client.store.sweep_submitted("chosen")) == 0
+    # the question has expired by now
+    assert result_now(client.store.sweep_submitted("chosen")) == 1
+    assert result_now(client.store.load_run("r")).record.status == "queued"
+    assert result_now(client.store.load_run("r2")).record.status == "waiting"
 
 
 def test_a_segment_of_the_past_does_nothing(place, client):

@@ -558,6 +558,27 @@ def test_a_run_is_cancelled_from_elsewhere_at_its_next_step(on):
     assert store.load_run("r_1").record.status == "cancelled"
 
 
+def test_a_run_that_is_cancelled_just_as_it_begins_to_wait_does_not_wait(on):
+    class CancelledLate(FullMemoryStore):
+        def append_entry(self, entry):
+            if entry.status == "waiting":
+                assert self.request_cancel(entry.run_id)
+            return super().append_entry(entry)
+
+    @hr.tool(effect="write", approve=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    store = CancelledLate()
+    run = on(
+        store, [pay], "run", "Pay.", model=ScriptedModel([call("pay")]), run_id="r"
+    )
+    assert run.status == "cancelled"
+    assert store.load_run("r").record.status == "cancelled"
+    assert store.list_approvals(state="open") == []
+
+
 def test_a_run_whose_owner_died_after_its_end_was_asked_for_is_ended_by_whoever_goes_on_with_it(
     on,
 ):

@@ -87,6 +87,24 @@ class RetentionContract:
         begin(store, "old")
         assert len(now(store.load_run("old")).steps) == 3
 
+    def test_a_key_of_an_author_stays_though_it_begins_with_the_name_of_its_run(
+        self, store
+    ):
+        begin(store, "A-2")
+        write(store, "A-2/refund", "A-2")
+        assert kept(store, Retention(runs_s=0.001)).runs == 1
+        assert [each.key for each in now(store.list_writes())] == ["A-2/refund"]
+
+    def test_a_run_that_was_deleted_since_it_was_loaded_does_not_begin_anew(
+        self, store
+    ):
+        begin(store, "old")
+        loaded = now(store.load_run("old")).record
+        assert kept(store).runs == 1
+        with pytest.raises(ConfigError, match="deleted meanwhile"):
+            now(store.begin_run(loaded))
+        assert now(store.load_run("old")) is None
+
     @pytest.mark.parametrize("status", ["running", "waiting", "queued", "poisoned"])
     def test_a_run_without_an_end_stays_with_all_that_it_has(self, store, status):
         begin(store, "open", status)

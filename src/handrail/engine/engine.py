@@ -913,7 +913,13 @@ class Engine:
                 yield from self.confirm_entry(active, recording)
                 last = recording.last_entry(ending, active.answers)
                 if last is not None:
-                    yield self.runs.append_entry(last)
+                    is_cancelled = yield self.runs.append_entry(last)
+                    if is_cancelled and ending.status == "waiting":
+                        # whoever asked for its end is not to be asked whether it goes on
+                        ending = cancelled(active)
+                        ended = recording.last_entry(ending, active.answers)
+                        assert ended is not None
+                        yield self.runs.append_entry(ended)
                     recording.confirm_entry()
         except Fenced:
             ending = Ending(

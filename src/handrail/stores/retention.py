@@ -672,9 +672,16 @@ def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
+_PLACE = re.compile(r"(?:[0-9a-f]{8}/)?\d+/\d+")
+"""What `keys.default_key` writes behind the name of a run; any other key is its author's, whatever it begins with."""
+
+
 def _is_own(key: str, run_id: str) -> bool:
-    """Whether a write's key begins with the name of its run: only a run of that name can ask for it again."""
+    """Whether a write's key is its place in its run: only a run of that name can ask for it again."""
     own = decode_name(run_id)
     if own.startswith("@"):
         own = own.partition("/")[2] or own  # as kept for a tenant
-    return decode_name(key).startswith(f"{own}/")
+    given = decode_name(key)
+    return given.startswith(f"{own}/") and bool(
+        _PLACE.fullmatch(given.removeprefix(f"{own}/"))
+    )

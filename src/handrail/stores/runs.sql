@@ -20,6 +20,13 @@ WHERE run_id = ? AND epoch = ?
 RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
   journal_v, owner, takeovers
 
+-- begin_again: Take over a run that was loaded; nothing if it has been deleted since.
+UPDATE runs SET epoch = epoch + 1,
+  cancel_requested = CASE WHEN status IN ('running', 'queued') THEN cancel_requested ELSE 0 END
+WHERE run_id = ?
+RETURNING run_id, input, status, toolset, epoch, result, cancel_requested, forked_from, forked_at, created, updated,
+  journal_v, owner, takeovers
+
 -- take: A run that was there is under way again: with a wish for its end that nobody has heeded, if there is one.
 UPDATE runs SET status = 'running', updated = ?, owner = ?, takeovers = ? WHERE run_id = ? RETURNING 1
 

@@ -117,14 +117,22 @@ class DurableRuns(SubmittedRuns):
         )
         encoded_steps = _encode_steps(steps)
 
-        def begin(database: Database, now: float) -> StoredRun | RunNameTaken | Fenced:
-            if unchanged:
+        def begin(
+            database: Database, now: float
+        ) -> StoredRun | RunNameTaken | Fenced | ConfigError:
+            is_known = record.epoch > 0 and not new
+            if is_known and not unchanged:
+                rows = database.run(_SQL["begin_again"], (run_id,))
+            elif unchanged:
                 rows = database.run(_SQL["begin_unchanged"], (run_id, record.epoch))
             else:
                 statement = _SQL["begin_new" if new else "begin"]
                 rows = database.run(statement, (*described, now, now, owner))
             if unchanged and not rows:
                 return Fenced(f"the run {record.run_id!r} has been taken over")
+            if is_known and not rows:
+                # as a new run it would do again what its calls have done
+                return ConfigError(f"the run {record.run_id!r} was deleted meanwhile")
             if not rows:
                 [row] = database.run(_SQL["run"], (run_id,))
                 return _run_record(row).name_taken()

@@ -124,8 +124,7 @@ class SubmittedRuns(DurableStore):
                 if held[0][1]:
                     self._go_on(database, run_id, now)
                 else:
-                    [[wake_at]] = database.run(_SQL["waits"], (run_id,))
-                    database.run(_SQL["wake_at"], (wake_at, run_id))
+                    _set_wake_up(database, run_id)
             elif stored.record.status == "queued":
                 self._enqueue_next(database, run_id, now)
             return stored.record
@@ -214,7 +213,10 @@ class SubmittedRuns(DurableStore):
         # a run that was submitted with dispatchers of another kind than the workers have now
         database.run(_SQL["move"], (dispatcher, run_id))
         if status == "waiting":
-            return bool(woken or is_approved) and self._go_on(database, run_id, now)
+            if woken or is_approved:
+                return self._go_on(database, run_id, now)
+            _set_wake_up(database, run_id)  # somebody may have resumed it by hand
+            return False
         return self._enqueue(
             database, now, (run_id, number, dispatcher, queue, priority)
         )
@@ -234,6 +236,14 @@ class SubmittedRuns(DurableStore):
         except ConfigError:  # the kind is not installed here
             database.run(_SQL["soon"], (run_id,))
             return False
+
+
+def _set_wake_up(database: Database, run_id: str) -> None:
+    """Let a waiting run go on once its question has expired, or that of a run which its calls have started."""
+    # the names of those begin with that of the run and a dot, which a slash follows in order
+    names = (run_id, f"{run_id}.", f"{run_id}/")
+    [[wake_at]] = database.run(_SQL["waits"], names)
+    database.run(_SQL["wake_at"], (wake_at, run_id))
 
 
 def _names_of_outer_runs(run_id: str) -> Iterator[str]:

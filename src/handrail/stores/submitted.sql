@@ -35,8 +35,8 @@ UPDATE submitted SET deaths = deaths + 1 WHERE run_id = ? RETURNING deaths
 -- note: Why a segment was handed back.
 UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
 
--- waits: When the first open question of a run expires.
-SELECT min(expires) FROM approvals WHERE run_id = ? AND state = 'open'
+-- waits: When the first open question expires of a run, or of one that its calls have started.
+SELECT min(expires) FROM approvals WHERE (run_id = ? OR run_id >= ? AND run_id < ?) AND state = 'open'
 
 -- wake_at: When a waiting run goes on without an answer.
 UPDATE submitted SET wake_at = ?, note = '""' WHERE run_id = ? RETURNING run_id
