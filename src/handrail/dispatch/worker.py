@@ -277,7 +277,7 @@ class Worker:
         entry = JournalEntry(record.run_id, record.epoch, status="poisoned")
         await wait_for(self._store.append_entry(entry))
         await wait_for(self._store.finish_segment(segment.run_id, segment.number))
-        return f"poisoned: {MOST_TAKEOVERS} workers in a row died in it"
+        return f"poisoned: more than {MOST_TAKEOVERS} workers in a row died in it"
 
     def _check_tools(self, taken: SubmittedRun, attempt: int) -> None:
         """Hand a segment back if this worker lacks a tool of the run.
