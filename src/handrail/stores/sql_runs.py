@@ -49,13 +49,13 @@ from handrail.records import (
 from handrail.stores.database import Database, RetryGroup
 from handrail.stores.requests import GroupOperation
 from handrail.stores.sql_values import (
-    MAX_NAME_CHARACTERS,
     decode_name,
     decode_optional,
     encode_journal,
     encode_json,
     encode_name,
     encode_optional,
+    encode_run_id,
     statements,
 )
 from handrail.stores.submitted import SubmittedRuns
@@ -98,15 +98,10 @@ class DurableRuns(SubmittedRuns):
         steps: Sequence[JournalStep] = (),
     ) -> Future[StoredRun]:
         """See `ports.RunStore.begin_run`."""
-        run_id = encode_name(record.run_id)
+        run_id = encode_run_id(record.run_id)
         owner = encode_name(record.owner)
         forked_from = encode_name(record.forked_from)
         input_json = encode_journal(record.input)
-        if decode_name(run_id) != record.run_id:  # read back, it would name another run
-            raise ConfigError(
-                f"the run {record.run_id[:40]!r}... cannot be stored: its name has {len(record.run_id):,} characters, "
-                f"and {MAX_NAME_CHARACTERS} are possible"
-            )
         described = (
             run_id,
             record.toolset,

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from handrail.errors import Json, StoreUnavailable
+from handrail.errors import ConfigError, Json, StoreUnavailable
 from handrail.stores.database import Values
 from handrail.stores.ledger import Row
 
@@ -49,6 +49,21 @@ def decode_name(name: str) -> str:
     if "\x10" not in name:
         return name
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), name)
+
+
+def encode_run_id(run_id: str) -> str:
+    """Return the name of a run as every database can hold it.
+
+    Raises:
+        ConfigError: It is too long: read back, it would name another run.
+    """
+    encoded = encode_name(run_id)
+    if decode_name(encoded) != run_id:
+        raise ConfigError(
+            f"the run {run_id[:40]!r}... cannot be stored: its name has {len(run_id):,} characters, "
+            f"and {MAX_NAME_CHARACTERS} are possible"
+        )
+    return encoded
 
 
 def encode_json(value: Any, write: Callable[[Any], str] = json.dumps) -> str:

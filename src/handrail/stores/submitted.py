@@ -25,11 +25,11 @@ from handrail.records import RunRecord, StoredRun, Submission, SubmittedRun
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
 from handrail.stores.sql_values import (
-    MAX_NAME_CHARACTERS,
     decode_name,
     encode_journal,
     encode_json,
     encode_name,
+    encode_run_id,
     statements,
 )
 
@@ -52,12 +52,7 @@ class SubmittedRuns(DurableStore):
         self, record: RunRecord, submission: Submission
     ) -> Future[RunRecord]:
         """See `ports.SubmittedRunStore.submit_run`."""
-        run_id = encode_name(record.run_id)
-        if decode_name(run_id) != record.run_id:  # read back, it would name another run
-            raise ConfigError(
-                f"the run {record.run_id[:40]!r}... cannot be stored: its name has {len(record.run_id):,} characters, "
-                f"and {MAX_NAME_CHARACTERS} are possible"
-            )
+        run_id = encode_run_id(record.run_id)
         described = (
             run_id,
             record.toolset,

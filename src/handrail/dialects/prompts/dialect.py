@@ -513,12 +513,10 @@ class _PromptWriter:
             reasoning = self._safe(turn.reasoning)
         if reasoning:
             thought = template.reasoning_lead
-        elif recent and template.thoughtless_now is not None:
-            thought = template.thoughtless_now
         else:
-            thought = template.thoughtless
-        if turn.calls and not text and not reasoning:
-            thought += template.thoughtless_calls
+            thought = self._thoughtless(recent=recent)
+            if turn.calls and not text:
+                thought += template.thoughtless_calls
         opens = self._answer_opening(goes_on=goes_on)
         if reasoning or not (goes_on and template.continues_bare):
             opens += thought
@@ -527,6 +525,13 @@ class _PromptWriter:
             closes = template.ends_calls
         body = self._answer_body(text, reasoning, self._safe_calls(turn.calls, ids))
         return opens + body + closes
+
+    def _thoughtless(self, *, recent: bool) -> str:
+        """Return what stands before an answer without reasoning."""
+        template = self._template
+        if recent and template.thoughtless_now is not None:
+            return template.thoughtless_now
+        return template.thoughtless
 
     def _answer_opening(self, *, goes_on: bool) -> str:
         """Return the mark of an answer's beginning."""
