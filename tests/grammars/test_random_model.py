@@ -17,8 +17,7 @@ from tests.support.effort import IS_LONG, examples
 
 pytest.importorskip("llguidance")
 ANSWERS = examples(3, 300)
-FAMILIES = sorted(set(plugins.PROMPTS) - {"minimax-m3"})
-"""No grammar is known for elements within elements."""
+FAMILIES = sorted(plugins.PROMPTS)
 if not IS_LONG:
     # one of those that write alike
     FAMILIES = sorted(

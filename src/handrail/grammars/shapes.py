@@ -18,6 +18,7 @@ from handrail.dialects.prompts.literal_calls import LiteralCalls
 from handrail.dialects.prompts.named_calls import NamedCalls
 from handrail.dialects.prompts.parameter_calls import Element, ParameterCalls
 from handrail.errors import ConfigError, Json
+from handrail.grammars.elements import write_element
 from handrail.grammars.expressions import (
     NOTHING,
     Characters,
@@ -265,15 +266,10 @@ class Shaper:
         element = call_format.call
         before, _, after = element.attributes.partition("{position}")
         values = self._values(number, tool, JSON)
-        if call_format.nested:
-            raise ConfigError("no grammar is known for elements within elements")
-        expression = values.members(
-            _as_object(tool.parameters),
-            "",
-            lambda schema, path: _parameter_values(values, call_format, schema, path),
-            lambda name, value: _parameter(call_format, name, value),
-            comma="",
-        )
+        if call_format.inside is None:
+            inside = call_format.layout
+        else:
+            inside = call_format.inside
         head = f"{''.join(call_format.leads_in)}{element.opens}{tool.name}{element.named}{before}"
         position: tuple[Part, ...] = ()
         if element.attributes:
@@ -283,9 +279,12 @@ class Shaper:
             *position,
             element.begins,
             Arguments(
-                tool.parameters, _style(call_format), expression, call_format.layout
+                tool.parameters,
+                _style(call_format),
+                _parameters(values, call_format, tool.parameters, inside),
+                inside,
             ),
-            f"{call_format.layout}{element.closes}{''.join(call_format.leads_out)}",
+            f"{inside}{element.closes}{''.join(call_format.leads_out)}",
         )
 
     # ------------------------------------------------------------------ literals in brackets
@@ -358,6 +357,28 @@ def _join(*parts: Part) -> tuple[Part, ...]:
 # ---------------------------------------------------------------------- parameters
 
 
+def _parameters(
+    values: Values, call_format: ParameterCalls, parameters: Schema, inside: str
+) -> Expression:
+    """Return a call's parameters, each with its marks; `inside` stands before each that holds no elements."""
+    if call_format.nested:
+        element = call_format.parameter
+        return values.members(
+            _as_object(parameters),
+            "",
+            lambda schema, path: (schema, path),
+            lambda name, member: write_element(values, element, name, *member),
+            comma="",
+        )
+    return values.members(
+        _as_object(parameters),
+        "",
+        lambda schema, path: _parameter_values(values, call_format, schema, path),
+        lambda name, value: _parameter(call_format, name, value, inside),
+        comma="",
+    )
+
+
 def _parameter_values(
     values: Values, call_format: ParameterCalls, schema: Json, path: str
 ) -> Mapping[str, list[Expression]]:
@@ -421,13 +442,16 @@ def _type_name(value: Json) -> str:
 
 
 def _parameter(
-    call_format: ParameterCalls, name: str, written: Mapping[str, list[Expression]]
+    call_format: ParameterCalls,
+    name: str,
+    written: Mapping[str, list[Expression]],
+    inside: str,
 ) -> Expression:
     """Return a parameter with its value; nothing where its name would end the mark that it stands in."""
     element = call_format.parameter
     if element.named in name or not name or name.startswith("/") or "\n" in name:
         return NOTHING
-    lead = f"{call_format.layout}{element.opens}{name}{element.named}"
+    lead = f"{inside}{element.opens}{name}{element.named}"
     if not element.attributes:
         every = [each for values in written.values() for each in values]
         return sequence(Literal(f"{lead}{element.begins}"), choice(every))

@@ -930,3 +930,39 @@ def test_what_is_held_back_is_not_copied_for_each_character(name, head, more):
         return lambda: feed(name, text)
 
     check_growth(feeding, 200_000)
+
+
+# ---------------------------------------------------------------------- elements within elements
+
+BASKET = Described(
+    "order",
+    "Order.",
+    {
+        "type": "object",
+        "properties": {
+            "items": {
+                "type": "object",
+                "properties": {
+                    "items": {"type": "array", "items": {"type": "integer"}},
+                    "note": {"type": "string"},
+                    "extras": {"type": "object", "properties": {}},
+                },
+            },
+            "codes": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+)
+
+
+def test_an_element_within_one_of_its_name_and_an_empty_one_are_read_by_the_schema():
+    text = (
+        '<tool_call>\n!<invoke name="order">!<items>!<items>!<item>1!</item>!<item>2!</item>!</items>'
+        "!<note>a!</note>!<extras>!</extras>!</items>!<codes>!</codes>!</invoke>\n!</tool_call>"
+    ).replace("!", "]<]minimax[>[")
+    [call] = texts.read_answer(
+        SYNTAXES["minimax-m3"], f"]<]minimax[>[{text}", [BASKET]
+    ).calls
+    assert json.loads(call.arguments) == {
+        "items": {"items": [1, 2], "note": "a", "extras": {}},
+        "codes": [],
+    }

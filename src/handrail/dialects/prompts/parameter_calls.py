@@ -187,11 +187,9 @@ class ParameterCalls(Struct, frozen=True):
         self, source: TextBuffer, key: str, after: Marks
     ) -> Step[tuple[str, str]]:
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
-        closes = self.parameter.closes.replace("{name}", key)
-        if closes != self.parameter.closes:
-            ending = Marks([closes])
-        else:
-            ending = marks(closes)
+        if self.nested:
+            return (yield from self._nested_value(source, key, after))
+        ending = marks(self.parameter.closes)
         pieces: list[str] = []
         if self.cdata and (yield from source.read_literal(_CDATA[0])):
             text, _ = yield from source.upto(marks(_CDATA[1]))
@@ -207,6 +205,32 @@ class ParameterCalls(Struct, frozen=True):
                     pad
                 ) if pad else value, follows
             pieces += (text, closed, space)
+
+    def _nested_value(
+        self, source: TextBuffer, key: str, after: Marks
+    ) -> Step[tuple[str, str]]:
+        """Read a value that may hold elements of its own name: the mark that closes the first one ends it."""
+        opens = f"{self.parameter.opens}{key}{self.parameter.named}"
+        closes = self.parameter.closes.replace("{name}", key)
+        either = Marks([opens, closes])
+        pieces: list[str] = []
+        depth = 1
+        while True:
+            text, mark = yield from source.upto(either)
+            pieces.append(text)
+            if mark == opens:
+                depth += 1
+            elif mark:
+                depth -= 1
+            if mark and depth:
+                pieces.append(mark)
+                continue
+            space = yield from source.space()
+            follows = yield from source.read_mark(after)
+            if follows or not mark:
+                return "".join(pieces), follows
+            pieces += (mark, space)
+            depth = 1
 
     def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
         """Return the value as what the text or the schema says that it is; what is neither stays text."""
@@ -339,7 +363,11 @@ def _elements(value: Json, element: Element) -> str:
 def _parse_nested(value: str, element: Element, schema: Mapping[str, Json]) -> Json:
     """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
     if "string" in _kinds(schema) or element.opens not in value:
-        return coerce_text(value, dict(schema))
+        return _read_leaf(value, schema)
+    # A text in JSON may hold what looks like an element; no element begins like JSON.
+    whole = coerce_text(value, dict(schema))
+    if isinstance(whole, dict | list):
+        return whole
     tree = _tree(value, element)
     if tree is None:
         return value
@@ -376,7 +404,7 @@ def _tree(value: str, element: Element) -> _Node | None:
 def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
     """Return the value of an element, in the types of the schema."""
     if not node.children:
-        return coerce_text(node.text, dict(schema))
+        return _read_leaf(node.text, schema)
     if "array" in _kinds(schema) or (
         not _kinds(schema) and all(name == "item" for name, _ in node.children)
     ):
@@ -384,6 +412,17 @@ def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
         return [_fit(child, items) for _, child in node.children]
     members = _part(schema, "properties")
     return {name: _fit(child, _part(members, name)) for name, child in node.children}
+
+
+def _read_leaf(text: str, schema: Mapping[str, Json]) -> Json:
+    """Return the value of an element without elements: an empty one is a list or an object without any."""
+    kinds = _kinds(schema)
+    if not text.strip() and "string" not in kinds:
+        if "array" in kinds:
+            return []
+        if "object" in kinds:
+            return {}
+    return coerce_text(text, dict(schema))
 
 
 def _kinds(schema: Mapping[str, Json]) -> set[str]:
