@@ -96,7 +96,7 @@ async def measured(quick: bool) -> list[Figure]:
 async def _one_call(
     folder: Path, transport: str, goal: float, rounds: int
 ) -> list[Figure]:
-    """Return milliseconds that a call takes beyond two calls of the server: through the gateway and a bare forwarder."""
+    """Return milliseconds that a call takes beyond two calls of the server, by the gateway and by a bare forwarder."""
     from mcp import Client
 
     mode = "legacy" if transport == "stdio" else "2026-07-28"
