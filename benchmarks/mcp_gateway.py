@@ -47,7 +47,7 @@ from mcp.server.stdio import stdio_server
 mode, address, *rest = sys.argv[1:]
 
 async def list_tools(context, params):
-    return await server.client.session.list_tools(params=params)
+    return server.listed
 
 async def call_tool(context, params):
     return await server.client.session.call_tool(params.name, params.arguments)
@@ -59,7 +59,7 @@ async def serve():
     if not address.startswith("http"):
         target = stdio_client(StdioServerParameters(command=address, args=rest[:-1]))
     async with Client(target, mode=mode) as server.client:
-        await server.client.list_tools()
+        server.listed = await server.client.list_tools()
         if rest[-1] == "stdio":
             async with stdio_server() as streams:
                 await server.run(*streams, server.create_initialization_options())
