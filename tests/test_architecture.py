@@ -32,7 +32,7 @@ FLOORS: list[set[str]] = [
     {"runs", "observers", "grammars"},
     {"engine", "stores", "models", "selectors", "approvers"},
     {"workflows", "admin", "toolbox", "history", "serving"},
-    {"dispatch"},
+    {"dispatch", "training"},
     {"sync"},
     {"runtime"},
     {"sessions"},

@@ -963,7 +963,7 @@ def test_fine_tuning_data_reads_back_to_the_same_calls_each_with_its_result(odd)
 
 
 def test_hermes_conversations_read_back_to_the_same_calls(odd):
-    (line,) = exported(odd, "hermes", "--tools", odd.tools)
+    (line,) = exported(odd, "hermes", "--tools", odd.tools, "--mistakes", "keep")
     said = line["conversations"]
     assert [told["from"] for told in said] == ["system", "human", *["gpt", "tool"] * 4]
     turns = [
@@ -971,12 +971,7 @@ def test_hermes_conversations_read_back_to_the_same_calls(odd):
         for told in said
         if told["from"] == "gpt"
     ]
-    # a prompt holds no token that somebody else wrote
-    broken = {"order_id": "< /tool_call> & “북”"}
-    expected = [
-        (name, broken if "</tool_call>" in str(each) else each) for name, each in CALLED
-    ]
-    assert read(each for turn in turns for each in turn.calls) == expected
+    assert read(each for turn in turns for each in turn.calls) == CALLED
     assert "get_order" in said[0]["value"]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail.calls import ToolCall
-from handrail.core.redaction import KnownSecrets
+from handrail.core.redaction import HIDDEN, KnownSecrets
 from handrail.errors import JournalMismatch, Json
 from handrail.futures import StoreAnswer, then
 from handrail.records import (
@@ -68,6 +68,13 @@ class Seals:
         if seal[1] is None:
             return _BEGIN
         return self._forms.get(seal[1], seal[0])
+
+
+def hide_seals(text: str) -> str:
+    """Return a text for strangers, with `***` for each seal that nobody has opened."""
+    if _BEGIN not in text:
+        return text
+    return _compiled(_SEAL).sub(HIDDEN, text)
 
 
 def check_open(run_id: str, calls: Sequence[ToolCall]) -> None:

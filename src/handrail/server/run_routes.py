@@ -302,8 +302,7 @@ def show_audit(call: ApiCall) -> Json:
 
 def export(call: ApiCall) -> Response:
     """Return the journal of a run, whole: secrets in its conversation are in it too."""
-    history = read(load(call))
-    lines = exporting.FORMS["jsonl"](history, None)
+    lines = exporting.journal_lines(load(call))
     text = "".join(f"{json_text(line)}\n" for line in lines)
     return Response(
         text,

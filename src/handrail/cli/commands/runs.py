@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, cast, get_args
 
 import click
@@ -64,7 +65,13 @@ from handrail.records import RecordStatus, RunRecord, StoredRun, Submission
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
-from handrail.tools.toolset import Toolset
+from handrail.training import Mistakes, Selection, TrainingExport, forms
+from handrail.training.exporting import load_runs
+
+JOURNAL = "jsonl"
+"""The form of an export that is the journal itself."""
+
+_DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
 @click.group("runs", cls=options.Commands)
@@ -81,7 +88,7 @@ def command() -> None:
       handrail runs show r_1f2e3d4c
       handrail runs resume r_1f2e3d4c --tools shop.tools
       handrail runs resume --all --tools shop.tools
-      handrail runs export r_1f2e3d4c --format openai --tools shop.tools
+      handrail runs export --format trl --tools shop.tools
     """
 
 
@@ -816,42 +823,133 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
 
 
 @command.command("export")
-@click.argument("runs", nargs=-1, required=True, shell_complete=completion_names.runs)
+@click.argument("runs", nargs=-1, shell_complete=completion_names.runs)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(list(exporting.FORMS)),
-    default="jsonl",
+    type=click.Choice([JOURNAL, *forms.NAMES]),
+    default=JOURNAL,
     show_default=True,
-    help="The journal itself, or conversations to train a model with.",
+    help="The journal itself, or rows to train a model with.",
 )
 @options.tools
+@click.option(
+    "--status",
+    "statuses",
+    metavar="STATUS",
+    multiple=True,
+    help="Only runs that ended so; `any` for all.  [default: done, unless runs are named]",
+)
+@click.option(
+    "--tool",
+    "called",
+    metavar="NAME",
+    multiple=True,
+    help="Only runs that called one of these tools.",
+)
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    help="Only runs that called a tool with this tag.",
+)
+@click.option("--since", type=_DATE, help="Only runs that began then or later (UTC).")
+@click.option("--until", type=_DATE, help="Only runs that began before (UTC).")
+@click.option(
+    "--min-calls",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Only runs with so many calls.",
+)
+@click.option(
+    "--max-calls",
+    type=click.IntRange(min=0),
+    default=None,
+    help="Only runs with at most so many calls.",
+)
+@click.option(
+    "--mistakes",
+    type=click.Choice(get_args(Mistakes)),
+    default=None,
+    help="Refused calls: not to be learnt, left out, or kept.  [default: mask where the form can, else drop]",
+)
+@click.option(
+    "--redact/--no-redact",
+    default=True,
+    help="Take secrets out of training data.  [default: redact]",
+)
+@options.tenant
 @options.store
 @options.debug
-def export(runs: Sequence[str], form: str, places: Sequence[str], store: str) -> None:
-    """Print runs as lines of JSON, as other programs take them.
+def export(
+    runs: Sequence[str],
+    form: str,
+    places: Sequence[str],
+    mistakes: Mistakes | None,
+    redact: bool,
+    store: str,
+    **chosen: Any,
+) -> None:
+    """Print runs as lines of JSON: as training data, or their journals.
 
-    `jsonl` is the journal: the run, then its steps. `openai` is fine-tuning data in the chat form, `hermes` in that of
-    the Hermes models; both describe the tools if you name them, because a journal has only their names. The export is
-    complete: secrets in the conversation are in it too.
+    Without names all runs that the options choose are exported. Training data describes the tools if you name them; a
+    journal has their names only. What was left out, and why, stands on stderr.
+
+    `jsonl` is the journal: the run, then its steps. It is complete: secrets in the conversation are in it too.
 
     \b
     Examples:
       handrail runs export r_1f2e3d4c > run.jsonl
-      handrail runs export r_1f2e3d4c r_5b6a7988 --format openai --tools shop.tools > training.jsonl
+      handrail runs export --format trl --tools shop.tools --since 2026-11-01 > training.jsonl
+      handrail runs export --format preference --tools shop.tools --status any > pairs.jsonl
     """
-    tools: Toolset | None
-    if places:
-        tools = tools_from(places)
-    else:
-        tools = None
+    selection = _selection(named=bool(runs), **chosen)
+    work = TrainingExport(
+        "openai" if form == JOURNAL else form,
+        tools=tools_from(places) if places else None,
+        selection=selection,
+        redact=redact,
+        mistakes=None if form == JOURNAL else mistakes,
+    )
     with RUNS.open(store) as run_store:
-        runs = [resolve_run_id(run_store, run) for run in runs]
-        # All of them are read before any is printed.
-        histories = [
-            read_history(_require_run(result_now(run_store.load_run(run)), run))
-            for run in runs
-        ]
-    for each in histories:
-        for line in exporting.FORMS[form](each, tools):
-            click.echo(json_text(line))
+        names = [resolve_run_id(run_store, run) for run in runs]
+        for name in names:  # all must exist before any is printed
+            read_history(_require_run(result_now(run_store.load_run(name)), name))
+        stored = load_runs(run_store, names)
+        if form == JOURNAL:
+            for each in stored:
+                if not work.reject(each):
+                    for line in exporting.journal_lines(each):
+                        click.echo(json_text(line))
+            return
+        for row in work.rows(stored, run_store):
+            click.echo(json_text(row))
+    for sentence in work.summary.lines():
+        click.echo(printable(sentence), err=True)
+
+
+def _selection(
+    *,
+    named: bool,
+    statuses: Sequence[str],
+    called: Sequence[str],
+    tags: Sequence[str],
+    since: datetime | None,
+    until: datetime | None,
+    min_calls: int,
+    max_calls: int | None,
+    tenant: str | None,
+) -> Selection:
+    if not statuses:
+        statuses = () if named else ("done",)
+    return Selection(
+        statuses=() if "any" in statuses else statuses,
+        tools=called,
+        tags=tags,
+        since=since.replace(tzinfo=UTC).timestamp() if since else 0.0,
+        until=until.replace(tzinfo=UTC).timestamp() if until else float("inf"),
+        min_calls=min_calls,
+        max_calls=max_calls,
+        scope=tenant,
+    )

@@ -1,0 +1,507 @@
+"""Recorded runs as training data: conversations to learn, and pairs of answers to prefer one of.
+
+A run is exported as the model saw it, but for three things. Secrets are taken out. What the model should not learn is
+masked where the form has weights, and left out where it has none: calls that were refused, or that a person changed.
+And a run that the form cannot hold is left out; the summary counts why.
+
+Rule 1: what is written reads back to the same calls and results. A run for which that does not hold is left out.
+Rule 2: a call is only taught if the tools that are named would take it today.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from handrail.calls import ToolCall, ToolResult
+from handrail.core.admission import ParsedCall, parse_call
+from handrail.core.history import as_history, sanitize
+from handrail.dialects.wires import openai_chat
+from handrail.engine.read_result import READ_RESULT
+from handrail.errors import ConfigError, Failure, JournalMismatch, Json
+from handrail.futures import result_now
+from handrail.history.run_history import HistoryTurn, RunHistory, read_history
+from handrail.journal.codec import toolset_digest
+from handrail.messages import (
+    SEARCH_TOOLS,
+    AssistantMessage,
+    Finish,
+    Message,
+    ToolMessage,
+    Turn,
+)
+from handrail.ports import ApprovalStore, RunStore
+from handrail.records import StoredRun
+from handrail.tools.toolset import Toolset
+from handrail.training import forms
+from handrail.training.examples import Example, Function, Pair
+from handrail.training.mistakes import EDITED, REFUSALS, Mistake, find_mistakes
+from handrail.training.redacting import Redaction
+from handrail.training.selection import Selection
+from handrail.training.texts import arguments_of, dump, read_functions
+
+Mistakes: TypeAlias = Literal["mask", "drop", "keep"]
+"""What becomes of calls that the model should not have written: `mask` leaves them in the conversation and says that
+their answers are not to be learnt, `drop` leaves out what was corrected later (and the run, if something was not), and
+`keep` teaches them like all others."""
+
+_OURS = frozenset((READ_RESULT.name, SEARCH_TOOLS))
+"""Tools that a run adds to those it is given."""
+
+_ALL = 1_000_000_000
+
+
+class Summary(Struct):
+    """What an export has written so far, and what it left out.
+
+    Attributes:
+        runs: How many runs were read.
+        rows: How many rows were written.
+        left_out: Why a run or a pair was left out, and how often.
+        notes: What is in the rows otherwise than in the runs, and how often.
+    """
+
+    runs: int = 0
+    rows: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return it as JSON."""
+        return {
+            "runs": self.runs,
+            "rows": self.rows,
+            "left_out": dict(self.left_out.most_common()),
+            "notes": dict(self.notes.most_common()),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as lines for people."""
+        yield f"{self.rows} rows from {self.runs} runs"
+        for reason, count in self.left_out.most_common():
+            yield f"left out: {count}, {reason}"
+        for note, count in self.notes.most_common():
+            yield f"{note}: {count}"
+
+
+class _LeftOut(Exception):
+    """A run or a pair that is not exported; the message is the reason."""
+
+
+class TrainingExport:
+    """Turns recorded runs into rows of one form, and counts in `summary` what it does.
+
+    Args:
+        form: One of `forms.NAMES`, such as `trl` or `preference`.
+        tools: The tools of the runs; rows describe them, and calls are checked against them. A journal has their names
+            only, so without them rows describe none.
+        selection: Which runs are taken.
+        redact: Take secrets out: what looks like one, and seals of the journal.
+        secrets: Secrets that are known, however they look.
+        mistakes: `mask` by default where the form has weights, else `drop`.
+
+    Raises:
+        ConfigError: There is no such form, or it cannot mask.
+    """
+
+    def __init__(
+        self,
+        form: str,
+        *,
+        tools: Toolset | None = None,
+        selection: Selection | None = None,
+        redact: bool = True,
+        secrets: Iterable[str] = (),
+        mistakes: Mistakes | None = None,
+    ) -> None:
+        if form not in forms.NAMES:
+            raise ConfigError(
+                f"there is no form {form!r} of training data; the forms are {', '.join(forms.NAMES)}"
+            )
+        has_weights = form in forms.FORMS and forms.FORMS[form].has_weights
+        if mistakes == "mask" and not has_weights:
+            raise ConfigError(
+                f"rows of the form {form} cannot say what is not to be learnt; use `drop` or `keep`"
+            )
+        self.form = form
+        self.summary = Summary()
+        self._tools = tools
+        self._selection = selection or Selection()
+        self._redaction = Redaction(secrets) if redact else None
+        self._mistakes: Mistakes = mistakes or ("mask" if has_weights else "drop")
+        self._functions = self._describe_tools()
+        self._digest = "" if tools is None else toolset_digest(tools.snapshot())
+
+    def rows(
+        self, runs: Iterable[StoredRun], store: object = None
+    ) -> Iterator[dict[str, Json]]:
+        """Yield the rows of runs: one for each run, of `preference` one for each pair.
+
+        Args:
+            store: Where the runs lie; it knows which arguments people changed.
+        """
+        for stored in runs:
+            self.summary.runs += 1
+            try:
+                for row in self._rows_of(stored, store):
+                    self.summary.rows += 1
+                    yield row
+            except _LeftOut as reason:
+                self.summary.left_out[str(reason)] += 1
+
+    def reject(self, stored: StoredRun) -> str:
+        """Return why the selection leaves a run out; empty if it does not."""
+        try:
+            self._select(stored)
+        except _LeftOut as reason:
+            return str(reason)
+        return ""
+
+    def _select(self, stored: StoredRun) -> RunHistory:
+        reason = self._selection.reject_record(stored.record)
+        if reason:
+            raise _LeftOut(reason)
+        try:
+            history = read_history(stored)
+        except JournalMismatch as error:
+            raise _LeftOut("recorded by another version of handrail") from error
+        reason = self._selection.reject(history, self._tags_of)
+        if reason:
+            raise _LeftOut(reason)
+        return history
+
+    def _rows_of(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
+        history = self._select(stored)
+        if history.asked.workflow:
+            raise _LeftOut("its steps were made by code, not by a model")
+        if not history.turns:
+            raise _LeftOut("the model has not answered")
+        mistakes = find_mistakes(history, _load_edits(store, stored.record.run_id))
+        if self.form == forms.PREFERENCE:
+            yield from self._pairs_of(history, mistakes)
+        else:
+            yield self._row_of(history, mistakes)
+
+    # ------------------------------------------------------------------ examples
+
+    def _row_of(
+        self, history: RunHistory, mistakes: Sequence[Mistake]
+    ) -> dict[str, Json]:
+        self._check_tools(history)
+        if self._mistakes == "drop":
+            turns = _drop_mistakes(history.turns, mistakes)
+            unlearnt: set[int] = set()
+        else:
+            turns = list(history.turns)
+            unlearnt = {mistake.turn for mistake in mistakes}
+        messages, positions = _conversation(history, turns)
+        shown, changed = self._redact(messages)
+        if self._mistakes == "mask":
+            masked = {positions[each] for each in unlearnt if each in positions}
+            masked |= _positions_of_calls(shown, changed)
+        else:
+            masked = set()
+        example = Example(
+            sanitize(shown).messages,
+            self._functions,
+            frozenset(masked),
+            history.asked.options.parallel,
+        )
+        row = self._write(example)
+        if masked:
+            self.summary.notes["answers that are not to be learnt"] += len(masked)
+        if self._mistakes == "drop" and mistakes:
+            self.summary.notes["corrected calls left out"] += len(mistakes)
+        return row
+
+    def _write(self, example: Example) -> dict[str, Json]:
+        form = forms.FORMS[self.form]
+        try:
+            row = form.write(example)
+            again = form.read(row)
+        except (ValueError, ConfigError) as error:
+            raise _LeftOut(f"the form cannot hold it: {error}") from error
+        if not _same_calls(example, again):
+            raise _LeftOut(
+                "the form cannot hold it: a text would read back as something else"
+            )
+        if form.drops_text:
+            beside = sum(bool(turn.text and turn.calls) for turn in example.turns)
+            if beside:
+                self.summary.notes["texts beside calls left out"] += beside
+        return row
+
+    def _redact(self, messages: Sequence[Message]) -> tuple[list[Message], set[int]]:
+        """Return the messages without secrets, and the places of those that had some."""
+        redaction = self._redaction
+        if redaction is None:
+            return list(messages), set()
+        before = redaction.changed
+        shown = [redaction.message(message) for message in messages]
+        if redaction.changed > before:
+            self.summary.notes["texts with secrets taken out"] += (
+                redaction.changed - before
+            )
+        changed = {
+            place
+            for place, (old, new) in enumerate(zip(messages, shown, strict=True))
+            if old is not new
+        }
+        return shown, changed
+
+    # ------------------------------------------------------------------ pairs
+
+    def _pairs_of(
+        self, history: RunHistory, mistakes: Sequence[Mistake]
+    ) -> Iterator[dict[str, Json]]:
+        if not mistakes:
+            raise _LeftOut("nothing in it was refused or changed")
+        for number in sorted({mistake.turn for mistake in mistakes}):
+            of_turn = [each for each in mistakes if each.turn == number]
+            try:
+                pair = self._pair_of(history, number, of_turn)
+                try:
+                    row = forms.write_pair(pair)
+                except ConfigError as error:
+                    raise _LeftOut(str(error)) from error
+            except _LeftOut as reason:
+                self.summary.left_out[f"a pair: {reason}"] += 1
+            else:
+                self.summary.notes[f"pairs by {pair.reason}"] += 1
+                yield row
+
+    def _pair_of(
+        self, history: RunHistory, number: int, mistakes: Sequence[Mistake]
+    ) -> Pair:
+        turn = history.turns[number].turn
+        calls = list(turn.calls)
+        for mistake in mistakes:
+            if mistake.correction is None:
+                raise _LeftOut("a refused call was never corrected")
+            if mistake.reason != EDITED and mistake.reason not in REFUSALS:
+                raise _LeftOut(
+                    "it was refused for who asked, not for how it was written"
+                )
+            if _is_no_object(mistake.call.arguments):
+                raise _LeftOut("the rejected arguments are no JSON object")
+            calls[mistake.place] = replace(mistake.correction, id=mistake.call.id)
+            self._check_pair(mistake, turn.finish)
+        if any(_is_no_object(call.arguments) for call in calls):
+            raise _LeftOut("the chosen arguments are no JSON object")
+        prompt, _ = _conversation(history, history.turns[:number])
+        chosen = AssistantMessage(replace(turn, calls=tuple(calls), raw=None))
+        rejected = AssistantMessage(replace(turn, raw=None))
+        question = history.turns[number].question
+        conversation = [*sanitize([*prompt, *question]).messages, chosen, rejected]
+        shown, changed = self._redact(conversation)
+        if changed & {len(shown) - 1, len(shown) - 2}:
+            raise _LeftOut("its answers held a secret")
+        return Pair(
+            shown[:-2], shown[-2:-1], shown[-1:], self._functions, mistakes[0].reason
+        )
+
+    def _check_pair(self, mistake: Mistake, finish: Finish) -> None:
+        """Check that the tools would decide today as they did then."""
+        correction = mistake.correction
+        if self._tools is None or correction is None:
+            return
+        if _refuse(correction, self._tools, "calls") is not None:
+            raise _LeftOut("the tools would refuse the chosen call today")
+        refused = _refuse(mistake.call, self._tools, finish) is not None
+        # rules are code of the tool's author, which may need what nobody injects here
+        if not refused and mistake.reason not in (EDITED, "RULE_VIOLATED"):
+            raise _LeftOut("the tools would take the rejected call today")
+
+    # ------------------------------------------------------------------ tools
+
+    def _describe_tools(self) -> tuple[Function, ...]:
+        if self._tools is None:
+            return ()
+        functions = read_functions(openai_chat.DIALECT.definitions(self._tools))
+        if self._redaction is None:
+            return functions
+        return tuple(self._redaction.function(each) for each in functions)
+
+    def _tags_of(self, name: str) -> set[str]:
+        tool = self._tools.get(name) if self._tools is not None else None
+        return set(tool.tags) if tool else set()
+
+    def _check_tools(self, history: RunHistory) -> None:
+        """Check that a run's calls are calls of these tools, where it was recorded with others."""
+        if self._tools is None or history.stored.record.toolset == self._digest:
+            return
+        self.summary.notes["runs recorded with other tools than these"] += 1
+        for turn in history.turns:
+            for call, result in zip(turn.turn.calls, turn.results, strict=True):
+                if result is None or not result.ok or call.name in _OURS:
+                    continue
+                if _refuse(call, self._tools, turn.turn.finish) is not None:
+                    raise _LeftOut("its tools have changed: they would refuse a call")
+
+
+def export_runs(
+    store: RunStore, export: TrainingExport, runs: Sequence[str] = ()
+) -> Iterator[dict[str, Json]]:
+    """Yield the rows of the runs in a store, the oldest first; blocks while the store answers.
+
+    Args:
+        runs: The names of the runs; all that the export selects by default.
+
+    Raises:
+        ConfigError: There is no run of such a name.
+    """
+    return export.rows(load_runs(store, runs), store)
+
+
+def _load_edits(store: object, run_id: str) -> Mapping[str, Mapping[str, Json]]:
+    """Return the arguments that people changed in a run, by the step of the call."""
+    if not isinstance(store, ApprovalStore):
+        return {}
+    questions = result_now(store.list_approvals(state="", run_id=run_id))
+    return {each.step: each.edited for each in questions if each.edited is not None}
+
+
+def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
+    """Yield runs by name; without names all of them, the oldest first."""
+    names: Iterable[str] = runs
+    if not runs:
+        records = result_now(store.list_runs(most=_ALL))
+        names = [record.run_id for record in reversed(records)]
+    for name in names:
+        stored = result_now(store.load_run(name))
+        if stored is not None:
+            yield stored
+        elif runs:
+            raise ConfigError(f"there is no run {name!r} in this store")
+
+
+# ---------------------------------------------------------------------- conversations
+
+
+def _conversation(
+    history: RunHistory, turns: Sequence[HistoryTurn]
+) -> tuple[list[Message], dict[int, int]]:
+    """Return a run's messages, and which answer among them (from 0) each of its turns is."""
+    messages: list[Message] = [
+        message for message in history.asked.messages if not _is_empty(message)
+    ]
+    answers = sum(isinstance(message, AssistantMessage) for message in messages)
+    numbers = {each.number: place for place, each in enumerate(history.turns)}
+    positions: dict[int, int] = {}
+    for each in turns:
+        messages += each.question
+        answer, results = _as_answer(each, history.asked.output is not None)
+        if _is_empty(answer):
+            continue
+        positions[numbers[each.number]] = answers
+        answers += 1
+        messages += [answer, *results]
+    return messages, positions
+
+
+def _as_answer(
+    turn: HistoryTurn, has_form: bool
+) -> tuple[AssistantMessage, list[Message]]:
+    """Return a turn as an answer without what only its provider reads, and its results.
+
+    A call that gives the answer its form has no result: it is the answer's text.
+    """
+    pairs = list(zip(turn.turn.calls, turn.results, strict=True))
+    answer = replace(turn.turn, raw=None)
+    if has_form and any(result is None for _, result in pairs):
+        form = next(call for call, result in pairs if result is None)
+        pairs = [(call, result) for call, result in pairs if result is not None]
+        calls = tuple(call for call, _ in pairs)
+        answer = replace(answer, text=answer.text or form.arguments, calls=calls)
+    results: list[Message] = [
+        ToolMessage(result) for _, result in pairs if result is not None
+    ]
+    return AssistantMessage(answer), results
+
+
+def _is_empty(message: Message) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return False
+    turn = message.turn
+    return not (turn.text or turn.calls or turn.refusal)
+
+
+def _drop_mistakes(
+    turns: Sequence[HistoryTurn], mistakes: Sequence[Mistake]
+) -> list[HistoryTurn]:
+    """Return the turns without corrected mistakes, and with the arguments that people wrote.
+
+    Raises:
+        _LeftOut: A mistake was not corrected, so what follows speaks of it.
+    """
+    kept: list[HistoryTurn] = []
+    for number, turn in enumerate(turns):
+        of_turn = {each.place: each for each in mistakes if each.turn == number}
+        if not of_turn:
+            kept.append(turn)
+            continue
+        if any(each.correction is None for each in of_turn.values()):
+            raise _LeftOut("a refused call was never corrected")
+        calls: list[ToolCall] = []
+        results: list[ToolResult | None] = []
+        for place, call in enumerate(turn.turn.calls):
+            mistake = of_turn.get(place)
+            if mistake is None:
+                calls.append(call)
+                results.append(turn.results[place])
+            elif mistake.reason == EDITED and mistake.correction is not None:
+                calls.append(mistake.correction)
+                results.append(turn.results[place])
+        if calls:
+            answer: Turn = replace(turn.turn, calls=tuple(calls))
+            kept.append(replace(turn, turn=answer, results=results))
+        elif turn.question:
+            # the question stays, the answer goes
+            answer = replace(turn.turn, text="", refusal="", calls=())
+            kept.append(replace(turn, turn=answer, results=()))
+    return kept
+
+
+def _positions_of_calls(messages: Sequence[Message], changed: set[int]) -> set[int]:
+    """Return which answers with calls, from 0 among the answers, are at these places."""
+    places = [
+        place
+        for place, message in enumerate(messages)
+        if isinstance(message, AssistantMessage)
+    ]
+    return {number for number, place in enumerate(places) if place in changed}
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _refuse(call: ToolCall, tools: Toolset, finish: Finish) -> Failure | None:
+    """Return why a tool's own checks refuse a call; None if they take it."""
+    parsed = parse_call(call, tools, finish)
+    if not isinstance(parsed, ParsedCall):
+        return parsed
+    checked = parsed.tool.check_arguments(parsed.arguments)
+    return checked if isinstance(checked, Failure) else None
+
+
+def _is_no_object(arguments: str) -> bool:
+    return '"INVALID_JSON"' in as_history(arguments)
+
+
+def _same_calls(written: Example, again: Example) -> bool:
+    """Whether calls and results are the same in both."""
+    return (
+        [(call.name, _canonical(call)) for call in written.calls]
+        == [(call.name, _canonical(call)) for call in again.calls]
+        and [result.text for result in written.results]
+        == [result.text for result in again.results]
+        and len(written.turns) == len(again.turns)
+    )
+
+
+def _canonical(call: ToolCall) -> str:
+    return dump(arguments_of(call))
