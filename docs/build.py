@@ -60,6 +60,7 @@ REFERENCE = {
         "messages_as_json messages_from_json",
     ),
     "grammars": ("Grammars", "grammar"),
+    "training": ("Training data", ""),
     "errors": ("Errors", ""),
     "events": ("Events", ""),
     "ports": ("Ports", ""),
@@ -87,6 +88,13 @@ MODULES = {
         "handrail.selectors",
         "handrail.dispatch.port",
         "handrail.dispatch.choice",
+    ],
+    "training": [
+        "handrail.training.exporting",
+        "handrail.training.selection.Selection",
+        "handrail.training.examples.Example",
+        "handrail.training.examples.Pair",
+        "handrail.training.forms",
     ],
     "testing": ["handrail.testing", "handrail.testing.prefix_cache"],
     "approval": [
