@@ -1097,3 +1097,16 @@ def test_the_text_of_an_answer_that_was_cut_is_shown_once(deployed):
     made = deployed([cut])
     run, _ = made.begin("--max-turns", "1")
     assert made("runs", "show", run).stdout.count("Let me look.") == 1
+
+
+def test_without_names_the_runs_that_ended_well_become_rows_and_stderr_counts_the_rest(
+    odd,
+):
+    words = ("runs", "export", "--format", "trl", "--tools", odd.tools)
+    result = odd(*words)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "left out: 1, ended as waiting" in result.stderr
+    result = odd(*words, "--status", "any", "--mistakes", "keep")
+    assert "1 rows from 1 runs" in result.stderr
+    (row,) = map(json.loads, result.stdout.splitlines())
+    assert {each["role"] for each in row["messages"]} == {"user", "assistant", "tool"}
