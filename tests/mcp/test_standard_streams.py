@@ -210,3 +210,45 @@ print("after")
     )
     assert done.stdout == "after\n"
     assert "not for the client\nanother server of this process" in done.stderr
+
+
+def test_texts_of_many_come_whole_and_in_order_also_of_one_who_gave_up(pair):
+    reading, writing = pair
+    texts = [f"{number}:" + "x" * 200_000 + "\n" for number in range(4)]
+
+    async def write():
+        writer = PolledWriter(writing)
+        tasks = [asyncio.ensure_future(writer.write(text)) for text in texts]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        received = bytearray()
+        while len(received) < sum(map(len, texts)):
+            received += await asyncio.to_thread(os.read, reading, 1 << 16)
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        writer.close()
+        return received.decode(), [type(each) for each in ended]
+
+    received, ended = asyncio.run(write())
+    assert received == "".join(texts)
+    assert ended == [type(None), asyncio.CancelledError, type(None), type(None)]
+
+
+def test_a_server_whose_answers_nobody_reads_ends():
+    reading, writing = os.pipe()
+    server = subprocess.Popen(
+        [*HANDRAIL, "serve", "mcp", "--tools", WEATHER],
+        stdin=subprocess.PIPE,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    os.close(reading)
+    try:
+        # its standard input stays open
+        server.stdin.write(f"{INITIALIZE}\n".encode())
+        server.stdin.flush()
+        assert server.wait(30) == 0
+        assert b"Traceback" not in server.stderr.read()
+    finally:
+        server.kill()
+        server.communicate()

@@ -1,7 +1,7 @@
 """A server as a child process: its standard streams as those of a connection.
 
 The SDK has such a transport, too. This one bounds the length of a line, keeps the end of the child's standard error,
-and ends the child within a second, whatever it does.
+ends the child within a second, whatever it does, and passes each message on without a task and a queue in between.
 
 Rule 1: the child leads a process group of its own, and the whole group is ended with the connection.
 Rule 2: the child dies with us, even if we are killed: its standard input is closed, and on Linux the kernel is asked
@@ -18,10 +18,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import types
 from mcp.shared.message import SessionMessage
 
@@ -37,10 +36,9 @@ KEPT_STDERR_BYTES = 4096
 _GRACE_S = 0.4
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 
-_FLUSH_S = 0.1
 _POLL_S = 0.01
-_WAITING_MESSAGES = 256
-"""Messages that may wait for a child that does not read; a caller that gives up is not held back by it."""
+_MOST_WAITING_BYTES = MOST_MESSAGE_BYTES
+"""What may wait for a child that does not read; a caller that gives up is not held back by it."""
 
 # Run by a small program that becomes the server: asking after the fork, in our own process, may deadlock where there
 # are threads. The second look at the parent is for one that died in between.
@@ -67,6 +65,9 @@ class ServerProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self._stderr = bytearray()
+        self._is_too_long = False
+        if process.stdin is not None:
+            process.stdin.transport.set_write_buffer_limits(_MOST_WAITING_BYTES)
 
     @classmethod
     async def start(cls, program: ServerProgram) -> ServerProcess:
@@ -106,34 +107,34 @@ class ServerProcess:
             self._stderr += chunk
             del self._stderr[:-KEPT_STDERR_BYTES]
 
-    async def read_messages(self, out: MemoryObjectSendStream[Received]) -> None:
-        """Pass on what it says, line by line, until it closes its standard output."""
-        assert self.process.stdout is not None
-        async with out:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                while True:
-                    try:
-                        line = await self.process.stdout.readline()
-                    except ValueError:
-                        await out.send(MessageTooLong())
-                        return
-                    if not line:
-                        # what follows may then say with which code it ended
-                        await self._wait()
-                        return
-                    if not line.isspace():
-                        await out.send(_read_line(line))
+    async def read_message(self) -> Received:
+        """Return the next message that it writes, or why a line is none.
 
-    async def write_messages(
-        self, messages: MemoryObjectReceiveStream[SessionMessage]
-    ) -> None:
-        """Write what is said to it, until the connection closes or it no longer listens."""
+        Raises:
+            anyio.EndOfStream: It has closed its standard output, or wrote a line that is too long.
+        """
+        assert self.process.stdout is not None
+        if self._is_too_long:
+            raise anyio.EndOfStream
+        line = b"\n"
+        while line.isspace():
+            try:
+                line = await self.process.stdout.readline()
+            except ValueError:
+                self._is_too_long = True
+                return MessageTooLong()
+        if not line:
+            # what follows may then say with which code it ended
+            await self._wait()
+            raise anyio.EndOfStream
+        return read_message(line)
+
+    async def write_message(self, message: SessionMessage) -> None:
+        """Write a message to it. One that no longer listens misses it; what it wrote last says why."""
         assert self.process.stdin is not None
         with suppress(ConnectionError, OSError):
-            async for each in messages:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-                self.process.stdin.write(text.encode() + b"\n")
-                await self.process.stdin.drain()
+            self.process.stdin.write(write_message(message).encode())
+            await self.process.stdin.drain()
 
     async def stop(self) -> int | None:
         """End the process and its group; return its exit code, or None if it cannot be ended."""
@@ -199,7 +200,24 @@ def _make_command(command: Sequence[str]) -> Sequence[str]:
     )
 
 
-def _read_line(line: bytes) -> Received:
+@asynccontextmanager
+async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
+    """Yield the streams of a connection to a server that was started; end it afterwards."""
+    reading_stderr = asyncio.ensure_future(child.read_stderr())
+    try:
+        yield ChildMessages(child), ChildInput(child)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await child.stop()
+            reading_stderr.cancel()
+            await asyncio.wait([reading_stderr])
+
+
+# ---------------------------------------------------------------------- messages, one a line
+
+
+def read_message(line: bytes | str) -> Received:
+    """Return the message of a line, or why it is none."""
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
@@ -207,29 +225,65 @@ def _read_line(line: bytes) -> Received:
     return SessionMessage(message)
 
 
-@asynccontextmanager
-async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
-    """Yield the streams of a connection to a server that was started; end it afterwards."""
-    incoming, read_stream = anyio.create_memory_object_stream[Received](0)
-    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](
-        _WAITING_MESSAGES
-    )
-    writer = asyncio.ensure_future(child.write_messages(outgoing))
-    tasks = [
-        asyncio.ensure_future(child.read_stderr()),
-        asyncio.ensure_future(child.read_messages(incoming)),
-        writer,
-    ]
-    try:
-        yield read_stream, write_stream
-    finally:
-        with anyio.CancelScope(shield=True):
-            # what was said last, such as that nobody waits for a call any longer
-            write_stream.close()
-            await asyncio.wait([writer], timeout=_FLUSH_S)
-            await child.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            for stream in (incoming, read_stream, write_stream, outgoing):
-                stream.close()
+def write_message(item: SessionMessage) -> str:
+    """Return the line of a message."""
+    return item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+
+
+class MessageStream:
+    """A stream as the SDK takes it, without a task of its own and without a queue.
+
+    A memory stream between a task that reads lines and the one that wants messages takes three turns of the event loop
+    for each message.
+    """
+
+    async def receive(self) -> Received:
+        """Return the next message."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class ChildMessages(MessageStream):
+    """What a server writes."""
+
+    def __init__(self, child: ServerProcess) -> None:
+        self._child = child
+
+    async def receive(self) -> Received:
+        """Return the next message, or why a line is none."""
+        return await self._child.read_message()
+
+
+class ChildInput(MessageStream):
+    """What is written to a server."""
+
+    def __init__(self, child: ServerProcess) -> None:
+        self._child = child
+        self._is_open = True
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message."""
+        if not self._is_open:
+            raise anyio.ClosedResourceError
+        await self._child.write_message(item)
+
+    async def aclose(self) -> None:
+        """Send no more."""
+        self._is_open = False

@@ -24,7 +24,11 @@ from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from threading import Lock, Thread
 from typing import Any, cast
 
+import anyio
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+
+from handrail.mcp.child import MessageStream, Received, read_message, write_message
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Bytes of one message. HTTP takes 4 MiB; a client on the same machine may hand over a file."""
@@ -48,11 +52,15 @@ async def open_streams() -> AsyncIterator[tuple[Any, Any]]:
         lines = PolledLines(source) if _can_poll(source) else Lines(source)
         writer = None if target is None else PolledWriter(target)
         try:
+            # What is printed into Python's own buffer would be written once the descriptor is back.
+            if writer is not None and isinstance(lines, PolledLines):
+                with redirect_stdout(sys.stderr):
+                    yield StdinMessages(lines), StdoutMessages(writer, lines)
+                return
             # it asks for lines, one after the other, and writes text
             async with stdio_server(
                 stdin=cast(Any, lines), stdout=cast(Any, writer)
             ) as streams:
-                # What is printed into Python's own buffer would be written once the descriptor is back.
                 with redirect_stdout(sys.stderr):
                     yield streams
         finally:
@@ -134,27 +142,68 @@ class PolledWriter:
             self._socket = socket.socket(fileno=os.dup(descriptor))
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        self._waiting: deque[tuple[memoryview, asyncio.Future[None]]] = deque()
+        self._loop = asyncio.get_running_loop()
 
     async def write(self, text: str) -> None:
         """Write a text; return once the other end, or the system on its way there, has taken it all.
+
+        Texts are written whole, in the order of the calls, also that of a caller who is cancelled meanwhile.
 
         Raises:
             OSError: Nobody reads any longer.
         """
         rest = memoryview(text.encode())
-        while rest:
-            written = self._write_part(rest)
-            if not written:
-                await self._wait()
-            rest = rest[written:]
+        if not self._waiting:
+            rest = self._write_ready(rest)
+            if not rest:
+                return
+            self._loop.add_writer(self._descriptor, self._go_on)
+        written: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((rest, written))
+        await written
 
     async def flush(self) -> None:
         """Do nothing: nothing is held back."""
 
     def close(self) -> None:
         """Write no more. The descriptor stays open."""
+        self._give_up(OSError("the stream was closed"))
         if self._socket is not None:
             self._socket.close()
+
+    def _go_on(self) -> None:
+        """Write what waits, as far as it is taken now."""
+        try:
+            while self._waiting:
+                rest, written = self._waiting[0]
+                rest = self._write_ready(rest)
+                if rest:
+                    self._waiting[0] = (rest, written)
+                    return
+                self._waiting.popleft()
+                _wake(written)
+        except OSError as error:
+            self._give_up(error)
+        else:
+            self._loop.remove_writer(self._descriptor)
+
+    def _give_up(self, error: OSError) -> None:
+        if self._waiting:
+            self._loop.remove_writer(self._descriptor)
+        for _, written in self._waiting:
+            if not written.done():
+                written.set_exception(error)
+        self._waiting.clear()
+
+    def _write_ready(self, rest: memoryview) -> memoryview:
+        """Write what can be written without waiting; return the rest."""
+        while rest:
+            written = self._write_part(rest)
+            if not written:
+                break
+            rest = rest[written:]
+        return rest
 
     def _write_part(self, data: memoryview) -> int:
         """Write what can be written without waiting; return how many bytes."""
@@ -167,16 +216,6 @@ class PolledWriter:
             return 0
         # a pipe that is ready takes so much without waiting
         return os.write(self._descriptor, data[: select.PIPE_BUF])
-
-    async def _wait(self) -> None:
-        """Wait until something can be written."""
-        loop = asyncio.get_running_loop()
-        writable = loop.create_future()
-        loop.add_writer(self._descriptor, _wake, writable)
-        try:
-            await writable
-        finally:
-            loop.remove_writer(self._descriptor)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -213,9 +252,11 @@ class PolledLines:
         return self._lines.popleft()
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more; whoever waits for a line learns that there is none."""
         self._stop()
         self._has_ended = True
+        if self._waiter is not None:
+            _wake(self._waiter)
 
     def _start(self) -> None:
         if not self._is_reading:
@@ -244,6 +285,55 @@ class PolledLines:
             self._stop()
         if self._waiter is not None and (self._lines or self._has_ended):
             _wake(self._waiter)
+
+
+class StdinMessages(MessageStream):
+    """What the client says, as the SDK reads it: each line is read when it is asked for."""
+
+    def __init__(self, lines: PolledLines) -> None:
+        self._lines = lines
+
+    async def receive(self) -> Received:
+        """Return the next message, or why a line is none.
+
+        Raises:
+            anyio.EndOfStream: The client has gone.
+        """
+        try:
+            return read_message(await anext(self._lines))
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        self._lines.close()
+
+
+class StdoutMessages(MessageStream):
+    """What is said to the client, as the SDK writes it: each message is written by whoever sends it."""
+
+    def __init__(self, writer: PolledWriter, lines: PolledLines) -> None:
+        self._writer = writer
+        self._lines = lines
+        self._is_open = True
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message. Where nobody reads it, nobody is served any longer.
+
+        Raises:
+            anyio.BrokenResourceError: Nobody reads.
+        """
+        if not self._is_open:
+            raise anyio.ClosedResourceError
+        try:
+            await self._writer.write(write_message(item))
+        except OSError as error:
+            self._lines.close()
+            raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        """Send no more."""
+        self._is_open = False
 
 
 class Lines:
