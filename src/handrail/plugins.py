@@ -58,6 +58,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "openai-responses": "handrail.dialects.wires.openai_responses:DIALECT",
         "anthropic": "handrail.dialects.wires.anthropic:DIALECT",
         "gemini": "handrail.dialects.wires.gemini:DIALECT",
+        "gemini-interactions": "handrail.dialects.wires.interactions:DIALECT",
         "cohere": "handrail.dialects.wires.cohere:DIALECT",
         "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
         **PROMPTS,

@@ -12,7 +12,7 @@ from tests.support.corpus import rows
 
 WIRES = {
     "anthropic": "anthropic", "openai_responses": "openai-responses", "openai_chat": "openai-chat", "gemini": "gemini",
-    "bedrock": "bedrock",
+    "bedrock": "bedrock", "gemini_interactions": "gemini-interactions",
 }  # fmt: skip
 ROWS = rows("wire/features.jsonl.gz")
 

@@ -74,7 +74,15 @@ def test_a_demand_that_no_model_could_meet_never_leaves(
 
 @pytest.mark.parametrize(
     "name",
-    ["openai-chat", "openai-responses", "anthropic", "gemini", "cohere", "bedrock"],
+    [
+        "openai-chat",
+        "openai-responses",
+        "anthropic",
+        "gemini",
+        "gemini-interactions",
+        "cohere",
+        "bedrock",
+    ],
 )
 def test_a_set_of_tools_is_described_once(name):
     tools, wire = (

@@ -19,6 +19,7 @@ WIRES = [
     "openai-responses",
     "anthropic",
     "gemini",
+    "gemini-interactions",
     "cohere",
     "bedrock",
 ]

@@ -25,6 +25,7 @@ WIRES = [
     "openai-responses",
     "anthropic",
     "gemini",
+    "gemini-interactions",
     "cohere",
     "bedrock",
 ]

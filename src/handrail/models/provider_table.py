@@ -81,6 +81,17 @@ _ROWS = (
         key_header="x-goog-api-key: {key}",
     ),
     ProviderRow(
+        "gemini-interactions",
+        "gemini-interactions",
+        "https://generativelanguage.googleapis.com",
+        "GEMINI_API_KEY",
+        "GOOGLE_GEMINI_BASE_URL",
+        other_key_variable="GOOGLE_API_KEY",
+        key_header="x-goog-api-key: {key}",
+        # The revision in which answers are steps; Google's own clients name it too.
+        headers={"api-revision": "2026-05-20"},
+    ),
+    ProviderRow(
         "cohere",
         "cohere",
         "https://api.cohere.com",

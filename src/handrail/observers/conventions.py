@@ -121,6 +121,7 @@ PROVIDERS = {
     "azure": "azure.ai.openai",
     "anthropic": "anthropic",
     "gemini": "gcp.gemini",
+    "gemini-interactions": "gcp.gemini",
     "cohere": "cohere",
     "bedrock": "aws.bedrock",
     "mistral": "mistral_ai",

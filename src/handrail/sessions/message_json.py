@@ -21,7 +21,13 @@ from handrail.messages import Message, conversation_of
 
 _LISTS = ("messages", "input", "contents")
 """How the wires that we have call the list of messages in a request."""
-_OF_A_CONVERSATION = ("system", "instructions", "systemInstruction", *_LISTS)
+_OF_A_CONVERSATION = (
+    "system",
+    "instructions",
+    "systemInstruction",
+    "system_instruction",
+    *_LISTS,
+)
 """The members of requests that hold a conversation."""
 
 

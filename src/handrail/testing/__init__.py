@@ -126,6 +126,7 @@ _PROVIDERS: Mapping[str, str] = {
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
     "gemini": "gemini",
+    "gemini-interactions": "gemini-interactions",
     "cohere": "cohere",
 }
 """Which provider's preset asks in a dialect."""

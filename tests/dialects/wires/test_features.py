@@ -17,12 +17,15 @@ from tests.support.effort import IS_LONG
 
 WIRES = {
     "anthropic": "anthropic", "openai_responses": "openai-responses", "openai_chat": "openai-chat",
-    "chat_compat": "openai-compatible", "gemini": "gemini",
+    "chat_compat": "openai-compatible", "gemini": "gemini", "gemini_interactions": "gemini-interactions",
 }  # fmt: skip
-HISTORY = {"anthropic": "messages", "openai-responses": "input", "gemini": "contents"}
+HISTORY = {
+    "anthropic": "messages", "openai-responses": "input", "gemini": "contents", "gemini-interactions": "input",
+}  # fmt: skip
 FINISHES = {
     "end_turn": "stop", "stop": "stop", "tool_use": "calls", "refusal": "refused", "max_tokens": "length",
     "length": "length", "pause_turn": "length", "model_context_window_exceeded": "length",
+    "requires_action": "calls", "budget_exceeded": "length",
 }  # fmt: skip
 
 
@@ -178,6 +181,7 @@ def test_what_must_go_back_goes_back_byte_for_byte(wire, this, then):
 
 CALLS_AND_RESULTS = {
     "tool_use", "tool_result", "function_call", "function_call_output", "functionCall", "functionResponse",
+    "function_result",
 }  # fmt: skip
 DIRECT = {"type": "direct"}
 
@@ -228,7 +232,10 @@ def test_the_recorded_next_request_is_rebuilt(wire, this, then):
     assert ours == recorded
 
 
-REFUSED = cases(lambda this, then: not is_answered(this))
+REFUSED = cases(lambda this, then: not is_answered(this) and "body" in this["response"])
+BROKEN = cases(
+    lambda this, then: not is_answered(this) and "body" not in this["response"]
+)
 
 
 @pytest.mark.parametrize(("wire", "this", "then"), REFUSED)
@@ -237,6 +244,17 @@ def test_a_refused_request_is_classified_and_not_tried_again(wire, this, then):
     error = hr.dialect(wire).classify(response["status"], {}, response["body"])
     assert isinstance(error, ModelError)
     assert (error.status, error.retryable) == (400, False)
+
+
+@pytest.mark.parametrize(("wire", "this", "then"), BROKEN)
+def test_an_error_in_a_stream_is_classified_wherever_it_is_cut(wire, this, then):
+    whole = wires.stream_bytes(this["response"])
+    expected = this["expected"]["error"]
+    for pieces in ([whole], *([whole[:cut], whole[cut:]] for cut in range(len(whole)))):
+        deltas, error = read(hr.dialect(wire).stream(), pieces)
+        assert isinstance(error, ModelError)
+        assert error.retryable and expected["message"] in str(error)
+        assert "".join(each.text for each in deltas) == this["expected"]["text"]
 
 
 ANSWER = '"tool_result", "tool_use_id": '

@@ -186,7 +186,8 @@ def test_nothing_is_said_to_servers_that_nobody_knows_unless_asked(name):
         text = json.dumps(wire.encode_request(opening(), TOOLS, options))
         assert not any(field in text for field in FIELDS)
     asked = json.dumps(wire.encode_request(opening(), TOOLS, Options("m", cache="1h")))
-    assert any(field in asked for field in FIELDS) == (name not in ("gemini", "cohere"))
+    has_field = name not in ("gemini", "gemini-interactions", "cohere")
+    assert any(field in asked for field in FIELDS) == has_field
 
 
 def test_a_compatible_server_of_a_provider_gets_only_what_is_safe():

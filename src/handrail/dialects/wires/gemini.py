@@ -410,9 +410,7 @@ def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
         "description": tool.description,
     }
     schema = dict(tool.parameters)
-    if not any(
-        value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING
-    ):
+    if not takes_arguments(schema):
         return declaration  # Gemini refuses an object without properties
     subset = portability.for_gemini(schema)
     if isinstance(subset, dict) and _is_lossless(schema):
@@ -423,6 +421,13 @@ def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
 
 _SAYS_NOTHING = split_words("type title description $schema $comment")
 """Keywords that ask for no argument."""
+
+
+def takes_arguments(schema: Mapping[str, Json]) -> bool:
+    """Whether the schema of a tool asks for any argument."""
+    return any(
+        value for keyword, value in schema.items() if keyword not in _SAYS_NOTHING
+    )
 
 
 def _is_lossless(schema: Schema) -> bool:
