@@ -112,7 +112,10 @@ class StepAssembler:
             ModelError: One is unreadable.
         """
         for each in steps:
-            step = self._begin(None, json_bodies.mapping(each, "a step"))
+            fields = json_bodies.mapping(each, "a step")
+            if fields.get("type") in (INPUT, RESULT):  # a stored answer repeats them
+                continue
+            step = self._begin(None, fields)
             step.check_content()
             step.is_whole = True
 

@@ -274,7 +274,7 @@ class Interactions(BaseWire):
             for entry in json_bodies.items(rest.pop("tools", None) or [], "`tools`")
         ]
         config = dict(json_bodies.mapping(rest.pop(_CONFIG, None) or {}, _CONFIG))
-        choice = config.pop("tool_choice", None)
+        choice, strict = _take_choice(config)
         max_tokens = config.pop("max_output_tokens", None)
         temperature = config.pop("temperature", None)
         effort = None
@@ -287,8 +287,8 @@ class Interactions(BaseWire):
         output = _take_output(rest)
         options = Options(
             model=model,
-            tool_choice=_parse_choice(choice),
-            strict=choice == "validated",
+            tool_choice=choice,
+            strict=strict,
             max_tokens=max_tokens,
             temperature=temperature,
             stream=stream,
@@ -645,14 +645,20 @@ def _parse_tool(entry: Mapping[str, Json]) -> Described:
     )
 
 
-def _parse_choice(choice: Json) -> str:
+def _take_choice(config: dict[str, Json]) -> tuple[str, bool]:
+    """Take out of the configuration which tool is to be called, and whether strictly; what has no other place stays."""
+    choice = config.get("tool_choice")
     if isinstance(choice, str):
-        return _CHOICES.get(choice, "auto")
-    allowed = (choice or {}).get("allowed_tools") or {}
-    tools = allowed.get("tools") or []
-    if allowed.get("mode") == "any":
-        return str(tools[0]) if len(tools) == 1 else "required"
-    return "auto"
+        del config["tool_choice"]
+        return _CHOICES.get(choice, "auto"), choice == "validated"
+    if not isinstance(choice, Mapping):
+        return "auto", False
+    allowed = json_bodies.mapping(choice.get("allowed_tools") or {}, "`allowed_tools`")
+    tools = json_bodies.items(allowed.get("tools") or [], "`tools`")
+    if allowed.get("mode") == "any" and len(tools) == 1:
+        del config["tool_choice"]
+        return str(tools[0]), False
+    return "auto", False
 
 
 def _take_output(fields: dict[str, Json]) -> Output | None:
