@@ -69,7 +69,7 @@ def main(arguments=None):
     parser.add_argument("dialects", nargs="*", default=FEW, help="names, or `all`")
     names = parser.parse_args(arguments).dialects
     if names == ["all"]:
-        names = [each for each in plugins.list_names("dialects") if each in WIRES or is_prompt(each)]
+        names = [each for each in plugins.list_writers() if each in WIRES or is_prompt(each)]
     screen, read = console(), {}
     for name in names:
         run, request, answer, back, read[name] = exchange(name)

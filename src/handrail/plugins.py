@@ -38,6 +38,13 @@ _PROMPTS = {
     "newer_families": ("glm4.7", "granite4", "granite4.1", "nemotron3", "minimax-m3"),
     "react": ("react",),
 }
+UNPROMPTED = (
+    "apertus", "apriel", "command-a", "command-r", "command-r7b", "ernie4.5", "firefunction-v2",
+    "functionary-v3.1", "functionary-v3.2", "functiongemma", "functools", "generic-json", "gigachat", "granite-20b",
+    "hunyuan", "internlm2", "jamba", "kimi-k3", "laguna", "ling3", "longcat", "minicpm5", "muse", "olmo3", "phi4-mini",
+    "plain", "reka", "seed-oss", "spark", "step3", "step3.5", "xlam",
+)
+"""Dialects that only read what a model wrote. No model is named with them."""
 # fmt: on
 PROMPTS: dict[str, str] = {
     name: f"handrail.dialects.prompts.{module}:DIALECTS"
@@ -62,6 +69,7 @@ _OURS: dict[str, Mapping[str, str] | str] = {
         "cohere": "handrail.dialects.wires.cohere:DIALECT",
         "bedrock": "handrail.dialects.wires.bedrock:DIALECT",
         **PROMPTS,
+        **dict.fromkeys(UNPROMPTED, "handrail.dialects.prompts.read_only:DIALECTS"),
     },
     "models": "handrail.models.provider_table:MODELS",
     "stores": {
@@ -110,6 +118,11 @@ def list_names(kind: str) -> list[str]:
     """Return the names that `load` takes for a kind of part, ours first."""
     theirs = [point.name for point in metadata.entry_points(group=f"handrail.{kind}")]
     return list(dict.fromkeys([*_own_names(kind), *theirs]))
+
+
+def list_writers() -> list[str]:
+    """Return the names of the dialects in which a model can be asked."""
+    return [name for name in list_names("dialects") if name not in UNPROMPTED]
 
 
 def load(kind: str, name: str) -> Any:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.weather import CALL, answer_in, every_dialect
+from tests.support.weather import CALL, answer_in, every_caller
 
 
 def message(arguments, name="get_weather", **fields):
@@ -19,6 +19,12 @@ def message(arguments, name="get_weather", **fields):
     )
 
 
+def test_an_answer_without_calls_is_text_in_the_plain_dialect(cli):
+    result = cli("parse", "--dialect", "plain", "--json", stdin="<tool_call> Hi")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["text"], told["calls"]) == (0, "<tool_call> Hi", [])
+
+
 def parsed(cli, text, *words, code=0):
     """Parse a message of OpenAI's chat and return the document."""
     result = cli("parse", "--dialect", "openai-chat", "--json", *words, stdin=text)
@@ -26,8 +32,8 @@ def parsed(cli, text, *words, code=0):
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
-def test_a_call_is_read_in_every_dialect(cli, spoken, weather):
+@pytest.mark.parametrize("spoken", every_caller(), ids=lambda spoken: spoken.name)
+def test_a_call_is_read_in_every_caller(cli, spoken, weather):
     result = cli(
         "parse",
         "--dialect",

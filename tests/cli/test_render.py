@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from handrail import plugins
 from handrail.dialects import WireDialect
 from tests.dialects.contract import places, with_other
-from tests.support.weather import QUESTION, TOOLS, every_dialect
+from tests.support.weather import QUESTION, TOOLS, every_writer
 
 DEFINITIONS = {
     "chat form": [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {
@@ -26,7 +27,7 @@ def rendered(cli, case, *words, name="openai-chat"):
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("spoken", every_writer(), ids=lambda spoken: spoken.name)
 def test_a_question_with_tools_is_printed_as_the_dialect_writes_it(
     cli, spoken, weather
 ):
@@ -41,13 +42,20 @@ def test_a_question_with_tools_is_printed_as_the_dialect_writes_it(
     )
 
 
-@pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("spoken", every_writer(), ids=lambda spoken: spoken.name)
 def test_without_json_stdout_is_the_request_and_nothing_else(cli, spoken):
     printed = cli("render", "--dialect", spoken.name, stdin=QUESTION).stdout
     written = spoken.encode_request(QUESTION)
     assert (
         json.loads(printed) if isinstance(spoken, WireDialect) else printed
     ) == written
+
+
+@pytest.mark.parametrize("name", plugins.UNPROMPTED)
+def test_a_dialect_that_only_reads_says_so_when_a_prompt_is_asked_for(cli, name):
+    result = cli("render", "--dialect", name, stdin=QUESTION)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert f"{name} can only be read" in result.stderr
 
 
 def test_a_prompt_is_printed_to_its_last_character(cli, call_lines):
@@ -164,7 +172,7 @@ def test_definitions_that_cannot_be_used_are_told(cli, tmp_path, content, says):
     assert says in result.stderr
 
 
-@pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("spoken", every_writer(), ids=lambda spoken: spoken.name)
 def test_a_message_of_any_shape_is_printed_or_told_in_a_sentence(cli, spoken):
     call = {
         "id": "call_1",
@@ -214,8 +222,8 @@ def test_lines_that_are_all_well_end_well(cli):
     )
 
 
-@pytest.mark.parametrize("spoken", every_dialect(), ids=lambda spoken: spoken.name)
-def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_dialect(
+@pytest.mark.parametrize("spoken", every_writer(), ids=lambda spoken: spoken.name)
+def test_a_conversation_with_a_call_and_its_result_is_printed_in_every_writer(
     cli, spoken
 ):
     calls = [

@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+import handrail as hr
 from handrail.calls import ToolCall
 from handrail.dialects.prompts import reader as texts
 from handrail.dialects.prompts.parameter_calls import ParameterCalls
@@ -22,7 +23,7 @@ from tests.support.corpus import rows
 ROWS = rows("dialects/parse_cases.jsonl")
 
 FAMILIES = {
-    "cohere_command_a": "cohere", "cohere_command_r7b": "cohere", "cohere_command_r_plus": "command-r",
+    "cohere_command_a": "command-a", "cohere_command_r7b": "command-r7b", "cohere_command_r_plus": "command-r",
     "deepseek_r1": "deepseek-r1", "deepseek_v3": "deepseek-v3", "deepseek_v31": "deepseek-v3.1",
     "deepseek_v32_dsml": "deepseek-v3.2", "deepseek_v4_dsml": "deepseek-v4", "ernie45": "ernie4.5",
     "firefunction_v2": "firefunction-v2", "functionary_v31_llama": "functionary-v3.1",
@@ -67,6 +68,11 @@ def tools_of(row):
 
 def syntax_of(row):
     return SYNTAXES[FAMILIES.get(row["dialect"], row["dialect"])]
+
+
+def test_every_dialect_of_the_corpus_is_found_by_name():
+    for name in {FAMILIES.get(row["dialect"], row["dialect"]) for row in ROWS}:
+        assert hr.dialect(name).name == name
 
 
 def opened_of(row):

@@ -93,7 +93,7 @@ def test_every_wire_fulfils_its_checklist(name):
     assert f"\n### {name}\n" in read("docs/reference/dialects.md")
 
 
-@pytest.mark.parametrize("name", plugins.PROMPTS)
+@pytest.mark.parametrize("name", [*plugins.PROMPTS, *plugins.UNPROMPTED])
 def test_every_prompt_fulfils_its_checklist(name):
     assert home_of("dialects", name).parent == SRC / "dialects/prompts"
     assert f"\n### {name}\n" in read("docs/reference/dialects.md")

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from handrail.dialects import Dialect, WireDialect
+from handrail.dialects.prompts.read_only import ReadOnlyDialect
 from handrail.errors import Json
 from handrail.messages import Options
 from tests.support.weather import QUESTION, TOOLS, answer_in, every_dialect
@@ -25,10 +26,12 @@ def wanted() -> str:
 
 def section(spoken: Dialect) -> str:
     """One dialect: what the model gets, and what it answers."""
-    request, answer = (
-        spoken.encode_request(QUESTION, TOOLS, Options(model="NAME")),
-        answer_in(spoken),
-    )
+    if spoken.name == "plain":
+        return "\n### plain\n\nIt can only be read, and has no calls: an answer is its text.\n"
+    answer = answer_in(spoken)
+    if isinstance(spoken, ReadOnlyDialect):
+        return f"\n### {spoken.name}\n\nIt can only be read. The model answers:\n\n{fenced(answer, 'text')}"
+    request = spoken.encode_request(QUESTION, TOOLS, Options(model="NAME"))
     if isinstance(spoken, WireDialect):
         head, language = f"A wire. `POST {spoken.path('NAME', stream=False)}`", "json"
         request, answer = laid_out(request), laid_out(json.loads(answer))

@@ -30,6 +30,16 @@ def every_dialect() -> list[Dialect]:
     return [dialect(name) for name in plugins.list_names("dialects")]
 
 
+def every_writer() -> list[Dialect]:
+    """Return the dialects in which a model can be asked."""
+    return [dialect(name) for name in plugins.list_writers()]
+
+
+def every_caller() -> list[Dialect]:
+    """Return the dialects that have a form for calls."""
+    return [each for each in every_dialect() if each.name != "plain"]
+
+
 def every_wire() -> list[WireDialect]:
     return [each for each in every_dialect() if isinstance(each, WireDialect)]
 

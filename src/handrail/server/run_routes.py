@@ -276,7 +276,7 @@ def show_wire(call: ApiCall) -> Json:
 def show_prompt(call: ApiCall) -> Json:
     """Return the conversation as a model of a dialect would get it, with the tools that are served here."""
     name = call.query.get("dialect", "openai-chat")
-    names = list(plugins.list_names("dialects"))
+    names = plugins.list_writers()
     if name not in names:
         raise ApiError(422, "bad_parameter", "`dialect` is one of " + ", ".join(names))
     history = read(load(call))

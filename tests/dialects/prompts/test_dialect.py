@@ -14,6 +14,7 @@ from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import dialect
 from handrail.dialects.prompts import mistral
 from handrail.dialects.prompts.chat_template import break_tokens
+from handrail.dialects.prompts.syntaxes import SYNTAXES
 from handrail.errors import ConfigError, ModelError
 from handrail.messages import (
     ArgumentsDelta,
@@ -574,6 +575,25 @@ def test_harmony_tells_schemas_as_types():
 
 def test_every_family_is_found_by_its_name():
     assert all(hr.dialect(name).name == name for name in plugins.PROMPTS)
+
+
+def test_every_syntax_is_reachable_by_its_name():
+    # `cohere` is the provider's wire; its prompt families have names of their own
+    for name in SYNTAXES.keys() - {"cohere"}:
+        assert hr.dialect(name).name == name
+    assert hr.dialect("command-r7b").syntax == SYNTAXES["cohere"]
+    assert not set(plugins.UNPROMPTED) & set(plugins.PROMPTS)
+
+
+@pytest.mark.parametrize("name", plugins.UNPROMPTED)
+def test_what_can_only_be_read_refuses_to_write_in_one_sentence(name):
+    dialect, answered = hr.dialect(name), weather()
+    for write in (
+        lambda: dialect.encode_request("Hi", [tool()]),
+        lambda: dialect.encode_results([answered], [result("21").result]),
+    ):
+        with pytest.raises(ConfigError, match=f"^{name} can only be read: "):
+            write()
 
 
 def test_what_is_told_to_a_mistral_in_a_row_is_one_turn():

@@ -192,7 +192,7 @@ def _wire(name: str) -> str:
         matches = [wire for wire in WIRES if name in wire.split("-")]
     prompts = [
         each
-        for each in plugins.list_names("dialects")
+        for each in plugins.list_writers()
         if each not in WIRES and each != "openai-compatible"
     ]
     if not matches and name not in prompts:
