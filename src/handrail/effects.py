@@ -14,16 +14,18 @@ raises between two of them is a crash test.
     Verify     -> Found | NotFound | Unknown
     Wait       -> None, when the time has passed
     Settle     -> None, once it is durable
+    Compute    -> what its function returns, worked out where it holds nobody up
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
 anything has started: `Admit`, `LookUp`, `AskHuman`, `Reserve`, `Claim`, `Wait`. What has started is not dropped:
-`Invoke` is answered with `Unfinished`, `Verify` with `Unknown`, and `Settle` and `Keep` are performed to their end.
+`Invoke` is answered with `Unfinished`, `Verify` with `Unknown`; `Settle`, `Compute` and `Keep` are performed to their
+end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from secrets import token_hex
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -257,11 +259,15 @@ class Returned(Struct):
     """The tool returned.
 
     Attributes:
+        size: About how many bytes its value takes as JSON; 0 where nobody measured it, or it is flat.
+        has_iterators: Whether its value may hold iterators, which can be read only once.
         late: It returned after its deadline, but before the call had a result.
         pending: Its value is still to be awaited: a plain function returned a coroutine.
     """
 
     value: Any
+    size: int = 0
+    has_iterators: bool = True
     late: bool = False
     pending: bool = False
 
@@ -357,6 +363,12 @@ class Renew(Struct, frozen=True):
     locks: Sequence[str] = ()
 
 
+class Compute(Struct, frozen=True):
+    """Call a function of ours that takes long and changes nothing, such as to write a long result as JSON."""
+
+    function: Callable[[], Any]
+
+
 class Keep(Struct, frozen=True):
     """Store a result that is too long for the model, so that it can be read on."""
 
@@ -377,5 +389,6 @@ Effect: TypeAlias = (
     | Verify[CallT]
     | Wait
     | Settle
+    | Compute
     | Keep
 )

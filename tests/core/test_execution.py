@@ -976,6 +976,21 @@ def test_a_long_result_is_cut_and_the_rest_is_kept_under_a_handle():
     assert "read_result(handle='r_1')" in result.text
 
 
+LONG = [{"row": n, "text": "plain text"} for n in range(20_000)]
+
+
+@pytest.mark.parametrize("tool", [reading(), writing(**BY_KEY)])
+def test_a_long_result_is_written_where_it_holds_nobody_up(tool):
+    arguments = {"order": "881", "amount": 20} if tool.writes else {"city": "Bern"}
+    call = admitted(tool, **arguments)
+    world = World(Invoke=Returned(LONG, 600_000, has_iterators=False))
+    result = world.carry(call)
+    at_once = World(Invoke=Returned(LONG)).carry(call)
+    assert (result.text, result.handle) == (at_once.text, at_once.handle)
+    assert "Compute" in world.kinds
+    assert [settle.value for settle in world.seen(Settle)] == [LONG] * tool.writes
+
+
 def test_a_rest_that_could_not_be_kept_is_said_to_be_lost():
     result = World(Invoke=Returned("x" * 40_000), Keep=StoreUnavailable()).carry(
         admitted(reading(), city="Bern")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import ssl
 import struct
@@ -120,7 +121,7 @@ class Door:
     def __init__(self, answer=INSIDE):
         self.connections = 0
         self._answer = answer
-        self._listening = [socket.create_server(("0.0.0.0", 0))]
+        self._listening = [_listen_where_nobody_knocks()]
         self.port = self._listening[0].getsockname()[1]
         with suppress(OSError):
             self._listening.append(
@@ -141,6 +142,13 @@ class Door:
     def close(self):
         for each in self._listening:
             each.close()
+
+
+def _listen_where_nobody_knocks():
+    """Return a server on a port that the system gives to nobody: a client of a server that has ended may still call."""
+    while True:
+        with suppress(OSError):
+            return socket.create_server(("0.0.0.0", random.randrange(20_000, 30_000)))
 
 
 class Dns:

@@ -11,6 +11,7 @@ from handrail.effects import (
     Claim,
     Claimed,
     ClaimState,
+    Compute,
     Invoke,
     Returned,
     Settle,
@@ -84,6 +85,8 @@ class World:
             self.clock.advance(effect.seconds)
         if isinstance(effect, Admit):
             return admit(effect.call, self.conduct.policy, effect.default_key)
+        if isinstance(effect, Compute):
+            return effect.function()
         if isinstance(effect, Invoke):
             self.clock.advance(self.takes_s)
         answer = self.answers[type(effect).__name__]

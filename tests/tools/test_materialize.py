@@ -1,5 +1,7 @@
 """What a tool returned: measured before it is written, with its iterators read within bounds."""
 
+import asyncio
+import threading
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -75,6 +77,69 @@ def test_a_value_that_holds_itself_is_shown_and_not_too_large(drive):
         "[1, {'again': [...]}]"
         in drive([hr.FunctionTool(ring, effect="read")]).call("ring").text
     )
+
+
+class Shown:
+    """Has no JSON, and notes in which thread its `repr` is written instead."""
+
+    def __init__(self):
+        self.threads = set()
+
+    def __repr__(self):
+        self.threads.add(threading.current_thread().name)
+        return "shown"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("length", [10, 100_000])
+def test_a_long_result_is_written_in_a_thread(drive, is_async, length):
+    shown = Shown()
+
+    async def rows():
+        return [shown, *range(length)]
+
+    def rows_in_thread():
+        return [shown, *range(length)]
+
+    tool = rows if is_async else rows_in_thread
+    driver = drive(
+        [hr.FunctionTool(tool, name="rows", description="List.", effect="read")]
+    )
+    result = driver.call("rows")
+    assert result.text.startswith('["shown",0,1,2')
+    in_thread = any(name.startswith("handrail-") for name in shown.threads)
+    assert in_thread == (length > 10)
+
+
+def test_a_run_that_is_cancelled_while_a_long_result_is_written_has_the_result():
+    writing, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __repr__(self):
+            writing.set()
+            assert go_on.wait(20)
+            return "slow"
+
+    async def rows():
+        return [Slow(), *range(100_000)]
+
+    async def main():
+        tool = hr.FunctionTool(rows, description="List.", effect="write", key="once")
+        async with hr.Runtime([tool]) as runtime:
+            handled = asyncio.create_task(
+                runtime.calls([hr.ToolCall("c1", "rows", "{}")], run="r1")
+            )
+            assert await asyncio.to_thread(writing.wait, 20)
+            handled.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await handled
+            return await runtime.call("rows")
+
+    again = asyncio.run(main())
+    assert again.replayed
+    assert again.text.startswith('["slow",0,1')
 
 
 def test_an_iterator_is_read_no_further_than_a_result_may_hold(drive):

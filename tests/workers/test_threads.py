@@ -225,4 +225,4 @@ def test_a_generator_that_is_a_coroutine_is_awaited_and_not_read():
         yield
 
     assert run_tool(asked).pending
-    assert run_tool(lambda: iter([1, 2])) == Returned([1, 2])
+    assert run_tool(lambda: iter([1, 2])).value == [1, 2]

@@ -5,8 +5,8 @@ Reads and writes share these steps; whether a failed attempt may be repeated is 
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from pydantic_core import from_json
@@ -16,6 +16,7 @@ from handrail.core.admission import Admitted
 from handrail.core.run_settings import RunSettings
 from handrail.effects import (
     CallCancelled,
+    Compute,
     Effect,
     Invoke,
     Outcome,
@@ -32,6 +33,8 @@ from handrail.tools.tool import BaseTool
 
 _SHORTEST_ATTEMPT_S = 0.01
 
+T = TypeVar("T")
+
 
 class CallOutcome(Struct):
     """How a call ended, before its result is shaped for the model."""
@@ -42,6 +45,8 @@ class CallOutcome(Struct):
     attempts: int = 0
     replayed: bool = False
     note: str = ""
+    size: int = 0
+    """About how many bytes the value takes as JSON; 0 where nobody measured it."""
     done_under: str = ""
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
 
@@ -135,14 +140,25 @@ def report_failed_attempt(
     tell(AttemptFailed(call.call, attempt, reason, wait_s))
 
 
+def compute(
+    size: int, function: Callable[[], T]
+) -> Generator[Effect[Admitted], Any, T]:
+    """Return what a function makes of a value, which is about `size` bytes as JSON."""
+    if size <= materialize.LONG_BYTES:
+        return function()
+    answer: T = yield Compute(function)
+    return answer
+
+
 def make_outcome(call: Admitted, outcome: Returned, attempts: int) -> CallOutcome:
     """Return how a call ended whose tool returned."""
     note = ""
     if outcome.late:
         note = "it finished after its deadline"
-    return CallOutcome(
-        call, _read_iterators(outcome.value), attempts=attempts, note=note
-    )
+    value = outcome.value
+    if outcome.has_iterators:
+        value = _read_iterators(value)
+    return CallOutcome(call, value, attempts=attempts, note=note, size=outcome.size)
 
 
 def _read_iterators(value: Any) -> Any:
@@ -152,8 +168,8 @@ def _read_iterators(value: Any) -> Any:
     try:
         if not materialize.has_iterators(value):
             return value
-        items = materialize.read(value)
-        if not materialize.has_iterators(items):
+        items, _, has_iterators = materialize.read(value)
+        if not has_iterators:
             return items
         # An object with fields is its author's and keeps its iterators, so its JSON takes its place.
         return from_json(results.encode(items))

@@ -16,6 +16,7 @@ Rule 3: a call never changes. An edit by a person gives another one, and each ef
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from handrail.core.admission import (
 )
 from handrail.core.attempts import (
     CallOutcome,
+    compute,
     make_outcome,
     report_failed_attempt,
     reserve,
@@ -262,8 +264,7 @@ def _shape_result(
     call = outcome.call
     if outcome.failure is not None:
         return _shape_failure(outcome, outcome.failure, settings)
-    value = settings.redact(outcome.value)
-    shaped = results.shape(value, call.tool.result_bytes or settings.result_bytes)
+    value, shaped = yield from compute(outcome.size, partial(_cut, outcome, settings))
     note = join_notes(call.note, outcome.note)
     repairs = [name for name in call.repairs if name != NULLS_LEFT_OUT]
     if repairs:
@@ -294,6 +295,13 @@ def _shape_result(
         done_under=outcome.done_under,
         label=call.tool.label,
     )
+
+
+def _cut(outcome: CallOutcome, settings: RunSettings) -> tuple[Any, results.Shaped]:
+    """Return the value without secrets, and what of it the model reads."""
+    value = settings.redact(outcome.value)
+    most_bytes = outcome.call.tool.result_bytes or settings.result_bytes
+    return value, results.shape(value, most_bytes)
 
 
 def _store_rest(

@@ -47,7 +47,7 @@ def take_last_step(
     call: Admitted, outcome: Returned, settings: RunSettings
 ) -> ToolResult | None:
     """Return the result of a plain call whose first attempt returned, or None when its execution has more to do."""
-    if call.repairs or call.note:
+    if call.repairs or call.note or outcome.size > materialize.LONG_BYTES:
         return None
     tool = call.tool
     value = outcome.value
@@ -61,6 +61,6 @@ def take_last_step(
             call.call.id, tool.name, value, text=text, attempts=1, label=tool.label
         )
     # iterators are at their end by now: the text has what they gave
-    if text is not None and materialize.has_iterators(value):
+    if text is not None and outcome.has_iterators and materialize.has_iterators(value):
         outcome.value = from_json(text)
     return None

@@ -25,6 +25,7 @@ from handrail.core.admission import (
 )
 from handrail.core.attempts import (
     CallOutcome,
+    compute,
     make_outcome,
     report_failed_attempt,
     reserve,
@@ -371,7 +372,9 @@ def _perform(
             return _outcome_in_ledger(held), None
     value = None
     if state == "done":
-        value = results.plain(settings.redact(outcome.value))
+        value = yield from compute(
+            outcome.size, lambda: results.plain(settings.redact(outcome.value))
+        )
     try:
         yield Settle(
             claim.scope,

@@ -36,6 +36,7 @@ from handrail.effects import (
     AskHuman,
     CallCancelled,
     Claim,
+    Compute,
     Effect,
     End,
     Invoke,
@@ -197,7 +198,7 @@ class BatchExecutor:
 
     def perform(self, state: CallState, effect: Effect[Admitted]) -> None:
         """Do what a call asks for, and answer it now or later."""
-        if self.cancelled and not isinstance(effect, Settle | Keep):
+        if self.cancelled and not isinstance(effect, Settle | Compute | Keep):
             self.cut_short(state, effect)
             return
         match effect:
@@ -217,6 +218,8 @@ class BatchExecutor:
                     self.engine.looks_up,
                     claim,
                 )
+            case Compute(function=function):
+                self.compute(state, effect, function)
             case Keep(text=text):
                 self.ask_store(
                     state, effect, self.engine.store.save_result, self.active.id, text
@@ -322,6 +325,30 @@ class BatchExecutor:
         task = AsyncWork(work, partial(self.end_async, state, pending, then))
         pending.stop = task
         scheduler.start(self.scheduler, task)
+
+    def compute(
+        self, state: CallState, effect: Compute, function: Callable[[], Any]
+    ) -> None:
+        """Call a function of ours in a thread, and answer with what it returns."""
+        pending = self.wait(state, effect)
+        answer = self.engine.services.computing_threads.call(function)
+        answer.add_done_callback(
+            lambda done: self.scheduler.call_soon_threadsafe(
+                self.take_computed, state, pending, done
+            )
+        )
+
+    def take_computed(
+        self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
+    ) -> None:
+        """Take what the function returned."""
+        self.start_nothing_once_left()
+        if error := done.exception():
+            if self.stop_waiting(state, pending):
+                self.fail(cast("Exception", error))
+                self.resume_call(state)
+            return
+        self.answer_pending(state, pending, done.result())
 
     def end_async(
         self,
@@ -953,7 +980,7 @@ class BatchExecutor:
         self.cancelled = True
         self.batch.cancel_unstarted()
         for state, pending in list(self.waits.items()):
-            if isinstance(pending.effect, LookUp | Claim | Settle | Keep):
+            if isinstance(pending.effect, LookUp | Claim | Settle | Compute | Keep):
                 continue
             if self.stop_waiting(state, pending):
                 pending.cancel()

@@ -46,6 +46,9 @@ LONGEST_NOTICE_S = 15.0
 MOST_QUESTIONS_REMEMBERED = 10_000
 """How many questions a process remembers that nobody was told of, and as many whose refusal was returned."""
 
+MAX_COMPUTING_AT_ONCE = 2
+"""Threads for long results: more would only take turns."""
+
 MAX_APPROVERS_AT_ONCE = 16
 """How many questions a process asks at the same time of approvers that are plain functions."""
 
@@ -90,6 +93,8 @@ class SharedResources:
         self.deciding_threads = ThreadPool()
         """For functions that decide whether a call may run. Tools that hang must not keep others from being decided
         about, nor functions that hang keep tools from running."""
+        self.computing_threads = ThreadPool(MAX_COMPUTING_AT_ONCE)
+        """For functions of ours that take long, and end."""
         self._approver_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
         """Their own: tools that hang must not keep a question from being asked."""
         self._notifier_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
@@ -251,6 +256,7 @@ class SharedResources:
                 )
         self.threads.close()
         self.deciding_threads.close()
+        self.computing_threads.close()
         for pool in (self.processes, *self._walled.values()):
             pool.close()
         self._approver_threads.close()

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from copy import copy
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
@@ -27,6 +27,11 @@ MOST_VALUES = 1_000_000
 MOST_BYTES = 64 * 1024 * 1024
 """Characters of text and bytes in a result; a store keeps it whole."""
 
+LONG_BYTES = 256 * 1024
+"""What takes more as JSON is written in a thread: on an event loop it would be felt."""
+
+_BYTES_AROUND = 4
+"""What a value takes in JSON beside its text: quotes, a comma, a few digits."""
 
 _AT_ONCE = 64
 """How many items of an iterator are read before they are measured."""
@@ -51,7 +56,7 @@ class _Room:
 
 
 def is_flat(value: Any, kind: type) -> bool:
-    """Whether a value is a scalar, or a list or dict of scalars, and not too large.
+    """Whether a value is a scalar, or a list or dict of scalars, and not long.
 
     Args:
         kind: The value's own class.
@@ -62,7 +67,7 @@ def is_flat(value: Any, kind: type) -> bool:
             or kind is int
             or kind is float
             or kind is bool
-            or (kind is str and len(value) <= MOST_BYTES)
+            or (kind is str and len(value) <= LONG_BYTES)
         )
     size = 0
     for each in value.values() if kind is dict else value:
@@ -76,22 +81,35 @@ def is_flat(value: Any, kind: type) -> bool:
             and each is not None
         ):
             return False
-    return size <= MOST_BYTES and len(value) <= MOST_VALUES
+    return size + _BYTES_AROUND * len(value) <= LONG_BYTES
 
 
-def read(value: Any) -> Any:
+class Reading(NamedTuple):
+    """A value that was measured and read.
+
+    Attributes:
+        size: About how many bytes its JSON takes.
+        has_iterators: Whether iterators are left in it, in an object that keeps its own.
+    """
+
+    value: Any
+    size: int
+    has_iterators: bool
+
+
+def read(value: Any) -> Reading:
     """Return a value whose iterators, however deep in its lists and objects, are lists; raise what one of them raises.
 
     Raises:
         TooLarge: It is more than `MOST_VALUES` or `MOST_BYTES`.
     """
-    return _read(value, _Room())
-
-
-def _read(value: Any, room: _Room) -> Any:
+    room = _Room()
+    left = False
     if _measure(value, room):
-        return _rebuild(value, room)
-    return value
+        value = _rebuild(value, room)
+        left = has_iterators(value)
+    size = MOST_BYTES - room.bytes + _BYTES_AROUND * (MOST_VALUES - room.values)
+    return Reading(value, size, left)
 
 
 def _rebuild(value: Any, room: _Room) -> Any:
@@ -107,7 +125,9 @@ def _rebuild(value: Any, room: _Room) -> Any:
         return value
     items: list[Any] = []
     while batch := list(islice(value, _AT_ONCE)):
-        items += _read(batch, room)
+        if _measure(batch, room):
+            batch = _rebuild(batch, room)
+        items += batch
     return items
 
 
@@ -136,40 +156,40 @@ def _measure(value: Any, room: _Room) -> bool:
     has_iterator = False
     values = 0
     size = 0
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        kind = type(each)
-        if kind is dict:
-            parts = each.values()
-            size += _size_of_names(each)
-        elif kind is list or kind is tuple:
-            parts = each
-        elif hasattr(kind, "__next__"):
-            has_iterator = True
-            continue
-        elif isinstance(each, str | bytes | bytearray):
-            size += len(each)
-            continue
-        else:
-            parts = _parts(each, kind)
-        values += len(parts)
-        # here and not by a function: this is done for every value of every result
-        for part in parts:
-            kind = type(part)
-            if kind is str:
-                size += len(part)
-            elif (
-                kind is not int
-                and kind is not float
-                and kind is not bool
-                and part is not None
-            ):
-                waiting.append(part)
-        if values > room.values or size > room.bytes:
-            if _holds_itself(value):
-                values, size = _count_unrolled(value)
+    # Level by level: whatever can be done for a whole level at once takes no step for each value.
+    level = [value]
+    while level:
+        kinds = set(map(type, level))
+        if str in kinds:
+            size += sum(map(len, [each for each in level if type(each) is str]))
+        if kinds <= _SCALARS:
             break
+        many = [each for each in level if type(each) not in _SCALARS]
+        level = []
+        if kinds <= _SCALARS_AND_DICT:
+            values += sum(map(len, many))
+            size += _size_of_names(many)
+            if values <= room.values:
+                level = list(chain.from_iterable(map(dict.values, many)))
+        else:
+            for each in many:
+                kind = type(each)
+                if hasattr(kind, "__next__"):
+                    has_iterator = True
+                elif isinstance(each, str | bytes | bytearray):
+                    size += len(each)
+                else:
+                    parts = _parts(each, kind)
+                    values += len(parts)
+                    if values > room.values:
+                        break
+                    if isinstance(each, dict):
+                        size += _size_of_names([each])
+                    level += parts
+        if values > room.values or size > room.bytes:
+            break
+    if (values > room.values or size > room.bytes) and _holds_itself(value):
+        values, size = _count_unrolled(value)
     room.take(values, size)
     return has_iterator
 
@@ -218,7 +238,7 @@ def _count_unrolled(value: Any) -> tuple[int, int]:
         elif (parts := _parts(each, type(each))) and id(each) not in on_path:
             values += len(parts)
             if isinstance(each, dict):
-                size += _size_of_names(each)
+                size += _size_of_names([each])
             path.append(id(each))
             on_path.add(id(each))
             waiting.append(iter(parts))
@@ -228,11 +248,12 @@ def _count_unrolled(value: Any) -> tuple[int, int]:
 _END = object()
 
 
-def _size_of_names(value: dict[Any, Any]) -> int:
+def _size_of_names(many: list[dict[Any, Any]]) -> int:
     try:
-        return sum(map(len, value))
+        return sum(map(len, chain.from_iterable(many)))
     except TypeError:  # a name that is a number
-        return sum(len(name) for name in value if isinstance(name, str))
+        names = chain.from_iterable(many)
+        return sum(len(name) for name in names if isinstance(name, str))
 
 
 def has_iterators(value: Any) -> bool:
@@ -255,6 +276,7 @@ def has_iterators(value: Any) -> bool:
 
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
+_SCALARS_AND_DICT = _SCALARS | {dict}
 
 
 def _parts(value: Any, kind: type) -> Collection[Any]:

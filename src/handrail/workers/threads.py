@@ -76,7 +76,7 @@ def wrap_value(value: Any) -> Returned | Raised:
     ):
         return Returned(value, pending=True)
     try:
-        return Returned(materialize.read(value))
+        return Returned(*materialize.read(value))
     except BaseException as error:  # the tool's own, as far as it runs here
         return wrap_error(error)
 

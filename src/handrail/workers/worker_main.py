@@ -154,7 +154,7 @@ def _run_call(order: bytes, run: Callable[[Awaitable[Any]], Any]) -> tuple[bool,
             value = function(**arguments)
             if inspect.isawaitable(value):
                 value = run(value)
-            return True, materialize.read(value)
+            return True, materialize.read(value).value
     except BaseException as error:
         # the one broad catch around a user's tool, on this side
         return False, error
