@@ -10,6 +10,7 @@ writes them anew from a folder with the templates, and prints each prompt that d
 
 import difflib
 import hashlib
+import html
 import json
 import re
 import sys
@@ -285,6 +286,20 @@ FAMILIES = {
     "granite4": ("ibm-granite-granite-4.0", {}),
     "granite4.1": ("ibm-granite-granite-4.1", {}),
     "gemma4": ("google-gemma-4-31B-it", {"bos_token": "<bos>"}),
+    "qwq": ("Qwen-QwQ-32B", {"enable_thinking": True}),
+    "mimo": ("MiMo-VL", {}),
+    "step3.5": ("StepFun3.5-Flash", {}),
+    "seed-oss": ("ByteDance-Seed-OSS", {}),
+    "ling3": ("inclusionai-ling-3.0-flash", {}),
+    "spark": ("Spark2.5", {}),
+    "laguna": ("poolside-Laguna-XS-2.1", {"enable_thinking": True}),
+    "xlam": ("vllm-xlam_qwen", {}),
+    "xlam-llama": ("vllm-xlam_llama", _LLAMA),
+    "toolace": ("vllm-toolace", _LLAMA),
+    "internlm2": ("vllm-internlm2_tool", {}),
+    "functionary-v3.1": ("meetkai-functionary-medium-v3.1", _LLAMA),
+    "hy3": ("tencent-Hy3", {"reasoning_effort": "high"}),
+    "command-r7b": ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", {}),
 }
 """By dialect: the template, and what it is given; `reasoning` is where it takes reasoning, `names` whether results come
 with the names of their tools."""
@@ -319,7 +334,11 @@ def _same_but_order(prompt):
 
 
 def _same_but_thoughts(prompt):
-    return prompt.replace("<think>\n\n</think>\n\n", "")
+    return re.sub(r"<think>\n\n</think>\n+", "", prompt)
+
+
+def _same_but_escapes(prompt):
+    return html.unescape(prompt)
 
 
 def _each(dialects, kinds):
@@ -365,11 +384,12 @@ DIFFERENCES = {
         {
             "llama3-pythonic": _CALLS - {"nested arguments", "no arguments", _ESCAPED},
             "llama4": _CALLS - {"no arguments", _ESCAPED},
+            "toolace": _CALLS - {"nested arguments", "no arguments", _ESCAPED},
         },
     ),
     "a line end in a text breaks the template's own Python": (
         None,
-        _each("llama3-pythonic llama4 lfm2", {_ESCAPED}),
+        _each("llama3-pythonic llama4 lfm2 toolace", {_ESCAPED}),
     ),
     "the template lays calls out over lines; ours are as the model wrote them": (
         _same_but_space,
@@ -399,11 +419,35 @@ DIFFERENCES = {
             "qwen3-coder": _WITH_ORDERS,
             "nemotron3": _WITH_ORDERS,
             "qwen3.5": {"nested arguments"},
+            "step3.5": {"nested arguments"},
         },
+    ),
+    "Python's words and quotes for JSON's: the readers of the family take JSON's": (
+        lambda prompt: _same_but_quotes(prompt).lower(),
+        {"seed-oss": {"calls before the last question", "nested arguments"}},
+    ),
+    "the template has no line end between two arguments, or one too many without any": (
+        _same_but_space,
+        {
+            "ling3": {
+                *_SEVERAL,
+                "two steps",
+                "reasoning in two steps",
+                "calls before the last question",
+                "nested arguments",
+                "no arguments",
+            }
+        },
+    ),
+    "the template escapes the quotes of its own JSON": (
+        _same_but_escapes,
+        {"functionary-v3.1": {kind for kind, (_, tools) in KINDS.items() if tools}},
     ),
     "a line end in a description breaks the template's own JSON": (
         _same_but_line_ends,
-        _each("mistral-nemo mistral-vllm mistral-vllm-parallel", _WITH_ORDERS),
+        _each(
+            "mistral-nemo mistral-vllm mistral-vllm-parallel command-r7b", _WITH_ORDERS
+        ),
     ),
     "the template sorts arguments; ours are in the order in which the model wrote them": (
         _same_but_order,
@@ -418,7 +462,7 @@ DIFFERENCES = {
         _each(
             "mistral-nemo mistral-vllm mistral-vllm-parallel mistral-v11 mistral-v13 "
             "qwen3.5 deepseek-r1 deepseek-v3 deepseek-v3.1 deepseek-v3.2 deepseek-v4 "
-            "harmony minimax-m2 minimax-m3 nemotron-nano-v2",
+            "harmony minimax-m2 minimax-m3 nemotron-nano-v2 internlm2 hy3",
             {"late system"},
         ),
     ),
@@ -440,6 +484,7 @@ DIFFERENCES = {
             "deepseek-v3.1": _ENDED,
             "deepseek-v3.2": _ENDED,
             "nemotron-nano-v2": _ENDED,
+            "hy3": _ENDED,
             "kimi-k2-thinking": {"reasoning, answer"},
             "harmony": {"reasoning, answer"},
             "gemma4": {"reasoning, answer"},
@@ -453,12 +498,19 @@ DIFFERENCES = {
                 "several questions, no tool",
                 "result, answer, question",
                 "reasoning before the last question",
-            }
+            },
+            "step3.5": {
+                "several questions",
+                "several questions, no tool",
+                "result, answer, question",
+                "reasoning before the last question",
+                "late system",
+            },
         },
     ),
     "an empty thought stays, and Python's words are JSON's": (
         lambda prompt: _same_but_thoughts(prompt).lower(),
-        {"qwen3.5": {"calls before the last question"}},
+        _each("qwen3.5 step3.5", {"calls before the last question"}),
     ),
     "the template leaves a line end of a thought that it left out": (
         _same_but_space,

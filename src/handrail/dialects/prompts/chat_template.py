@@ -84,7 +84,8 @@ class Template(Struct, frozen=True):
         thoughtless: Stands before an answer without reasoning.
         thoughtless_now: The same where reasoning would be written; as elsewhere if None.
         thoughtless_calls: Stands between that and calls.
-        thinks: Which reasoning is written: none, that since the last user turn, all where there are tools, or all.
+        thinks: Which reasoning is written: none, that since the last user turn, that of answers with calls, all where
+            there are tools, or all.
         opens: What a prompt opens of every answer after `answer`, such as the mark of reasoning.
         reasoning_lead: Stands before an answer's reasoning.
         lead: Stands before an answer's text.
@@ -119,7 +120,7 @@ class Template(Struct, frozen=True):
     thoughtless: str = ""
     thoughtless_now: str | None = None
     thoughtless_calls: str = ""
-    thinks: Literal["never", "recent", "with tools", "always"] = "recent"
+    thinks: Literal["never", "recent", "with calls", "with tools", "always"] = "recent"
     opens: str = ""
     reasoning_lead: str = ""
     lead: str = ""

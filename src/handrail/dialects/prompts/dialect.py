@@ -509,7 +509,7 @@ class _PromptWriter:
         if not (turn.calls and template.calls_alone):
             text = self._safe(turn.text or turn.refusal)
         reasoning = ""
-        if recent and template.thinks != "never" and self._dialect.writes_reasoning:
+        if recent and self._tells_thoughts(turn):
             reasoning = self._safe(turn.reasoning)
         if reasoning:
             thought = template.reasoning_lead
@@ -540,13 +540,20 @@ class _PromptWriter:
             return template.after_results
         return template.assistant[0]
 
+    def _tells_thoughts(self, turn: Turn) -> bool:
+        """Return whether the family has a place for the reasoning of this answer."""
+        thinks = self._template.thinks
+        if thinks == "never" or (thinks == "with calls" and not turn.calls):
+            return False
+        return self._dialect.writes_reasoning
+
     def _keeps_thoughts(self, entries: Sequence[Entry]) -> bool:
         """Return whether the reasoning of every answer is written, and not only that since the last question."""
         if self._template.thinks == "with tools":
             return bool(self._tools) or any(
                 isinstance(each, AnswerTurn) and bool(each.results) for each in entries
             )
-        return self._template.thinks == "always"
+        return self._template.thinks in ("always", "with calls")
 
     def _answer_body(self, text: str, reasoning: str, calls: Sequence[ToolCall]) -> str:
         if text:

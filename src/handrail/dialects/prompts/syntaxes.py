@@ -195,6 +195,12 @@ _PYTHON_LISTS = (
     LiteralCalls(("<|python_start|>",), ("<|python_end|>",)),
     LiteralCalls(loose=("\n[",), alone=True),
 )
+_XLAM = (
+    JsonCalls(loose=_LOOSE, whole=True, listed=_LIST),
+    JsonCalls(("<tool_call>",), ("</tool_call>",), whole=True),
+    JsonCalls(("```json",), ("```",), whole=True),
+    JsonCalls(("[TOOL_CALLS]",), whole=True),
+)
 _ATEM = ParameterCalls(
     *_invoke("atem:"), (("<atem:function_calls>", "</atem:function_calls>"),)
 )
@@ -241,6 +247,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
     "nemotron3": replace(
         _CHATML,
         formats=(_CODER,),
+        reasoning=Reasoning(ended_by=("<tool_call>", "<function="), after="\n"),
+    ),
+    "step3.5": replace(
+        _CHATML,
+        formats=(replace(_CODER, between=""),),
         reasoning=Reasoning(ended_by=("<tool_call>", "<function="), after="\n"),
     ),
     "harmony": Syntax(
@@ -292,6 +303,45 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             ),
         ),
         reasoning=_TIGHT,
+    ),
+    "laguna": Syntax(
+        formats=(_GLM_CALLS,),
+        reasoning=replace(_THINK, after="\n"),
+        ends=("</assistant>", "〈|EOS|〉"),
+        others=(
+            "<assistant>",
+            *("<user>", "</user>", "<system>", "</system>"),
+            *("<tool_response>", "</tool_response>"),
+        ),
+    ),
+    "hy3": Syntax(
+        formats=(
+            ParameterCalls(
+                Element(
+                    "<tool_call:opensource>",
+                    "<tool_sep:opensource>",
+                    closes="</tool_call:opensource>",
+                ),
+                Element(
+                    "<arg_key:opensource>",
+                    "</arg_key:opensource>",
+                    "<arg_value:opensource>",
+                    "</arg_value:opensource>",
+                    "\n",
+                ),
+                (("<tool_calls:opensource>", "</tool_calls:opensource>"),),
+            ),
+        ),
+        reasoning=Reasoning(
+            "<think:opensource>", "</think:opensource>", (), "", ("", "")
+        ),
+        ends=("<｜hy_eos:opensource｜>",),
+        others=(
+            "<｜hy_begin_of_sentence:opensource｜>",
+            "<｜hy_User:opensource｜>",
+            "<｜hy_Assistant:opensource｜>",
+            "<｜reasoning_mode:opensource｜>",
+        ),
     ),
     "ling3": Syntax(
         formats=(_GLM_CALLS,),
@@ -540,7 +590,8 @@ _ROWS: Final[Mapping[str, Syntax]] = {
             JsonCalls(
                 ("<|action_start|><|plugin|>",),
                 ("<|action_end|>",),
-                arguments=("parameters", "arguments"),
+                layout=("\n", ""),
+                between="",
             ),
         ),
         others=(*_CHATML.others, "<|action_start|>", "<|plugin|>", "<|interpreter|>"),
@@ -637,15 +688,8 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         ),
         others=("<|start|>",),
     ),
-    "xlam": replace(
-        _CHATML,
-        formats=(
-            JsonCalls(loose=_LOOSE, whole=True, listed=_LIST),
-            JsonCalls(("<tool_call>",), ("</tool_call>",), whole=True),
-            JsonCalls(("```json",), ("```",), whole=True),
-            JsonCalls(("[TOOL_CALLS]",), whole=True),
-        ),
-    ),
+    "xlam": replace(_CHATML, formats=_XLAM),
+    "xlam-llama": replace(_LLAMA, formats=_XLAM),
     "generic-json": Syntax(formats=(JsonCalls(loose=_LOOSE, whole=True),)),
 }
 
@@ -657,10 +701,8 @@ _ALIASES: Final = {
     "llama3.2": "llama3",
     "llama3.3": "llama3",
     "qwen3.5": "qwen3-coder",
-    "step3.5": "qwen3-coder",
     "gpt-oss": "harmony",
     "deepseek-r1": "deepseek-v3",
-    "laguna": "glm4",
     "phi4-mini": "functools",
     "firefunction-v2": "functools",
     "command-r7b": "cohere",
