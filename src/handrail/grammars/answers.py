@@ -136,14 +136,32 @@ def _calls(
     one = answer.rules.name_once(
         "call", choice(_strip(tag.expression, begins) for tag in section.tags)
     )
-    more: Expression = EMPTY
-    if answer.choices.parallel if parallel is None else parallel:
-        more = repeat(sequence(Literal(section.separator + begins), one))
-    calls = sequence(Literal(section.opens), one, more, Literal(section.closes))
+    several = answer.choices.parallel if parallel is None else parallel
+    calls = sequence(
+        Literal(section.opens), _repeated(section, begins, one, several=several)
+    )
     if section.opens:
         begins = section.trigger
         calls = _strip(calls, begins)
     return begins, calls
+
+
+def _repeated(
+    section: Section, begins: str, one: Expression, *, several: bool
+) -> Expression:
+    """Return one call or more, with what closes the section."""
+    between = section.separator + begins
+    if not several:
+        return sequence(one, Literal(section.closes))
+    if between and section.closes.startswith(between):
+        # Engines read a literal as one word and the longest one that fits: a separator with which the closing mark
+        # begins would be taken for that mark, and no second call could follow.
+        rest = section.closes.removeprefix(between)
+        more = repeat(sequence(one, Literal(between)))
+        return sequence(one, Literal(between), more, Literal(rest))
+    return sequence(
+        one, repeat(sequence(Literal(between), one)), Literal(section.closes)
+    )
 
 
 def _strip(expression: Expression, text: str) -> Expression:

@@ -225,7 +225,7 @@ class Shaper:
         return Section(
             _tags(tools, calls),
             section_opens,
-            "",
+            call_format.between,
             section_closes,
             section_opens or call_format.call,
         )
