@@ -24,7 +24,13 @@ from handrail.stores.postgres import PostgresStore  # noqa: E402
 from handrail.stores.sqlite import SqliteStore  # noqa: E402
 from tests.dispatch.contract import DispatcherContract  # noqa: E402
 from tests.dispatch.on_postgres import dsn, emptied, end_connections  # noqa: E402, F401
-from tests.dispatch.workers import PATIENCE_S, PROMPT, Worker, until  # noqa: E402
+from tests.dispatch.workers import (  # noqa: E402
+    MORTAL,
+    PATIENCE_S,
+    PROMPT,
+    Worker,
+    until,
+)
 from tests.stores.servers import started  # noqa: E402, F401
 
 
@@ -73,9 +79,36 @@ class PostgresContract(DispatcherContract):
 
         asyncio.run(scenario())
 
+    def test_a_row_that_a_frozen_process_has_locked_holds_up_no_other(
+        self, dispatchers, others
+    ):
+        """A sweep that waited for it would run into the server's limit, and so would each one after it."""
+
+        async def scenario():
+            dispatcher = dispatchers(MORTAL)
+            killed = others(), others()
+            for run_id in ("locked", "free"):
+                dispatcher.enqueue(Segment(run_id)).result(PATIENCE_S)
+            await until(lambda: len(killed[0].said() + killed[1].said()) == 2)
+            worker = Worker(dispatcher)
+            with psycopg.connect(self.dsn) as frozen:
+                assert frozen.execute(self.lock_segment).fetchall()
+                assert frozen.execute(self.lock_workers).fetchall()
+                for each in killed:
+                    each.kill()
+                async with worker.at_work():
+                    await until(lambda: worker.runs == ["free"])
+                    frozen.rollback()
+                    await until(lambda: worker.runs == ["free", "locked"])
+            await until(lambda: dispatcher.stats().result(PATIENCE_S).workers == 0)
+
+        asyncio.run(scenario())
+
 
 class TestLeaseOnPostgres(PostgresContract):
     kind = "lease"
+    lock_segment = "SELECT 1 FROM handrail.segments WHERE run_id = 'locked' FOR UPDATE"
+    lock_workers = "SELECT 1 FROM handrail.workers FOR UPDATE"
 
     def make(self, store, timing=PROMPT):
         return LeaseDispatcher(store, timing=timing)
@@ -83,6 +116,8 @@ class TestLeaseOnPostgres(PostgresContract):
 
 class TestProcrastinate(PostgresContract):
     kind = "procrastinate"
+    lock_segment = "SELECT 1 FROM handrail_jobs.procrastinate_jobs WHERE lock = 'locked' FOR UPDATE"
+    lock_workers = "SELECT 1 FROM handrail_jobs.procrastinate_workers FOR UPDATE"
 
     def make(self, store, timing=PROMPT):
         return ProcrastinateDispatcher(store, timing=timing)

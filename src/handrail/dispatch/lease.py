@@ -153,11 +153,12 @@ class LeaseRows:
     def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
         """See `SegmentRows.requeue_dead`."""
         if self._is_shared:
-            given: tuple[Any, ...] = (_LOCK, now, now - dead_s)
+            given: tuple[Any, ...] = (_LOCK, now - dead_s, now)
             requeued = database.run(_SQL["requeue_dead_postgres"], given)
+            database.run(_SQL["forget_dead_postgres"], (now - dead_s,))
         else:
             requeued = database.run(_SQL["requeue_dead"], (now, now - dead_s))
-        database.run(_SQL["forget_dead"], (now - dead_s,))
+            database.run(_SQL["forget_dead"], (now - dead_s,))
         if requeued:
             self._notify(database, ENQUEUED)
         return len(requeued)

@@ -110,13 +110,19 @@ WHERE id = ? AND worker = ? AND attempt = ? RETURNING 1
 UPDATE segments SET worker = NULL, since = ? WHERE worker IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM workers AS w WHERE w.worker = segments.worker AND w.beat >= ?) RETURNING 1
 
--- requeue_dead_postgres: The same, by one process at a time; the others leave it to that one.
-WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are)
-UPDATE segments SET worker = NULL, since = ? WHERE (SELECT are FROM ours) AND worker IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM workers AS w WHERE w.worker = segments.worker AND w.beat >= ?) RETURNING 1
+-- requeue_dead_postgres: The same, by one process at a time; the others leave it to that one. A row that a frozen process
+-- has locked is left for the next sweep: the others do not wait for it.
+WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are),
+dead AS MATERIALIZED (
+  SELECT s.id FROM segments AS s WHERE (SELECT are FROM ours) AND s.worker IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM workers AS w WHERE w.worker = s.worker AND w.beat >= ?) FOR UPDATE OF s SKIP LOCKED)
+UPDATE segments SET worker = NULL, since = ? FROM dead WHERE segments.id = dead.id RETURNING 1
 
 -- forget_dead: Silent workers; one that comes back registers again.
 DELETE FROM workers WHERE beat < ?
+
+-- forget_dead_postgres: The same, except those whose row is locked.
+DELETE FROM workers WHERE worker IN (SELECT worker FROM workers WHERE beat < ? FOR UPDATE SKIP LOCKED)
 
 -- stats: How the queues stand.
 SELECT queue, count(*) - count(worker), count(worker), min(CASE WHEN worker IS NULL THEN since END)

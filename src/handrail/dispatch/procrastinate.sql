@@ -150,16 +150,21 @@ WHERE s.id = ? AND s.status = 'doing' AND s.worker_id =
   (SELECT w.id FROM handrail_jobs.procrastinate_workers AS w WHERE w.handrail_worker = ?) AND s.attempts = ? RETURNING 1
 
 -- requeue_dead: Segments wait again whose worker is silent. By one process at a time; the others leave it to that one.
-WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are)
+-- A row that a frozen process has locked is left for the next sweep: the others do not wait for it.
+WITH ours AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(CAST(? AS bigint)) AS are),
+dead AS MATERIALIZED (
+  SELECT s.id FROM handrail_jobs.procrastinate_jobs AS s
+  WHERE (SELECT are FROM ours) AND s.status = 'doing' AND s.task_name = 'handrail.segment' AND NOT EXISTS (
+    SELECT 1 FROM handrail_jobs.procrastinate_workers AS w
+    WHERE w.id = s.worker_id AND w.last_heartbeat >= to_timestamp(?)) FOR UPDATE OF s SKIP LOCKED)
 UPDATE handrail_jobs.procrastinate_jobs AS s SET status = 'todo', worker_id = NULL, abort_requested = false,
   handrail_cancelled = s.abort_requested, handrail_since = ?
-WHERE (SELECT are FROM ours) AND s.status = 'doing' AND s.task_name = 'handrail.segment' AND NOT EXISTS (
-  SELECT 1 FROM handrail_jobs.procrastinate_workers AS w
-  WHERE w.id = s.worker_id AND w.last_heartbeat >= to_timestamp(?)) RETURNING 1
+FROM dead WHERE s.id = dead.id RETURNING 1
 
 -- forget_dead: Silent workers; one that comes back registers again.
-DELETE FROM handrail_jobs.procrastinate_workers AS w WHERE w.handrail_worker IS NOT NULL
-  AND w.last_heartbeat < to_timestamp(?)
+DELETE FROM handrail_jobs.procrastinate_workers WHERE id IN (
+  SELECT w.id FROM handrail_jobs.procrastinate_workers AS w
+  WHERE w.handrail_worker IS NOT NULL AND w.last_heartbeat < to_timestamp(?) FOR UPDATE SKIP LOCKED)
 
 -- forget_ended: Segments that somebody ended by procrastinate's own tools: no finished row is kept.
 DELETE FROM handrail_jobs.procrastinate_jobs

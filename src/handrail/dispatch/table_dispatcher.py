@@ -225,8 +225,7 @@ class _Shift:
         """The queues that had more waiting when we last looked."""
         self._looked = self._probed = -1e9
         self._beaten = -1e9
-        self._in_touch_since = self._seen = time.monotonic()
-        self._swept = self._seen
+        self._in_touch_since = self._reached = self._swept = time.monotonic()
         self._is_silent = False
 
     def hear(self, what: str) -> None:
@@ -276,7 +275,6 @@ class _Shift:
             if not self._is_stopping:
                 await self._claim()
         except StoreUnavailable as error:
-            self._in_touch_since = time.monotonic()
             if not self._is_silent:
                 log.warning(
                     "the worker cannot reach its store and tries again: %s", error
@@ -286,6 +284,7 @@ class _Shift:
             if self._is_silent:
                 log.info("the worker reaches its store again")
             self._is_silent = False
+            self._reached = time.monotonic()
 
     async def _sleep(self) -> None:
         with suppress(TimeoutError):
@@ -294,9 +293,11 @@ class _Shift:
     async def _stay_alive(self) -> None:
         """Beat when it is time, and look for dead workers when it is time."""
         now = time.monotonic()
-        if now - self._seen > self._timing.beat_s:  # frozen, or the database was gone
+        timing = self._timing
+        # We were frozen, or the database was gone for so long that other workers may seem dead: they beat first. After
+        # a shorter silence whoever seems dead is.
+        if now - self._reached > max(timing.beat_s, timing.dead_s - 3 * timing.beat_s):
             self._in_touch_since = now
-        self._seen = now
         if now - self._beaten >= self._timing.beat_s or self._in_touch_since == now:
             await self._transact(
                 lambda database, at: self._rows.beat(database, at, self._worker)
