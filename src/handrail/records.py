@@ -378,6 +378,8 @@ class AuditEntry(Struct, frozen=True):
     Attributes:
         text: The body as canonical JSON, where that is known.
         count: How many records it stands for; see `chain.group_records`.
+        may_wait: Nobody waits for it and nothing depends on it: a store may hold it back for some milliseconds, to
+            commit it with others.
     """
 
     run_id: str
@@ -385,6 +387,7 @@ class AuditEntry(Struct, frozen=True):
     body: Mapping[str, Json]
     text: str = ""
     count: int = 1
+    may_wait: bool = False
 
 
 class AuditRecord(Struct, frozen=True):

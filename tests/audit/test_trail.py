@@ -15,6 +15,8 @@ import handrail as hr
 from handrail.audit.chain import FIRST, canonical_json, digest, replacement, verify
 from handrail.audit.observer import AuditObserver
 from handrail.audit.trail import MOST_TEXT_CHARS, AuditBuilder
+from handrail.core.admission import Admitted
+from handrail.core.policy import Decision, Verdict
 from handrail.core.redaction import HIDDEN, Redactor
 from handrail.engine.active_run import wait_until_audited
 from handrail.errors import Code, StoreUnavailable
@@ -30,6 +32,7 @@ from handrail.events import (
     RunStarted,
 )
 from handrail.futures import result_now
+from handrail.messages import Turn
 from handrail.records import AuditRecord
 from handrail.stores.sqlite import SqliteStore
 from tests.support.drivers import KINDS, Driver, until
@@ -482,3 +485,46 @@ def test_what_a_failing_log_did_not_take_is_offered_once_more():
     log.full = False
     assert asyncio.run(wait_until_audited(trail, 1.0)) is None
     assert log.told == ["RunStarted", "RunStarted"]
+
+
+def test_records_of_harmless_reads_alone_may_wait():
+    taken = []
+
+    class Log:
+        takes_groups = True
+
+        def append_audit(self, notices):
+            taken.extend((each.count, each.may_wait) for each in notices)
+
+        def log(self, **_):
+            return []
+
+    trail = AuditObserver(Log(), "r", Redactor())
+
+    def look_up(order: str) -> str:
+        """Look up an order."""
+        return order
+
+    read = hr.FunctionTool(look_up, effect="read")
+    write = hr.FunctionTool(look_up, name="refund", effect="write")
+    result = FINISHED.result
+    other = replace(CALL, id="call_2")
+
+    def admitted(call, tool, **more):
+        verdict = Verdict(Decision.ALLOW, "low", "within the policy")
+        return Admitted(call, tool, {"order": "7"}, {}, verdict, **more)
+
+    trail.note_admission(admitted(CALL, read), None)
+    trail.note_admission(admitted(other, read), None)
+    trail.note_end(CALL, result, 0.1, False)
+    trail.note_end(other, result, 0.1, False)
+    trail.send()
+    trail.note_admission(admitted(CALL, read), None)
+    trail.note_admission(admitted(other, write, key="k"), None)
+    trail.send()
+    trail.note_end(CALL, result, 0.1, False)
+    trail.note_end(other, result, 0.1, False)
+    trail.send()
+    trail.note_answer(1, Turn("Done."))
+    trail.send()
+    assert taken == [(2, True), (1, False), (2, False), (1, False)]

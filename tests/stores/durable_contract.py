@@ -29,7 +29,7 @@ from handrail.records import (
     JournalStep,
     RunRecord,
 )
-from handrail.stores import maintenance
+from handrail.stores import maintenance, sql_runs
 from handrail.stores.durable import ResultQuota
 from tests.stores.approval_contract import A_QUESTION, ApprovedClaimContract
 from tests.stores.contract import A_REFUND, LONG_S, OVER_S, StoreContract, closed, now
@@ -303,6 +303,32 @@ class DurableContract(
         assert {record.body.get("n") for record in records[:40]} == set(range(40))
         assert [record.seq for record in now(store.log(after=40))] == [41, 42]
         assert {record.run_id for record in now(store.log(run_id="r_2"))} == {"r_2"}
+        closed(other)
+
+    def test_records_that_may_wait_are_committed_together_and_with_whatever_is_urgent(
+        self, store, monkeypatch
+    ):
+        waits = AuditEntry("r_1", "CallFinished", {}, may_wait=True)
+        monkeypatch.setattr(sql_runs, "HELD_S", 0.5)
+        first = store.append_audit([waits])
+        assert store.append_audit([waits]) is first
+        assert not first.done()
+        now(first)  # by itself, after a while
+        monkeypatch.setattr(sql_runs, "HELD_S", 3600.0)
+        held = store.append_audit([waits])
+        now(store.append_audit([AuditEntry("r_1", "RunEnded", {})]))
+        assert held.done()
+        held = store.append_audit([waits])
+        now(store.claim(A_REFUND))
+        assert held.done()
+        held = store.append_audit([waits])
+        assert verify(now(store.log())) == (6, None)
+        assert held.done()
+        held = store.append_audit([waits])
+        closed(store)
+        assert held.done()
+        other = self.again()
+        assert verify(now(other.log())) == (7, None)
         closed(other)
 
     def test_a_keyed_log_is_verified_with_the_key_only(self, store):

@@ -83,11 +83,13 @@ def digest(
     return hashlib.sha256(data).hexdigest()
 
 
-def group_records(run_id: str, records: Sequence[tuple[str, str]]) -> AuditEntry:
+def group_records(
+    run_id: str, records: Sequence[tuple[str, str]], *, may_wait: bool = False
+) -> AuditEntry:
     """Return one entry for several records of a run: of each the name of its event, and its body as canonical JSON."""
     parts = ",".join([f"[{_quote(event)},{body}]" for event, body in records])
     text = f'{{"records":[{parts}]}}'
-    return AuditEntry(run_id, GROUP, {}, text, len(records))
+    return AuditEntry(run_id, GROUP, {}, text, len(records), may_wait)
 
 
 def count_in(event: str, body: str) -> int:

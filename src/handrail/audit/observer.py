@@ -2,6 +2,7 @@
 
 Rule 1: no call waits for the log but a write of high risk, which starts once its admission is recorded.
 Rule 2: the admission of a write is sent to the store before its claim, its end before the next claim of the run.
+Rule 3: the store may hold back records of harmless reads alone.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class AuditObserver:
         "_answer",
         "_builder",
         "_groups",
+        "_is_urgent",
         "_offered",
         "_run_id",
         "_store",
@@ -58,6 +60,8 @@ class AuditObserver:
         self._run_id = run_id
         self._unsent: list[tuple[str, str]] = []
         """The records that are still to be sent."""
+        self._is_urgent = False
+        """Whether one of them is of something else than a harmless read."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
         self._offered: list[AuditEntry] = []
@@ -69,6 +73,7 @@ class AuditObserver:
         records = self._builder.records(event)
         if records:
             self._unsent += records
+            self._is_urgent = True
             self._send()
 
     def note_event(self, event: Event) -> None:
@@ -80,12 +85,13 @@ class AuditObserver:
         """Record a model's answer."""
         with _logging():
             self._unsent += self._builder.answer(turn, answer)
+            self._is_urgent = True
 
     def note_admission(self, admitted: Admitted, taint: Label | None) -> None:
         """Record that a call may run; see `events.CallAdmitted`."""
         with _logging():
             verdict = admitted.verdict
-            self._unsent += self._builder.admission(
+            records = self._builder.admission(
                 admitted.call,
                 admitted.arguments,
                 repairs=admitted.repairs,
@@ -96,12 +102,17 @@ class AuditObserver:
                 isolation=admitted.tool.isolation,
                 tainted_by=taint,
             )
+            if records:
+                self._unsent += records
+                self._is_urgent = True
 
     def note_end(
         self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool
     ) -> None:
         """Record how a call has ended; see `events.CallFinished`."""
         with _logging():
+            if not self._builder.holds_back(call):
+                self._is_urgent = True
             self._unsent += self._builder.end(call, result, seconds, recalled)
 
     def note_attempt(self, call: ToolCall, attempt: int) -> None:
@@ -130,12 +141,14 @@ class AuditObserver:
         if not records:
             return
         self._unsent = []
+        may_wait = not self._is_urgent
+        self._is_urgent = False
         if len(records) > 1 and self._groups:
-            self._append([group_records(self._run_id, records)])
+            self._append([group_records(self._run_id, records, may_wait=may_wait)])
             return
         self._append(
             [
-                AuditEntry(self._run_id, name, decode(body), body)
+                AuditEntry(self._run_id, name, decode(body), body, may_wait=may_wait)
                 for name, body in records
             ]
         )

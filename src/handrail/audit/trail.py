@@ -145,6 +145,10 @@ class AuditBuilder:
         """Whether a call was admitted, and nothing has been recorded of it since."""
         return id(call) in self._open_calls
 
+    def holds_back(self, call: ToolCall) -> bool:
+        """Whether the record of a call's admission waits for its end: it is a harmless read."""
+        return self._open_calls.get(id(call), (None, None))[1] is not None
+
     def answer(self, turn: int, answer: Turn) -> Records:
         """Return the record of a model's answer."""
         redactor = self._redactor

@@ -1,8 +1,9 @@
 """A queue of requests, and the thread that carries them to a database in groups.
 
-A group is whatever was asked for while the last one was being committed: there is no timer, a lone caller waits for
-nobody, and a hundred callers share one wait for the disk. The thread reads the rows that the group names, lets a
-`Ledger` decide for one caller after another, writes back what changed, commits, and only then answers.
+A group is whatever was asked for while the last one was being committed: a lone caller waits for nobody, and a hundred
+callers share one wait for the disk. Only what nobody waits for may be held back for a moment, until a group is due. The
+thread reads the rows that the group names, lets a `Ledger` decide for one caller after another, writes back what
+changed, commits, and only then answers.
 
 Rule 1: nobody is answered before the commit; a caller that gets StoreUnavailable holds no claim.
 Rule 2: leases are counted by the database's clock, never by ours.
@@ -77,6 +78,8 @@ class Writer:
         self._queue: deque[_Queued] = deque()
         self._shared: dict[Callable[..., Any], _SharedRequest] = {}
         self._later: _LaterJob | None = None
+        self._held_until: float | None = None
+        """When the queue is to be carried out where nothing in it is urgent; None is at once."""
         self._is_open = True
         self._lock = Lock()
         self._change = Condition(self._lock)
@@ -99,11 +102,19 @@ class Writer:
         return queued.answer
 
     def submit_shared(
-        self, operation: Callable[..., Any], arguments: Iterable[Any]
+        self,
+        operation: Callable[..., Any],
+        arguments: Iterable[Any],
+        *,
+        within_s: float = 0.0,
     ) -> Future[Any]:
         """Put an operation in the queue whose answer is the same for all callers: one list, one future, one wake-up.
 
         Nobody can cancel it: other callers share it.
+
+        Args:
+            within_s: How long it may be held back for others to join it. Whatever is asked for without that, or the
+                end of the store, takes it along.
 
         Raises:
             StoreUnavailable: As `submit`.
@@ -120,9 +131,12 @@ class Writer:
                         GroupOperation(operation, shared.arguments),
                         answer,
                         is_shared=True,
-                    )
+                    ),
+                    within_s,
                 )
                 self._shared[operation] = shared
+            elif not within_s:
+                self._hurry()
             shared.arguments.extend(arguments)
         return shared.answer
 
@@ -145,12 +159,23 @@ class Writer:
                 "the store was opened before this process was forked; open it again in the fork"
             )
 
-    def _enqueue(self, queued: _Queued) -> None:
+    def _enqueue(self, queued: _Queued, within_s: float = 0.0) -> None:
         if not self._is_open:
             raise StoreUnavailable("the store is closed")
-        if not self._queue:
-            self._change.notify()
+        is_first = not self._queue
         self._queue.append(queued)
+        if not within_s:
+            self._hurry()
+        elif is_first:
+            self._held_until = monotonic() + within_s
+        if is_first:
+            self._change.notify()
+
+    def _hurry(self) -> None:
+        """Have the queue carried out at once."""
+        if self._held_until is not None:
+            self._held_until = None
+            self._change.notify()
 
     def close(self) -> None:
         """Carry out the queued requests, then end. Does nothing in a fork."""
@@ -185,12 +210,22 @@ class Writer:
     def _wait_for_first(self) -> _Queued | None:
         """Wait for a request and return it, still in the queue; None once the store is closed or a later job is due."""
         with self._lock:
-            while not self._queue and self._is_open:
-                left_s = None if self._later is None else self._later.due - monotonic()
+            while self._is_open:
+                due = self._next_due()
+                left_s = None if due is None else due - monotonic()
                 if left_s is not None and left_s <= 0:
                     break
                 self._change.wait(left_s)
             return self._queue[0] if self._queue else None
+
+    def _next_due(self) -> float | None:
+        """Return when there is something to do; None is when somebody asks for it."""
+        times = []
+        if self._queue:
+            times.append(self._held_until or 0.0)
+        if self._later is not None:
+            times.append(self._later.due)
+        return min(times, default=None)
 
     def _run_due_job(self) -> None:
         with self._lock:
@@ -205,6 +240,7 @@ class Writer:
     def _take_group(self) -> list[_Queued]:
         with self._lock:
             self._shared.clear()  # later shared requests belong to the next group
+            self._held_until = None
             count = min(len(self._queue), MAX_GROUP_REQUESTS)
             return [self._queue.popleft() for _ in range(count)]
 

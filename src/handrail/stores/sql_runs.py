@@ -65,6 +65,9 @@ _SQL = statements("runs.sql")
 _STEPS = "steps"
 """The kind of a row that holds several steps, as a list of key, kind, body and time."""
 
+HELD_S = 0.02
+"""How long an audit record may be held back that nobody waits for."""
+
 _BEYOND_ALL = 2**62
 """A number that no run has."""
 
@@ -453,7 +456,10 @@ class DurableRuns(SubmittedRuns):
             )
             for each in notices
         ]
-        return self._writer.submit_shared(self._append_audit_rows, rows)
+        is_urgent = not all(each.may_wait for each in notices)
+        return self._writer.submit_shared(
+            self._append_audit_rows, rows, within_s=0.0 if is_urgent else HELD_S
+        )
 
     def log_refuses(self) -> Future[str]:
         """See `ports.KeyedAuditStore.log_refuses`."""
