@@ -253,7 +253,7 @@ class AuditBuilder:
     def _describe_label(self, label: Label) -> str:
         last, described = self._labels
         if last is not label:
-            described = canonical_json(_describe_label(label, self._redactor))
+            described = _describe_label(label, self._redactor)
             self._labels = (label, described)
         return described
 
@@ -389,17 +389,17 @@ def _describe_approval(event: ApprovalGiven, redactor: Redactor) -> dict[str, Js
     return body | _arguments(approval.arguments, redactor)
 
 
-def _describe_label(label: Label, redactor: Redactor) -> dict[str, Json]:
+def _describe_label(label: Label, redactor: Redactor) -> str:
     """Return a label, all of it: who finds none in a record knows nothing of that result."""
-    labels: dict[str, Json] = {
-        "integrity": label.integrity,
-        "confidentiality": label.confidentiality,
+    texts = {
+        "integrity": _quote(label.integrity),
+        "confidentiality": _quote(label.confidentiality),
     }
     if label.source:
-        labels["source"] = redactor.name(label.source)
+        texts["source"] = _quote(redactor.name(label.source))
     if label.call:
-        labels["call"] = _line(label.call, redactor)
-    return labels
+        texts["call"] = _quote(_line(label.call, redactor))
+    return _join(texts)
 
 
 def _describe_late_end(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:
