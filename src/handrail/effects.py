@@ -340,7 +340,12 @@ SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
 
 
 class Settle(Struct, frozen=True):
-    """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again."""
+    """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
+
+    Attributes:
+        may_wait: A store may hold it back for some milliseconds, to commit it with what follows: nothing is done on it
+            before it is answered.
+    """
 
     scope: str
     key: str
@@ -348,6 +353,7 @@ class Settle(Struct, frozen=True):
     state: SettledState
     value: Json = None
     locks: Sequence[str] = ()
+    may_wait: bool = False
 
 
 class Renew(Struct, frozen=True):

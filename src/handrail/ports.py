@@ -93,6 +93,15 @@ class LeaseStore(Protocol):
 
 
 @runtime_checkable
+class GatheringStore(Protocol):
+    """A store that holds requests back which `may_wait`, to commit them together."""
+
+    def hurry(self) -> None:
+        """Commit what is held back now: somebody waits for it."""
+        ...
+
+
+@runtime_checkable
 class RunStore(Protocol):
     """A store that also keeps runs, so that another process can resume them.
 

@@ -113,13 +113,18 @@ class StoredRun(Struct, frozen=True):
 
 
 class JournalEntry(Struct, frozen=True):
-    """An addition to a run in one transaction: steps, and the new status if it changes."""
+    """An addition to a run in one transaction: steps, and the new status if it changes.
+
+    Attributes:
+        may_wait: A store may hold it back for some milliseconds, to commit it with others.
+    """
 
     run_id: str
     epoch: int
     steps: Sequence[JournalStep] = ()
     status: RecordStatus | None = None
     result: Json = None
+    may_wait: bool = False
 
 
 class Submission(Struct, frozen=True):

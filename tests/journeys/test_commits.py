@@ -15,6 +15,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import Code, HandrailError, StoreUnavailable
+from handrail.stores import durable, sql_runs
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from tests.support.effort import IS_LONG
@@ -279,6 +280,24 @@ def test_what_was_sent_by_a_run_that_was_taken_over_claims_nothing(world, tmp_pa
         assert sorted(world.paid) == ["a", "b"]
         keys = [write.key for write in store.list_writes(run_id=RUN).result(10)]
         assert len(keys) == 2
+
+
+@pytest.mark.parametrize("payments", [1, 4])
+def test_a_turn_with_writes_makes_two_commits(world, tmp_path, monkeypatch, payments):
+    """One before its effects, one after: settlements, records and results are held back for one another."""
+    monkeypatch.setattr(durable, "GATHER_S", 60.0)
+    monkeypatch.setattr(sql_runs, "GATHER_S", 60.0)
+    turns = [
+        [call("pay", order=f"{turn}/{number}") for number in range(payments)]
+        for turn in range(5)
+    ]
+    with SqliteStore(tmp_path / "store.db") as store:
+        commits = count_commits(store)
+        runtime = hr.Runtime(world.tools(), store=store)
+        model = ScriptedModel([*turns, "Paid."])
+        assert asyncio.run(runtime.run("Pay.", model=model)).ok
+        begun_and_ended = 2
+        assert len(commits) == begun_and_ended + 2 * len(turns)
 
 
 def test_the_records_of_a_turn_are_one_row_with_one_hash_and_a_number_each(

@@ -108,6 +108,7 @@ from handrail.messages import Message, Options, ToolMessage, Turn
 from handrail.ports import (
     Approver,
     AuditStore,
+    GatheringStore,
     LeaseStore,
     LookUpStore,
     Model,
@@ -1057,11 +1058,12 @@ class Engine:
         """Send the store what has been noted, once it has answered what was sent before."""
         if not recording.has_new_steps:
             return
-        yield from self.confirm_entry(active, recording)
+        yield from self._confirm_sent(active, recording)
         entry = recording.entry()
         if entry is None:
             return
-        answer = self.runs.append_entry(entry)
+        # held back until its claims come, or the settlements before it are committed
+        answer = self.runs.append_entry(replace(entry, may_wait=active.goes_ahead))
         if isinstance(answer, Future):
             recording.sent = answer
             return
@@ -1076,18 +1078,33 @@ class Engine:
             Fenced: Another process has taken the run over.
             StoreUnavailable: The store does not have it.
         """
-        for settled in active.list_unsettled():
+        if unsettled := active.list_unsettled():
+            self.hurry()
+        for settled in unsettled:
             with suppress(Exception):  # kept in this process, see `unsaved_records`
                 yield settled
+        return (yield from self._confirm_sent(active, recording))
+
+    def _confirm_sent(self, active: ActiveRun, recording: JournalCursor) -> Verb[bool]:
+        """Wait until the store has the entry that was sent last; see `confirm_entry`."""
         sent = recording.sent
         if sent is None:
             return False
         recording.sent = None
-        is_cancelled = bool(sent.result() if sent.done() else (yield sent))
+        if sent.done():
+            is_cancelled = sent.result()
+        else:
+            self.hurry()
+            is_cancelled = yield sent
         if is_cancelled:
             active.mark_cancelled()
         recording.confirm_entry()
-        return is_cancelled
+        return bool(is_cancelled)
+
+    def hurry(self) -> None:
+        """Have the store commit what it holds back: somebody waits for it."""
+        if isinstance(self.store, GatheringStore):
+            self.store.hurry()
 
     # ------------------------------------------------------------------ stored runs
 

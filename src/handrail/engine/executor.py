@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from handrail import logs
 from handrail.audit.observer import AuditObserver
@@ -602,6 +603,7 @@ class BatchExecutor:
         """Claim a write, once the writes that ended before it in this run are settled."""
         unsettled = self.active.list_unsettled()
         if unsettled:
+            self.engine.hurry()
             work = partial(_wait_for_all, list(unsettled))
             self.run_async(
                 state, effect, work, partial(self.claim_settled, state, effect)
@@ -620,7 +622,7 @@ class BatchExecutor:
     def settle_ahead(self, state: CallState, effect: Settle) -> None:
         """Send how a write ended; the call goes on, and whatever depends on it waits for the store's answer."""
         try:
-            answer = self.engine.store.settle(effect)
+            answer = self.engine.store.settle(replace(effect, may_wait=True))
         except Exception as error:
             # a driver's own errors too: whatever it raises, the store did not answer
             self.throw_unavailable(state, effect, store_unavailable(error))

@@ -146,6 +146,7 @@ _AS_THEY_ARE = (
     "log_refuses",
     "settle",
     "renew",
+    "hurry",
     "close",
 )
 """Names of no run, so they need no translation: settlements and renewals name a claim by scope, key and fence."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from handrail.effects import Claim, Claimed, LookUp, Renew, Settle
 from handrail.stores.database import Connection, SavedResult
-from handrail.stores.group_commit import Writer
+from handrail.stores.group_commit import GATHER_S, Writer
 from handrail.stores.reading import Reader
 from handrail.stores.sql_values import encode_name, encode_optional, statements
 
@@ -102,8 +102,13 @@ class DurableStore:
         return self._writer.submit(
             Settle(
                 scope, key, settle.fence, settle.state, value=value, locks=settle.locks
-            )
+            ),
+            within_s=GATHER_S if settle.may_wait else 0.0,
         )
+
+    def hurry(self) -> None:
+        """See `ports.GatheringStore.hurry`."""
+        self._writer.hurry()
 
     def renew(self, renew: Renew) -> Future[bool]:
         """See `ports.LeaseStore.renew`."""

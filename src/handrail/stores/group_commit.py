@@ -40,6 +40,10 @@ T = TypeVar("T")
 
 MAX_GROUP_REQUESTS = 512
 
+GATHER_S = 0.002
+"""How long a request is held back that nobody waits for: the settlement of a write, its records and its result follow
+one another within that, and share a commit."""
+
 # A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
 MAX_DECISIONS = 100
 
@@ -89,8 +93,14 @@ class Writer:
         )
         self._thread.start()
 
-    def submit(self, request: StoreRequest | Callable[[Any], T]) -> Future[Any]:
+    def submit(
+        self, request: StoreRequest | Callable[[Any], T], *, within_s: float = 0.0
+    ) -> Future[Any]:
         """Put a request in the queue, or a job that has the connection for itself.
+
+        Args:
+            within_s: How long it may be held back for others to join it. Whatever is asked for without that, or the
+                end of the store, takes it along.
 
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
@@ -98,7 +108,7 @@ class Writer:
         self._check_process()
         queued = _Queued(request, Future())
         with self._lock:
-            self._enqueue(queued)
+            self._enqueue(queued, within_s)
         return queued.answer
 
     def submit_shared(
@@ -113,8 +123,7 @@ class Writer:
         Nobody can cancel it: other callers share it.
 
         Args:
-            within_s: How long it may be held back for others to join it. Whatever is asked for without that, or the
-                end of the store, takes it along.
+            within_s: As `submit`.
 
         Raises:
             StoreUnavailable: As `submit`.
@@ -135,10 +144,15 @@ class Writer:
                     within_s,
                 )
                 self._shared[operation] = shared
-            elif not within_s:
-                self._hurry()
+            else:
+                self._hurry(within_s)
             shared.arguments.extend(arguments)
         return shared.answer
+
+    def hurry(self) -> None:
+        """Carry out what is held back now."""
+        with self._lock:
+            self._hurry(0.0)
 
     def run_later(self, job: Callable[[Any, bool], None], *, within_s: float) -> None:
         """Run a job within some seconds, and in any case before the connection is closed; one that waits already stays.
@@ -164,17 +178,22 @@ class Writer:
             raise StoreUnavailable("the store is closed")
         is_first = not self._queue
         self._queue.append(queued)
-        if not within_s:
-            self._hurry()
-        elif is_first:
-            self._held_until = monotonic() + within_s
         if is_first:
+            self._held_until = monotonic() + within_s if within_s else None
             self._change.notify()
+        else:
+            self._hurry(within_s)
 
-    def _hurry(self) -> None:
-        """Have the queue carried out at once."""
-        if self._held_until is not None:
+    def _hurry(self, within_s: float) -> None:
+        """Have the queue carried out within this time, unless it will be sooner; 0 is at once."""
+        until = self._held_until
+        if until is None:
+            return
+        if not within_s:
             self._held_until = None
+            self._change.notify()
+        elif (sooner := monotonic() + within_s) < until:
+            self._held_until = sooner
             self._change.notify()
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ from handrail.records import (
     WriteRecord,
 )
 from handrail.stores.database import Database, RetryGroup
+from handrail.stores.group_commit import GATHER_S
 from handrail.stores.requests import GroupOperation
 from handrail.stores.sql_values import (
     decode_name,
@@ -66,7 +67,7 @@ _STEPS = "steps"
 """The kind of a row that holds several steps, as a list of key, kind, body and time."""
 
 HELD_S = 0.02
-"""How long an audit record may be held back that nobody waits for."""
+"""How long an audit record of a harmless read may be held back."""
 
 _BEYOND_ALL = 2**62
 """A number that no run has."""
@@ -165,7 +166,10 @@ class DurableRuns(SubmittedRuns):
             result=None if entry.result is None else encode_journal(entry.result),
             steps=_encode_together(entry.steps),
         )
-        return self._writer.submit(GroupOperation(_append_entries, encoded))
+        return self._writer.submit(
+            GroupOperation(_append_entries, encoded),
+            within_s=GATHER_S if entry.may_wait else 0.0,
+        )
 
     def load_run(self, run_id: str) -> Future[StoredRun | None]:
         """See `ports.RunStore.load_run`."""
@@ -456,9 +460,9 @@ class DurableRuns(SubmittedRuns):
             )
             for each in notices
         ]
-        is_urgent = not all(each.may_wait for each in notices)
+        is_alone = all(each.may_wait for each in notices)
         return self._writer.submit_shared(
-            self._append_audit_rows, rows, within_s=0.0 if is_urgent else HELD_S
+            self._append_audit_rows, rows, within_s=HELD_S if is_alone else GATHER_S
         )
 
     def log_refuses(self) -> Future[str]:
