@@ -19,6 +19,7 @@ from benchmarks import (
     conversations,
     costs,
     dispatch,
+    grammars,
     loops,
     mcp,
     mcp_gateway,
@@ -58,6 +59,7 @@ ROWS: dict[str, Callable[[bool], list[Figure]]] = {
     "adapters": lambda quick: asyncio.run(adapters.under_frameworks(quick)),
     "mcp": mcp.figures,
     "gateway": mcp_gateway.figures,
+    "grammars": grammars.grammars,
 }
 
 

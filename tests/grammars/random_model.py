@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
 from functools import cache
 
 import numpy
 
+from handrail.grammars import grammar
 from handrail.parsing import jsontext
 from handrail.tools.function_tool import FunctionTool
 from tests.support.corpus import rows
@@ -23,7 +26,22 @@ MERGES = [
     "null",
     "123",
 ]
-CLOSERS = ['",', '", ', '"}', '"}}', '"}\n', "',", "', ", "')", "')]", "'}", '"]', "']"]
+CLOSERS = [
+    "]<]minimax[>[<",
+    "]<]minimax[>[</",
+    '",',
+    '", ',
+    '"}',
+    '"}}',
+    '"}\n',
+    "',",
+    "', ",
+    "')",
+    "')]",
+    "'}",
+    '"]',
+    "']",
+]
 MOST_TOKENS = 3_000
 
 
@@ -44,12 +62,12 @@ class Vocabulary:
 
 def write_answer(mask, vocabulary, seed: int) -> str | None:
     """Return what the random model writes, or None where it does not come to an end."""
-    random = numpy.random.default_rng(seed)
+    chance = numpy.random.default_rng(seed)
     prompt = [65, 66]
     ids = list(prompt)
     mask.reset()
     while len(ids) < MOST_TOKENS:
-        scores = random.random(len(vocabulary.tokens), dtype=numpy.float32)
+        scores = chance.random(len(vocabulary.tokens), dtype=numpy.float32)
         scores = mask(numpy.array(ids), scores)
         chosen = int(scores.argmax())
         if chosen == vocabulary.eos_token_id:
@@ -92,3 +110,50 @@ def problem_of(call, tools) -> str:
     if not hasattr(checked, "arguments"):
         return checked.message
     return ", ".join([*parsed.repairs, *checked.repairs])
+
+
+def pick_tools(family, seed: int) -> list[FunctionTool]:
+    """Return a few tools that a grammar can say in full."""
+    some = random.Random(seed).sample(corpus_tools(), 8)
+    lossy = {sentence.partition(":")[0] for sentence in grammar(some, family).lossy}
+    places = {place.partition(".")[0] for place in lossy}
+    return [tool for tool in some if tool.name not in places and tool.name not in lossy]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a random model wrote under one choice of tools: how many calls, and what is wrong with them."""
+
+    choice: str
+    parallel: bool
+    calls: int
+    problems: tuple[str, ...]
+
+
+CHOICES = ("auto", "required", "named", "none")
+
+
+def try_answer(family, vocabulary: Vocabulary, seed: int) -> Trial | None:
+    """Let a random model write one answer; None where it does not come to an end.
+
+    Eight seeds in a row are every choice of tools, with several calls an answer and with one.
+    """
+    kind = CHOICES[seed % 4]
+    parallel = seed // 4 % 2 == 0
+    tools = pick_tools(family, seed)
+    choice = tools[0].name if kind == "named" else kind
+    made = grammar(tools, family, tool_choice=choice, parallel=parallel)
+    text = write_answer(made.mask(vocabulary), vocabulary, seed)
+    if text is None:
+        return None
+    calls = family.decode(text, tools, opened=made.opened).calls
+    problems = [each for each in (problem_of(call, tools) for call in calls) if each]
+    if not calls and kind in ("required", "named"):
+        problems.append("no call")
+    if calls and kind == "none":
+        problems.append("a call where none may be")
+    if kind == "named" and {call.name for call in calls} - {choice}:
+        problems.append("a call of another tool")
+    if len(calls) > 1 and not parallel:
+        problems.append("several calls")
+    return Trial(kind, parallel, len(calls), tuple(problems))
