@@ -1,5 +1,6 @@
 """Prompts of real chat templates and of Mistral's own tokenizer, to the last character."""
 
+import html
 import json
 import re
 from datetime import date
@@ -45,6 +46,11 @@ DIALECTS = {
     "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v13",
     "Kimi-K2-Thinking": "kimi-k2-thinking",
     "google-gemma-4-31B-it": "gemma4",
+    "StepFun3.5-Flash": "step3.5",
+    "ByteDance-Seed-OSS": "seed-oss",
+    "inclusionai-ling-3.0-flash": "ling3",
+    "meetkai-functionary-medium-v3.1": "functionary-v3.1",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "command-r7b",
 }
 """Which dialect writes a template's prompts; those of other templates are not claimed to be exact."""
 
@@ -68,7 +74,7 @@ def without_tools_of_deepseek(prompt):
 
 def without_empty_thoughts(prompt):
     """The template forgets the empty thought of an answer once there is a new question; ours leaves it as it was."""
-    return prompt.replace("<think>\n\n</think>\n\n", "")
+    return re.sub(r"<think>\n\n</think>\n+", "", prompt)
 
 
 def without_layout(prompt):
@@ -101,7 +107,32 @@ def without_what_was_said_before(prompt):
     return prompt.replace("Let me check.<turn|>\n", "").replace("Let me check.", "")
 
 
+def without_layout_mended(prompt):
+    """The template has no line end between two arguments; one of them holds a control token, which ours breaks."""
+    return without_layout(mended(prompt))
+
+
+def in_json_s_quotes(prompt):
+    """The template writes an object as Python would; the family's readers take JSON."""
+    return prompt.replace("'", '"')
+
+
+FUNCTIONARY = "meetkai-functionary-medium-v3.1"
+
 DIFFERENT = {
+    "ByteDance-Seed-OSS/escapes": in_json_s_quotes,
+    "StepFun3.5-Flash/call_result_answer": without_empty_thoughts,
+    "StepFun3.5-Flash/escapes": mended,
+    **{
+        f"inclusionai-ling-3.0-flash/{case}": without_layout_mended
+        for case in ("call_result", "call_result_answer", "escapes")
+    },
+    # The template escapes the quotes of its own JSON.
+    **{
+        row["id"]: html.unescape
+        for row in RENDERED
+        if row["template"] == FUNCTIONARY and row["tools"]
+    },
     "google-gemma-4-31B-it/escapes": in_any_order,
     "google-gemma-4-31B-it/text_and_call": without_what_was_said_before,
     "vllm-llama3.2_pythonic/call_result": without_quotes_of_calls,

@@ -296,10 +296,13 @@ FAMILIES = {
     "xlam": ("vllm-xlam_qwen", {}),
     "xlam-llama": ("vllm-xlam_llama", _LLAMA),
     "toolace": ("vllm-toolace", _LLAMA),
-    "internlm2": ("vllm-internlm2_tool", {}),
+    "internlm2": ("vllm-internlm2_tool", {"bos_token": "<s>"}),
     "functionary-v3.1": ("meetkai-functionary-medium-v3.1", _LLAMA),
     "hy3": ("tencent-Hy3", {"reasoning_effort": "high"}),
-    "command-r7b": ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", {}),
+    "command-r7b": (
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+        {"bos_token": "<BOS_TOKEN>"},
+    ),
 }
 """By dialect: the template, and what it is given; `reasoning` is where it takes reasoning, `names` whether results come
 with the names of their tools."""
