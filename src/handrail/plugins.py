@@ -38,15 +38,15 @@ _PROMPTS = {
     "newer_families": ("glm4.7", "granite4", "granite4.1", "nemotron3", "minimax-m3"),
     "further_families": (
         "qwq", "mimo", "step3.5", "seed-oss", "ling3", "spark", "laguna", "xlam", "xlam-llama", "toolace",
-        "internlm2", "functionary-v3.1", "hy3", "command-r7b",
+        "internlm2", "functionary-v3.1", "hy3", "command-r7b", "reka", "phi4-mini",
     ),
     "react": ("react",),
 }
 UNPROMPTED = (
     "apertus", "apriel", "command-a", "command-r", "ernie4.5", "firefunction-v2",
     "functionary-v3.2", "functiongemma", "functools", "generic-json", "gigachat", "granite-20b",
-    "hunyuan", "jamba", "kimi-k3", "longcat", "minicpm5", "muse", "olmo3", "phi4-mini",
-    "plain", "reka", "step3",
+    "hunyuan", "jamba", "kimi-k3", "longcat", "minicpm5", "muse", "olmo3",
+    "plain", "step3",
 )
 """Dialects that only read what a model wrote. No model is named with them."""
 # fmt: on

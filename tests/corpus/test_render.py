@@ -47,6 +47,7 @@ DIALECTS = {
     "Kimi-K2-Thinking": "kimi-k2-thinking",
     "google-gemma-4-31B-it": "gemma4",
     "StepFun3.5-Flash": "step3.5",
+    "Reka-Edge": "reka",
     "ByteDance-Seed-OSS": "seed-oss",
     "inclusionai-ling-3.0-flash": "ling3",
     "meetkai-functionary-medium-v3.1": "functionary-v3.1",
@@ -117,10 +118,18 @@ def in_json_s_quotes(prompt):
     return prompt.replace("'", '"')
 
 
+def in_characters(prompt):
+    """The template writes Chinese as escapes; ours is as it was written."""
+    characters = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), prompt)
+    return mended(characters)
+
+
 FUNCTIONARY = "meetkai-functionary-medium-v3.1"
 
 DIFFERENT = {
     "ByteDance-Seed-OSS/escapes": in_json_s_quotes,
+    "Reka-Edge/two_tools_nested": in_characters,
+    "Reka-Edge/escapes": in_characters,
     "StepFun3.5-Flash/call_result_answer": without_empty_thoughts,
     "StepFun3.5-Flash/escapes": mended,
     **{

@@ -299,6 +299,8 @@ FAMILIES = {
     "internlm2": ("vllm-internlm2_tool", {"bos_token": "<s>"}),
     "functionary-v3.1": ("meetkai-functionary-medium-v3.1", _LLAMA),
     "hy3": ("tencent-Hy3", {"reasoning_effort": "high"}),
+    "reka": ("Reka-Edge", {}),
+    "phi4-mini": ("vllm-phi4_mini", {}),
     "command-r7b": (
         "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
         {"bos_token": "<BOS_TOKEN>"},
@@ -338,6 +340,10 @@ def _same_but_order(prompt):
 
 def _same_but_thoughts(prompt):
     return re.sub(r"<think>\n\n</think>\n+", "", prompt)
+
+
+def _same_but_code_points(prompt):
+    return re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), prompt)
 
 
 def _same_but_escapes(prompt):
@@ -442,6 +448,14 @@ DIFFERENCES = {
             }
         },
     ),
+    "the template writes Chinese of a call as escapes; ours is as the model wrote it": (
+        _same_but_code_points,
+        {"reka": {_ESCAPED}},
+    ),
+    "the template tells calls in another form than it asks for, or loses them": (
+        None,
+        {"phi4-mini": _CALLS},
+    ),
     "the template escapes the quotes of its own JSON": (
         _same_but_escapes,
         {"functionary-v3.1": {kind for kind, (_, tools) in KINDS.items() if tools}},
@@ -465,7 +479,8 @@ DIFFERENCES = {
         _each(
             "mistral-nemo mistral-vllm mistral-vllm-parallel mistral-v11 mistral-v13 "
             "qwen3.5 deepseek-r1 deepseek-v3 deepseek-v3.1 deepseek-v3.2 deepseek-v4 "
-            "harmony minimax-m2 minimax-m3 nemotron-nano-v2 internlm2 hy3",
+            "harmony minimax-m2 minimax-m3 nemotron-nano-v2 internlm2 hy3 "
+            "reka phi4-mini",
             {"late system"},
         ),
     ),
@@ -488,6 +503,7 @@ DIFFERENCES = {
             "deepseek-v3.2": _ENDED,
             "nemotron-nano-v2": _ENDED,
             "hy3": _ENDED,
+            "reka": _ENDED,
             "kimi-k2-thinking": {"reasoning, answer"},
             "harmony": {"reasoning, answer"},
             "gemma4": {"reasoning, answer"},

@@ -525,6 +525,50 @@ def _number_calls(calls: Iterable[ToolCall]) -> Mapping[str, str]:
     return ids
 
 
+# ---------------------------------------------------------------------- Reka
+
+
+def _reka(opening: Opening) -> PromptHead:
+    texts = [opening.system] if opening.system else []
+    if opening.tools:
+        texts.append(hermes.list_tools(opening))
+    text = "\n\n".join(texts)
+    return PromptHead(f"system: {text}\n\n<sep>" if text else "")
+
+
+# ---------------------------------------------------------------------- Phi-4-mini
+
+_PHI_TOOLS = """\
+In addition to plain text responses, you can choose to call one or more of the provided functions.
+
+Use the following rule to decide when to call a function:
+  * if the response can be generated from your internal knowledge (e.g., as in the case of queries like "What is the \
+capital of Poland?"), do so
+  * if you need external information that can be obtained by calling one or more of the provided functions, generate a \
+function calls
+
+If you decide to call functions:
+  * prefix function calls with functools marker (no closing marker required)
+  * all function calls should be generated in a single JSON list formatted as functools[{"name": [function name], \
+"arguments": [function arguments as JSON]}, ...]
+  * follow the provided JSON schema. Do not hallucinate arguments or values. Do to blindly copy values from the \
+provided samples
+  * respect the argument type formatting. E.g., if the type is number and format is float, write value 7 as 7.0
+  * make sure you pick the right functions that match the user intent"""
+
+
+def _phi(opening: Opening) -> PromptHead:
+    if opening.system is None:
+        text = "You are a helpful assistant."
+    else:
+        text = opening.system.strip()
+    if opening.tools:
+        text += _PHI_TOOLS + "".join(
+            as_json(function_schema(tool), indent=4) + "\n\n" for tool in opening.tools
+        )
+    return PromptHead(f"<|system|>\n{text}<|end|>")
+
+
 # ---------------------------------------------------------------------- the families
 
 _XLAM: Final = replace(
@@ -663,6 +707,24 @@ _TEMPLATES: Final[Mapping[str, Template]] = {
         calls_alone=True,
         ids=_number_calls,
         stops=("<|END_OF_TURN_TOKEN|>",),
+    ),
+    "reka": Template(
+        _reka,
+        ("human: ", "<sep>"),
+        ("assistant:", "\n\n<sep>"),
+        hermes.RESULT,
+        results=("human: ", "<sep>"),
+        lead=" ",
+        calls_lead=" ",
+        before_calls="\n",
+        thinks="never",
+    ),
+    "phi4-mini": Template(
+        _phi,
+        ("<|user|>", "<|end|>"),
+        ("<|assistant|>", "<|end|>"),
+        ("<|tool|>", "<|end|>"),
+        stops=("<|end|>",),
     ),
 }
 _SYNTAXES: Final = {

@@ -64,10 +64,15 @@ def _qwen(opening: Opening, default: str | None) -> PromptHead:
         system = default
     else:
         system = opening.system
-    tools = "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
-    parts = [system, _QWEN_TOOLS.replace("{tools}", tools) if tools else None]
+    parts = [system, list_tools(opening) if opening.tools else None]
     texts = [part for part in parts if part is not None]
     return PromptHead("\n\n".join(texts).join(SYSTEM) if texts else "")
+
+
+def list_tools(opening: Opening) -> str:
+    """Return the tools, one a line, with how to call them."""
+    listed = "\n".join(as_json(function_schema(tool)) for tool in opening.tools)
+    return _QWEN_TOOLS.replace("{tools}", listed)
 
 
 QWEN3: Final = Template(
