@@ -2,7 +2,7 @@
 
     python examples/apps/one_call.py                     # five providers' HTTP and four families' prompts
     python examples/apps/one_call.py hermes gemini       # those two
-    python examples/apps/one_call.py all                 # all but Bedrock's, 43 of them, 1,600 lines
+    python examples/apps/one_call.py all                 # all but Bedrock's, about 70 of them
 
 Everything printed went over real HTTP to a scripted server; left is the request, right the answer. Shown: the spelling
 differs in everything, and the call is the same; the tool is written once and does not know.
