@@ -9,13 +9,16 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field
 
 from handrail.calls import ToolCall
 from handrail.core.admission import ParsedCall, admit, parse_call
+from handrail.core.budgets import Budget
 from handrail.core.policy import Decision, Policy, Rule, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.errors import Code, Failure, ToolDefinitionError
+from handrail.events import CallFinished
 from handrail.sync import SyncRuntime
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool
@@ -90,20 +93,100 @@ NEARLY_WRITTEN = st.tuples(
 )
 
 
+@pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("fn", [measure, count, collect])
 @settings(max_examples=500)
 @given(
     text=WRITTEN
     | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :])
 )
-def test_what_is_admitted_quickly_is_what_every_check_would_have_admitted(fn, text):
-    tool = FunctionTool(fn, effect="read")
+def test_what_is_admitted_quickly_is_what_every_check_would_have_admitted(
+    fn, effect, text
+):
+    tool = FunctionTool(fn, effect=effect)
     call = ToolCall("1", tool.name, text)
-    admitted = admit_quickly(call, tool, Policy())
+    key = "r_1/1/0" if tool.writes else ""
+    admitted = admit_quickly(call, tool, Policy(), key)
     if admitted is not None:
         known = parse_call(call, Toolset([tool]), "calls")
         assert isinstance(known, ParsedCall)
-        assert admitted == admit(known, Policy())
+        assert admitted == admit(known, Policy(), key)
+
+
+class OwnPolicy(Policy):
+    """Every call under a class of one's own is admitted by every check."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from(["measure", "count", "collect"]),
+            WRITTEN | st.sampled_from(['{"city": "Bern"}', '{"city": "Rome"}', "{"]),
+        ),
+        max_size=5,
+    ),
+    most=st.none() | st.integers(0, 3),
+)
+def test_a_turn_of_writes_tells_and_records_the_same_whichever_way_it_was_admitted(
+    calls, most
+):
+    told = []
+    for policy in (Policy(), OwnPolicy()):
+        events = []
+        tools = [FunctionTool(fn, effect="write") for fn in (measure, count, collect)]
+        runtime = SyncRuntime(
+            tools,
+            policy=policy,
+            budget=Budget(calls=most),
+            observers=[lambda event, events=events: events.append(shown(event))],
+        )
+        asked = [ToolCall(f"c{n}", *each) for n, each in enumerate(calls)]
+        results = runtime.calls(asked, run="r_1", turn="1")
+        told.append((results, events))
+    assert told[0] == told[1]
+
+
+def shown(event):
+    """Return an event without its times."""
+    if isinstance(event, CallFinished):
+        return replace(event, seconds=0.0)
+    return event
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [{"key": "{city}"}, {"egress": True}, {"effect": "destructive"}],
+)  # fmt: skip
+def test_a_write_that_is_known_by_more_than_its_place_is_left_to_every_check(declared):
+    tool = FunctionTool(look_up, **{"effect": "write", **declared})
+    call = ToolCall("1", "look_up", '{"city": "Bern"}')
+    assert admit_quickly(call, tool, Policy(), "r_1/1/0") is None
+
+
+def test_a_plain_write_is_admitted_quickly_under_the_key_of_its_place():
+    tool = FunctionTool(measure, effect="write")
+    call = ToolCall("1", "measure", '{"city": "Bern"}')
+    admitted = admit_quickly(call, tool, Policy(), "r_1/1/0")
+    assert admitted.key == "r_1/1/0"
+    assert admitted.arguments == {"city": "Bern", "days": 1, "share": 0.5}
+    assert admit_quickly(call, tool, Policy()) is None
+
+
+def test_a_write_whose_class_makes_its_key_is_left_to_every_check():
+    class Keyed(BaseTool):
+        """Makes its own key."""
+
+        effect = "write"
+
+        def run(self, city: str) -> str:
+            return city
+
+        def resolve_key(self, arguments, otherwise):
+            return f"{otherwise}:{arguments['city']}"
+
+    call = ToolCall("1", "Keyed", '{"city": "Bern"}')
+    assert admit_quickly(call, Keyed(), Policy(), "r_1/1/0") is None
 
 
 class Color(Enum):

@@ -203,7 +203,9 @@ class Batch:
         tool = by_name.get(call.name)
         if tool is None:
             return False
-        admitted = admit_quickly(call, tool, self._settings.policy)
+        writes = tool.writes
+        default_key = self.locate(state) if writes else ""
+        admitted = admit_quickly(call, tool, self._settings.policy, default_key)
         if admitted is None:
             return False
         if self._closing and self._closes_circle(state, admitted):
@@ -211,6 +213,10 @@ class Batch:
         failure = budgets.spend_call(self._budget, self._spent, call.name)
         if failure is not None:
             self._end(state, refuse_call(call, failure))
+        elif writes:
+            if tool.sends and self._trust is not None:
+                admitted = self._check_provenance(state, admitted, self._trust)
+            self._start(state, admitted)
         else:
             self._start_plain(state, admitted)
         return True

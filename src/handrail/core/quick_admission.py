@@ -19,15 +19,25 @@ from handrail.tools.tool import BaseTool
 _ALLOW = Decision.ALLOW
 
 
-def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | None:
+def admit_quickly(
+    call: ToolCall, tool: BaseTool, policy: Policy, default_key: str = ""
+) -> Admitted | None:
     """Return what `parse_call` and `admit` would return for a plain call; None leaves the call to them.
 
     A plain call is one of a plain tool, with an object of one reading that fits unchanged, which the policy allows. A
     policy class of one's own is not asked here, since it would be asked twice about what it refuses.
+
+    Args:
+        default_key: The key of a write whose tool declares none, which no write is admitted without.
     """
     fits = tool.plain_check
     if fits is None or policy.__class__ is not Policy:
         return None
+    if tool.writes:
+        if not default_key:
+            return None
+    else:
+        default_key = ""
     arguments = strictjson.load_plain_object(call.arguments)
     try:
         if arguments is None or not fits(arguments):
@@ -39,7 +49,8 @@ def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | 
         )
         if type(bound) is Failure:
             return None
-        if policy.rules:  # what decides by arguments sees what the tool gets
+        # what decides by arguments, and the ledger, see what the tool gets
+        if policy.rules or default_key:
             arguments = tool.normalize_arguments(arguments, bound)
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
@@ -49,4 +60,4 @@ def admit_quickly(call: ToolCall, tool: BaseTool, policy: Policy) -> Admitted | 
     except BaseException:
         # what JSON cannot hold, or the author's own validator: `admit` says what it is
         return None
-    return Admitted(call, tool, arguments, bound, verdict)
+    return Admitted(call, tool, arguments, bound, verdict, key=default_key)

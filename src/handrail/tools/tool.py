@@ -489,8 +489,10 @@ class BaseTool:
 
     @cached_property
     def plain_check(self) -> Fits | None:
-        """The check of the arguments, where it and the policy are all that decides about a read; else None."""
-        if self.writes or self.concurrency_slot or self.isolation != "none":
+        """The check of the arguments, where it and the policy are all that decides about a call; else None."""
+        if self.concurrency_slot or self.isolation != "none":
+            return None
+        if self.writes and not self._has_default_key:
             return None
         if any(getattr(self, setting) for setting in _DECIDING):
             return None
@@ -502,6 +504,12 @@ class BaseTool:
         if [getattr(each, "__func__", None) for each in checks] != _CHECKS:
             return None
         return self.checker.fits
+
+    @property
+    def _has_default_key(self) -> bool:
+        """Whether nothing but the place of a write in its run is its key."""
+        resolves = getattr(self.resolve_key, "__func__", None)
+        return not self.key and resolves is BaseTool.resolve_key
 
     @cached_property
     def admission_may_block(self) -> bool:
