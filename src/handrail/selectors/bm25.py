@@ -91,9 +91,12 @@ class Bm25:
         """Return the tools near the best of some part, each with its highest score in any of them."""
         highest: dict[int, float] = {}
         for part in parts:
-            for place, score in _against_the_best(self._scores(part)).items():
-                if score > CLOSE and score > highest.get(place, 0.0):
-                    highest[place] = score
+            scores = self._scores(part)
+            best = max(scores.values(), default=1.0)
+            least = CLOSE * best
+            for place, score in scores.items():
+                if score > least:
+                    highest[place] = max(score / best, highest.get(place, 0.0))
         return highest
 
     def _spread(
@@ -143,7 +146,9 @@ class Bm25:
         ]
         scores: dict[int, float] = {}
         for _, _, counts in sorted(matching):
-            if len(scores) < ENOUGH:
+            if not scores:
+                scores = dict(counts)
+            elif len(scores) < ENOUGH:
                 for place, worth in counts.items():
                     scores[place] = scores.get(place, 0.0) + worth
             else:
