@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import handrail as hr
 from handrail import testing
@@ -20,6 +21,9 @@ def first() -> str:
 def second() -> str:
     """Be the second."""
     if killing:
+        time.sleep(
+            0.3
+        )  # until the store has what came before: nobody waits for a read's result
         os.kill(os.getpid(), signal.SIGKILL)
     return "two"
 

@@ -39,6 +39,7 @@ _OPEN_HEADERS = {
     "user-agent",
     "content-length",
     "anthropic-version",
+    "api-revision",
 }
 """Shown as they are. Every other one may hold a key: gateways and companies have headers of their own."""
 _OPEN_QUERIES = {"api-version"}

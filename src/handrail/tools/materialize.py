@@ -159,12 +159,15 @@ def _measure(value: Any, room: _Room) -> bool:
     # Level by level: whatever can be done for a whole level at once takes no step for each value.
     level = [value]
     while level:
-        kinds = set(map(type, level))
+        kinds = _find_kinds(level)
         if str in kinds:
             size += sum(map(len, [each for each in level if type(each) is str]))
         if kinds <= _SCALARS:
             break
-        many = [each for each in level if type(each) not in _SCALARS]
+        if _Unhashable in kinds:
+            many = [each for each in level if not _is_scalar(type(each))]
+        else:
+            many = [each for each in level if type(each) not in _SCALARS]
         level = []
         if kinds <= _SCALARS_AND_DICT:
             values += sum(map(len, many))
@@ -192,6 +195,22 @@ def _measure(value: Any, room: _Room) -> bool:
         values, size = _count_unrolled(value)
     room.take(values, size)
     return has_iterator
+
+
+def _find_kinds(level: list[Any]) -> set[type]:
+    """Return the classes of values; `str` and `_Unhashable` where a class among them has no hash."""
+    try:
+        return set(map(type, level))
+    except TypeError:
+        return {str, _Unhashable}
+
+
+class _Unhashable:
+    """Stands for classes that have no hash."""
+
+
+def _is_scalar(kind: type) -> bool:
+    return any(kind is each for each in _SCALARS)
 
 
 def _holds_itself(value: Any) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import httpx2
 import openai
@@ -249,6 +250,7 @@ def test_whoever_hangs_up_cancels_the_run_and_may_retry_it(place):
             timeout=httpx2.Timeout(0.7),
         )
     assert world.started.is_set()
+    time.sleep(1.0)  # until the server has noticed
     world.gate.set()  # a write that has begun is heard to its end
     (run,) = wait_until(
         lambda: [
