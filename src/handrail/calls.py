@@ -46,12 +46,14 @@ TRUSTED = Label()
 class ToolCall(Struct, frozen=True):
     """One call as the model wrote it: `arguments` is its text, verbatim, whether or not it is JSON.
 
-    `id` is the provider's id, or one that the dialect made where the provider sent none.
+    `id` is the provider's id, or one that the dialect made where the provider sent none. `program` is the id of the
+    provider's program that makes the call; it is empty for a call of the model's own.
     """
 
     id: str
     name: str
     arguments: str = "{}"
+    program: str = ""
 
     def __repr__(self) -> str:
         return f"<ToolCall {self.id} {self.name}: arguments of {len(self.arguments)} chars>"

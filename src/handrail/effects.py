@@ -39,6 +39,7 @@ EffectClass: TypeAlias = Literal["read", "write", "destructive"]
 Permission: TypeAlias = Literal["read", "write", "admin"]
 Risk: TypeAlias = Literal["low", "medium", "high"]
 ReplayClass: TypeAlias = Literal["key", "verify", "none"]
+Caller: TypeAlias = Literal["direct", "program"]
 ApprovalScope: TypeAlias = Literal["once", "run", "rule"]
 
 

@@ -129,6 +129,26 @@ def parse_call(
     return ParsedCall(call, tool, parsed.value, parsed.repairs)
 
 
+def refuse_caller(parsed: ParsedCall) -> Failure | None:
+    """Return why whoever makes a call may not make it; None where it may. See `BaseTool.callers`."""
+    callers = parsed.tool.callers
+    name = parsed.tool.name
+    if parsed.call.program:
+        if "program" not in callers:
+            return Failure(
+                Code.NOT_PERMITTED,
+                f"A program may not call `{name}`; nothing was done.",
+                f"Call `{name}` yourself, outside of the program.",
+            )
+    elif "direct" not in callers:
+        return Failure(
+            Code.NOT_PERMITTED,
+            f"Only a program may call `{name}`; nothing was done.",
+            f"Call `{name}` from code that you run.",
+        )
+    return None
+
+
 def _refuse_long_text(text: str, tool: BaseTool) -> Failure | None:
     """Return why a text is too long for a tool; None when it is not."""
     size_bytes = len(text)

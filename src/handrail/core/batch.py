@@ -20,7 +20,14 @@ from msgspec.structs import replace
 from handrail._lazy import cached_property
 from handrail.calls import TRUSTED, Label, ToolCall, ToolResult
 from handrail.core import budgets, placeholders, planning, results
-from handrail.core.admission import Admitted, ParsedCall, admit, parse_call, refuse_call
+from handrail.core.admission import (
+    Admitted,
+    ParsedCall,
+    admit,
+    parse_call,
+    refuse_call,
+    refuse_caller,
+)
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute
 from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
@@ -185,6 +192,8 @@ class Batch:
                 repair=settings.repair,
                 sees=settings.policy.sees,
             )
+            if type(parsed) is ParsedCall and not self.by_code:
+                parsed = refuse_caller(parsed) or parsed
             if type(parsed) is Failure:
                 self._end_unparsed(state, parsed)
             elif self._may_wait(parsed):

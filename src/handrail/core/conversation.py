@@ -171,7 +171,8 @@ def conversation(
             flow.start_turn(progress.turn)
             choice = flow.tool_choice(shown)
         turn: Turn = yield AskModel(progress.messages, shown, progress.turn, choice)
-        spent.turns += 1
+        if not _is_wait_of_program(turn, progress.messages):
+            spent.turns += 1
         spent.usage += turn.usage
         if turn.calls:
             ending = yield from _take_calls(parts, turn, shown)
@@ -179,6 +180,17 @@ def conversation(
             ending = _take_answer(parts, turn)
         if ending is not None:
             return ending
+
+
+def _is_wait_of_program(turn: Turn, messages: Sequence[Message]) -> bool:
+    """Whether a program that runs already asks for more: the model has written nothing new."""
+    programs = {call.program for call in turn.calls}
+    if not programs or "" in programs:
+        return False
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return programs <= {call.program for call in message.turn.calls}
+    return False
 
 
 def _take_answer(parts: _Parts, turn: Turn) -> Ending | None:

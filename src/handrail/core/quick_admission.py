@@ -31,7 +31,7 @@ def admit_quickly(
         default_key: The key of a write whose tool declares none, which no write is admitted without.
     """
     fits = tool.plain_check
-    if fits is None or policy.__class__ is not Policy:
+    if fits is None or policy.__class__ is not Policy or call.program:
         return None
     if tool.writes:
         if not default_key:

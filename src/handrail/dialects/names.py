@@ -68,7 +68,7 @@ class NameMap(Struct, frozen=True):
         if not self._own:
             return tuple(calls)
         return tuple(
-            ToolCall(call.id, self.from_wire(call.name), call.arguments)
+            ToolCall(call.id, self.from_wire(call.name), call.arguments, call.program)
             for call in calls
         )
 

@@ -130,7 +130,7 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
         {
             "text": turn.text,
             "reasoning": turn.reasoning,
-            "calls": [[call.id, call.name, call.arguments] for call in turn.calls],
+            "calls": [_call_as_json(call) for call in turn.calls],
             "finish": turn.finish,
             "usage": list(astuple(turn.usage)),
             "refusal": turn.refusal,
@@ -139,6 +139,13 @@ def turn_as_json(turn: Turn) -> dict[str, Json]:
             "waits_for": turn.waits_for,
         }
     )
+
+
+def _call_as_json(call: ToolCall) -> list[Json]:
+    members: list[Json] = [call.id, call.name, call.arguments]
+    if call.program:
+        members.append(call.program)
+    return members
 
 
 def turn_from_json(body: Json) -> Turn:

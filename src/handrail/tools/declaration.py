@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from handrail import _lazy
 from handrail.calls import Confidentiality, Integrity
-from handrail.effects import EffectClass, Permission, Risk
+from handrail.effects import Caller, EffectClass, Permission, Risk
 from handrail.errors import Json
 from handrail.parsing import names
 from handrail.sandboxes.levels import LEVELS, SANDBOXED
@@ -261,6 +261,12 @@ _COUNT: Kind = (
 _FLAG: Kind = ("True or False", lambda value: isinstance(value, bool))
 _TEXT: Kind = ("text", lambda value: isinstance(value, str))
 _TEXTS: Kind = ("a list of texts", _are_texts)
+_CALLERS: Kind = (
+    f"a list of {' and '.join(map(repr, get_args(Caller)))}, or of one of them",
+    lambda value: (
+        _are_texts(value) and len(value) > 0 and {*value} <= {*get_args(Caller)}
+    ),
+)
 _TEXT_OR_TEXTS: Kind = (
     "text or a list of texts",
     lambda value: isinstance(value, str) or _are_texts(value),
@@ -314,6 +320,7 @@ _KINDS: Mapping[str, Kind] = {
     "version": _TEXT,
     "rate": _TEXT,
     "rate_key": _TEXT,
+    "callers": _CALLERS,
     "tags": _TEXTS,
     "aliases": _TEXTS,
     "after": _TEXT_OR_TEXTS,

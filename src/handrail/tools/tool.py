@@ -43,7 +43,14 @@ from handrail._lazy import cached_property
 from handrail.calls import TRUSTED, Confidentiality, Integrity, Label, Page
 from handrail.context import Context, Injected
 from handrail.credentials.secret import Secret, reveal_all
-from handrail.effects import EffectClass, Permission, ReplayClass, Resource, Risk
+from handrail.effects import (
+    Caller,
+    EffectClass,
+    Permission,
+    ReplayClass,
+    Resource,
+    Risk,
+)
 from handrail.errors import Failure, Json, MissingInjection, ToolDefinitionError
 from handrail.parsing import names, strictjson
 from handrail.sandboxes.levels import Isolation
@@ -204,6 +211,9 @@ class BaseTool:
     """A template whose values each have a rate of their own: `{user_id}`."""
     breaker: int = 5
     """After this many attempts in a row that could not reach its service, it pauses for 30 s; 0 switches this off."""
+    callers: Sequence[Caller] = ("direct",)
+    """Who may call it: the model or code of yours (`direct`), a program that the model writes and its provider runs
+    (`program`), or both. Calls of others are refused."""
     tags: Collection[str] = ()
     """Labels for `Toolset.filter`."""
     aliases: Sequence[str] = ()
@@ -495,6 +505,8 @@ class BaseTool:
         if self.writes and not self._has_default_key:
             return None
         if any(getattr(self, setting) for setting in _DECIDING):
+            return None
+        if "direct" not in self.callers:
             return None
         # A character takes at most four bytes, a value at least two characters.
         longest = strictjson.MAX_PLAIN_CHARS
@@ -1005,6 +1017,7 @@ class ToolSettings(TypedDict, total=False):
     rate: str | None
     rate_key: str | None
     breaker: int
+    callers: Sequence[Caller]
     tags: Collection[str]
     aliases: Sequence[str]
     result_bytes: int | None

@@ -593,8 +593,8 @@ def test_calls_are_read_in_every_form():
         {"type": "function_call", "name": "refund", "arguments": "{}"},
     ]
     assert DIALECT.decode(body_of(*calls), KNOWN).calls == (
-        ToolCall("call_1", "user_info.get", '{"city": "北京"}'),
-        ToolCall("call_2", "user_info.get", ""),
+        ToolCall("call_1", "user_info.get", '{"city": "北京"}', program="p"),
+        ToolCall("call_2", "user_info.get", "", program="p"),
         ToolCall("fc_3", "refund", "{}"),
         ToolCall("call_3", "refund", "{}"),
     )
@@ -634,7 +634,7 @@ def test_an_error_body_is_classified(body, code, retryable):
 def test_a_bare_message_counts_as_finished():
     assert DIALECT.decode_message({"output": [said("Hi")]}).finish == "stop"
     assert DIALECT.decode_message(CALL, KNOWN).calls == (
-        ToolCall("call_1", "user_info.get", "{}"),
+        ToolCall("call_1", "user_info.get", "{}", program="p"),
     )
     assert DIALECT.decode_message(CALL).finish == "calls"
     assert DIALECT.decode_message(body_of(CALL, status="incomplete")).finish == "error"

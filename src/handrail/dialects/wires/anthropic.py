@@ -32,6 +32,7 @@ from handrail.dialects import (
 )
 from handrail.dialects.names import NameMap, NameRule
 from handrail.dialects.parts import Attachment, describe_hidden, parse_attachment
+from handrail.dialects.programs import find_program, find_runner, name_callers
 from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.anthropic_blocks import (
     DELTAS,
@@ -145,6 +146,10 @@ class Anthropic(BaseWire):
         if sent and not isinstance(sent[0], AssistantMessage):
             # else it is a part of a conversation, and the programs may stand before it
             _drop_orphaned_callers(conversation)
+        container = _newest_container(sent)
+        is_lost = _is_past(container.get("expires_at"), self.clock)
+        if is_lost:
+            _end_lost_programs(conversation)
         mark = self._cache_mark(sent, options)
         if mark is not None and self.marks_history(sent, options):
             _mark_history(conversation, mark, with_end=self.server != "own")
@@ -154,7 +159,7 @@ class Anthropic(BaseWire):
             "cache_control": mark if self.server == "own" else None,
             "temperature": options.temperature,
             "stream": options.stream or None,
-            "container": _container(sent, self.clock),
+            "container": None if is_lost else container.get("id"),
         }
         body: dict[str, Json] = {
             "max_tokens": DEFAULT_MAX_TOKENS
@@ -211,10 +216,11 @@ class Anthropic(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools, by_name=True)
         if not (tools or options.provider_tools):
             return {}
-        definitions: list[Mapping[str, Json]] = [
-            *self._sent_definitions(tools, options, mark, loaded=loaded),
-            *options.provider_tools,
-        ]
+        sent = self._sent_definitions(tools, options, mark, loaded=loaded)
+        runner = find_runner(options.provider_tools, "code_execution_")
+        if runner:
+            sent = _without_strict(name_callers(sent, tools, names, program=runner))
+        definitions: list[Mapping[str, Json]] = [*sent, *options.provider_tools]
         return {"tools": definitions, "tool_choice": _tool_choice(options, names)}
 
     def _sent_definitions(
@@ -663,6 +669,20 @@ def _mark_history(
             conversation[place] = {**message, "content": blocks}
 
 
+def _without_strict(
+    definitions: Iterable[Mapping[str, Json]],
+) -> list[dict[str, Json]]:
+    """Return definitions without `strict` where a program may call: the API takes one of the two."""
+    return [
+        {
+            name: value
+            for name, value in each.items()
+            if name != "strict" or "allowed_callers" not in each
+        }
+        for each in definitions
+    ]
+
+
 def _drop_orphaned_callers(conversation: Iterable[Mapping[str, Json]]) -> None:
     """Make calls of a program that is no longer in the history calls of the model's own: the API refuses others."""
     blocks = [
@@ -684,22 +704,68 @@ def _drop_orphaned_callers(conversation: Iterable[Mapping[str, Json]]) -> None:
             del block["caller"]
 
 
-def _container(messages: Sequence[Message], clock: Callable[[], float]) -> str | None:
-    """Return the id of the newest container that an answer names, unless it has expired."""
+def _end_lost_programs(conversation: list[dict[str, Json]]) -> None:
+    """Tell the calls of a program whose container has expired as the model's own, and that it did not go on.
+
+    The API refuses their results otherwise: nothing is left that could take them. The calls are not made again.
+    """
+    answered = {
+        block.get("tool_use_id")
+        for message in conversation
+        for block in as_blocks(message["content"])
+    }
+    for place, message in enumerate(conversation):
+        blocks = as_blocks(message["content"])
+        lost = {
+            block.get("id")
+            for block in blocks
+            if block.get("type") == "server_tool_use"
+            and block.get("id") not in answered
+        }
+        is_lost = [find_program(block.get("caller")) in lost for block in blocks]
+        if not any(is_lost):
+            continue
+        conversation[place] = {
+            **message,
+            "content": [
+                {name: value for name, value in block.items() if name != "caller"}
+                if is_of_lost
+                else block
+                for block, is_of_lost in zip(blocks, is_lost, strict=True)
+                if block.get("id") not in lost
+            ],
+        }
+        if place + 1 < len(conversation):
+            results = conversation[place + 1]
+            conversation[place + 1] = {
+                **results,
+                "content": [*as_blocks(results["content"]), dict(_LOST)],
+            }
+
+
+_LOST: Block = {
+    "type": "text",
+    "text": "The container of your program expired before it had these results, and the program did not go on. "
+    "Its calls were made and are not to be repeated.",
+}
+
+
+def _newest_container(messages: Sequence[Message]) -> Mapping[str, Json]:
+    """Return the newest container that an answer names; empty where none does."""
     answers = (
         each.turn.raw or {}
         for each in reversed(messages)
         if isinstance(each, AssistantMessage)
     )
     own = (raw.get("container") for raw in answers if raw.get("type") == "message")
-    newest = next(
-        (container for container in own if isinstance(container, Mapping)), {}
+    return next(
+        (
+            container
+            for container in own
+            if isinstance(container, Mapping) and isinstance(container.get("id"), str)
+        ),
+        {},
     )
-    id = newest.get("id")
-    expires_at = newest.get("expires_at")
-    if isinstance(id, str) and not _is_past(expires_at, clock):
-        return id
-    return None
 
 
 def _is_past(moment: Json, clock: Callable[[], float]) -> bool:

@@ -15,6 +15,7 @@ from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import json_bodies, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.names import NameMap
+from handrail.dialects.programs import find_program
 from handrail.dialects.wires.base import foreign
 from handrail.dialects.writing import as_object, pieces
 from handrail.errors import Json
@@ -185,7 +186,12 @@ def build_turn(blocks: Sequence[ContentBlock], end: MessageEnd, names: NameMap) 
     """Return the turn that the blocks of an answer make up."""
     calls = with_ids(
         [
-            ToolCall(block.id, block.name, block.arguments)
+            ToolCall(
+                block.id,
+                block.name,
+                block.arguments,
+                find_program(block.fields.get("caller")),
+            )
             for block in blocks
             if block.is_call
         ]

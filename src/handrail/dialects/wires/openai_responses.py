@@ -38,6 +38,7 @@ from handrail.dialects.parts import (
     describe_hidden,
     parse_attachment,
 )
+from handrail.dialects.programs import describe_outcome, find_runner, name_callers
 from handrail.dialects.wires import prompt_caching
 from handrail.dialects.wires.base import (
     BaseWire,
@@ -222,7 +223,9 @@ class OpenAIResponses(BaseWire):
         check_choice(options.tool_choice, tools, options.provider_tools)
         if not (tools or options.provider_tools):
             return {}
-        defined = self._sent_definitions(tools, options, found)
+        defined = self._name_callers(
+            self._sent_definitions(tools, options, found), tools, options
+        )
         if options.provider_tools:
             # The engineer may describe a tool of ours in the provider's own terms, such as one that takes free text.
             named = {tool.get("name") for tool in options.provider_tools}
@@ -275,7 +278,9 @@ class OpenAIResponses(BaseWire):
             if result.call_id not in searches:
                 continue
             if not defined:
-                definitions = self.definitions(tools, strict=options.strict)
+                definitions = self._name_callers(
+                    self.definitions(tools, strict=options.strict), tools, options
+                )
                 defined = {
                     tool.name: {**definition, "defer_loading": True}
                     for tool, definition in zip(tools, definitions, strict=True)
@@ -286,6 +291,28 @@ class OpenAIResponses(BaseWire):
                 if name in defined
             }
         return found
+
+    def _name_callers(
+        self,
+        definitions: list[dict[str, Json]],
+        tools: Collection[ToolLike],
+        options: Options,
+    ) -> list[dict[str, Json]]:
+        """Return definitions that say which tools a program may call, and what it then gets."""
+        if not find_runner(options.provider_tools, "programmatic_tool_calling"):
+            return definitions
+        names = _name_map(tools)
+        outcomes = {
+            names.to_wire(tool.name): outcome
+            for tool in tools
+            if (outcome := describe_outcome(getattr(tool, "result_schema", None)))
+        }
+        named = name_callers(definitions, tools, names, program="programmatic")
+        for each in named:
+            outcome = outcomes.get(str(each.get("name")))
+            if outcome is not None and "allowed_callers" in each:
+                each["output_schema"] = outcome
+        return named
 
     def _sent_definitions(
         self,

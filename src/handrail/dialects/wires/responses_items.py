@@ -20,6 +20,7 @@ from typing import NamedTuple
 from handrail.calls import ToolCall
 from handrail.dialects import json_bodies, provider_errors, received
 from handrail.dialects.call_assembly import with_ids
+from handrail.dialects.programs import find_program
 from handrail.errors import Json
 from handrail.messages import (
     ArgumentsDelta,
@@ -353,7 +354,8 @@ class OutputAssembler:
         id = json_bodies.text_or_empty(
             item.fields, "call_id"
         ) or json_bodies.text_or_empty(item.fields, "id")
-        return ToolCall(id, self._name(item), item.arguments())
+        program = find_program(item.fields.get("caller"))
+        return ToolCall(id, self._name(item), item.arguments(), program)
 
     def _type(self, fields: Mapping[str, Json]) -> str:
         """Return the type of an item, which for a search that is ours to answer is one of our own."""

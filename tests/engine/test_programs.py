@@ -1,0 +1,248 @@
+"""Programs of providers: who may call what, what counts as a turn, and what a provider is told."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+import handrail as hr
+from handrail.errors import ToolDefinitionError
+from handrail.journal.codec import turn_as_json, turn_from_json
+from handrail.messages import AssistantMessage, ToolMessage, Turn, UserMessage
+from handrail.testing import ScriptedModel
+
+RUNNER = {
+    "anthropic": {"type": "code_execution_20260120", "name": "code_execution"},
+    "openai-responses": {"type": "programmatic_tool_calling"},
+}
+
+
+def make_tools(made):
+    @hr.tool(effect="read", callers=("direct", "program"))
+    async def stock(item: str) -> dict[str, int]:
+        """Look up how many there are."""
+        made.append(item)
+        return {"count": 3}
+
+    @hr.tool(effect="write")
+    async def order(item: str) -> str:
+        """Order an item."""
+        made.append(f"order {item}")
+        return "ordered"
+
+    @hr.tool(effect="read", callers=["program"])
+    async def prices() -> list[int]:
+        """List all prices."""
+        made.append("prices")
+        return [1]
+
+    return [stock, order, prices]
+
+
+def asks(name, arguments="{}", program="", id="c1"):
+    return Turn(calls=[hr.ToolCall(id, name, arguments, program)], finish="calls")
+
+
+def run(tools, script, **how):
+    model = ScriptedModel([*script, "Done."])
+    return asyncio.run(hr.Runtime(tools).run("Go.", model=model, **how))
+
+
+@pytest.mark.parametrize(("name", "program", "words"), [
+    ("order", "p1", "A program may not call `order`"),
+    ("prices", "", "Only a program may call `prices`"),
+])  # fmt: skip
+def test_a_call_of_whom_the_tool_does_not_name_is_refused_and_does_nothing(
+    name, program, words
+):
+    made = []
+    arguments = '{"item": "tea"}' if name == "order" else "{}"
+    ended = run(make_tools(made), [asks(name, arguments, program)])
+    [result] = [each for each in ended.messages if isinstance(each, ToolMessage)]
+    assert result.result.failure.code == "NOT_PERMITTED"
+    assert words in result.result.failure.message
+    assert made == []
+
+
+def test_a_call_by_code_of_ours_is_a_direct_one():
+    made = []
+    runtime = hr.Runtime(make_tools(made))
+    assert asyncio.run(runtime.call("stock", {"item": "tea"})).ok
+    assert asyncio.run(runtime.call("prices")).failure.code == "NOT_PERMITTED"
+    assert made == ["tea"]
+
+
+def test_handle_refuses_as_a_run_does():
+    made = []
+    item = {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "order",
+        "arguments": '{"item": "tea"}',
+        "caller": {"type": "program", "caller_id": "p1"},
+    }
+    runtime = hr.Runtime(make_tools(made))
+    [reply] = asyncio.run(
+        runtime.handle({"output": [item]}, dialect="openai-responses")
+    )
+    assert "NOT_PERMITTED" in reply["output"]
+    assert made == []
+
+
+def test_a_program_of_thirty_calls_is_one_turn_and_no_circle():
+    made = []
+    calls = [asks("stock", '{"item": "tea"}', "p1", id=f"c{n}") for n in range(30)]
+    ended = run(make_tools(made), calls, budget=hr.Budget(turns=2))
+    assert ended.ok
+    assert (len(made), ended.spent.turns) == (30, 2)
+
+
+def test_a_second_program_is_a_turn_of_its_own():
+    calls = [asks("stock", '{"item": "tea"}', f"p{n}", id=f"c{n}") for n in range(3)]
+    assert run(make_tools([]), calls).spent.turns == 4
+
+
+def test_the_calls_of_a_program_count_in_the_budget():
+    calls = [asks("stock", '{"item": "tea"}', "p1", id=f"c{n}") for n in range(9)]
+    made = []
+    ended = run(make_tools(made), calls, budget=hr.Budget(calls=4))
+    assert (ended.status, len(made)) == ("budget", 4)
+
+
+def test_a_journal_keeps_whose_call_it_is():
+    turn = asks("stock", "{}", "p1")
+    assert turn_from_json(turn_as_json(turn)).calls == tuple(turn.calls)
+    direct = asks("stock")
+    assert turn_as_json(direct)["calls"] == [["c1", "stock", "{}"]]
+    assert turn_from_json(turn_as_json(direct)).calls == tuple(direct.calls)
+
+
+def test_a_call_of_a_program_waits_for_a_person_and_the_program_goes_on_elsewhere(
+    tmp_path,
+):
+    made = []
+
+    def runtime():
+        @hr.tool(effect="write", callers=("program",), approve=True)
+        async def pay(amount: int) -> str:
+            """Pay."""
+            made.append(amount)
+            return "paid"
+
+        return hr.Runtime(
+            [pay, *make_tools(made)], store=f"sqlite:///{tmp_path}/runs.db"
+        )
+
+    script = [
+        asks("pay", '{"amount": 5}', "p1"),
+        asks("stock", '{"item": "tea"}', "p1", id="c2"),
+        "Done.",
+    ]
+    model = ScriptedModel(script)
+
+    async def first():
+        async with runtime() as today:
+            return await today.run("Pay.", model=model, run_id="r1")
+
+    async def second():
+        async with runtime() as tomorrow:
+            [question] = await tomorrow.approvals.list()
+            await tomorrow.approvals.approve(question.id, by="anna")
+            return await tomorrow.resume("r1", model=model)
+
+    assert asyncio.run(first()).status == "waiting"
+    assert made == []
+    ended = asyncio.run(second())
+    assert ended.ok
+    assert (made, ended.spent.turns) == ([5, "tea"], 2)
+
+
+# ---------------------------------------------------------------------- what a provider is told
+
+
+def definitions(wire, *, runs_programs=True, strict=False):
+    options = hr.Options(
+        strict=strict, provider_tools=[RUNNER[wire]] if runs_programs else []
+    )
+    body = hr.dialect(wire).encode_request(
+        [UserMessage("?")], hr.Toolset(make_tools([])), options
+    )
+    return {each.get("name"): each for each in body["tools"]}
+
+
+@pytest.mark.parametrize(("wire", "word"), [
+    ("anthropic", "code_execution_20260120"),
+    ("openai-responses", "programmatic"),
+])  # fmt: skip
+def test_the_provider_is_told_which_tools_a_program_may_call(wire, word):
+    told = definitions(wire)
+    assert told["stock"]["allowed_callers"] == ["direct", word]
+    assert told["prices"]["allowed_callers"] == [word]
+    assert "allowed_callers" not in told["order"]
+
+
+@pytest.mark.parametrize("wire", RUNNER)
+def test_without_the_provider_s_runner_nothing_of_it_is_sent(wire):
+    for each in definitions(wire, runs_programs=False).values():
+        assert not {"allowed_callers", "output_schema"} & {*each}
+
+
+def test_a_program_learns_what_it_gets_also_of_a_failure():
+    told = definitions("openai-responses")
+    schema = told["stock"]["output_schema"]
+    assert schema["type"] == "object"
+    assert {"success", "error_code", "error_message"} <= {*schema["properties"]}
+    assert "required" not in schema
+    assert "output_schema" not in told["order"]
+
+
+def test_what_a_program_may_call_is_not_sent_as_strict_to_anthropic():
+    told = definitions("anthropic", strict=True)
+    assert "strict" not in told["stock"]
+    assert told["order"]["strict"] is True
+
+
+def test_the_calls_of_a_program_whose_container_has_expired_are_told_as_the_model_s():
+    content = [
+        {"type": "text", "text": "I count."},
+        {"type": "server_tool_use", "id": "s1", "name": "code_execution", "input": {}},
+        {
+            "type": "tool_use",
+            "id": "t1",
+            "name": "stock",
+            "input": {"item": "tea"},
+            "caller": {"type": "code_execution_20260120", "tool_id": "s1"},
+        },
+    ]
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": content,
+        "stop_reason": "tool_use",
+        "container": {"id": "box_1", "expires_at": "2026-01-01T00:00:00Z"},
+    }
+    anthropic = hr.dialect("anthropic")
+    turn = anthropic.decode(answer)
+    assert [each.program for each in turn.calls] == ["s1"]
+    said = [
+        UserMessage("?"),
+        AssistantMessage(turn),
+        ToolMessage(hr.ToolResult("t1", "stock", value="3", text="3")),
+    ]
+    tools = hr.Toolset(make_tools([]))
+    before = replace(anthropic, clock=lambda: 0.0).encode_request(said, tools)
+    assert before["container"] == "box_1"
+    assert before["messages"][1]["content"] == content
+    after = anthropic.encode_request(said, tools)
+    assert "container" not in after
+    _, assistant, results = after["messages"]
+    assert [each["type"] for each in assistant["content"]] == ["text", "tool_use"]
+    assert "caller" not in assistant["content"][1]
+    assert [each["type"] for each in results["content"]] == ["tool_result", "text"]
+    assert "did not go on" in results["content"][1]["text"]
+
+
+@pytest.mark.parametrize("callers", [(), ("everybody",), "direct", None])
+def test_callers_that_there_are_not_are_refused(callers):
+    with pytest.raises(ToolDefinitionError, match="callers"):
+        hr.FunctionTool(lambda: 1, name="one", description="One.", callers=callers)
