@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import handrail as hr
-from handrail.tools.materialize import MOST_BYTES, MOST_VALUES
+from handrail.errors import TooLarge
+from handrail.tools.materialize import MOST_BYTES, MOST_VALUES, read
 from handrail.workers.threads import wrap_value
 from tests.dialects.contract import check_growth
 
@@ -65,6 +66,24 @@ def test_more_than_a_result_may_be_is_refused_before_it_is_written(
         1,
     )
     assert "Ask for less" in result.failure.suggestion
+
+
+class Unhashable(type):
+    __hash__ = None
+
+
+class Odd(metaclass=Unhashable):
+    """Of a class that no set and no dictionary takes."""
+
+
+def test_values_whose_class_has_no_hash_are_measured_with_all_beside_them(drive):
+    def odd():
+        return [Odd(), "text", {"rows": [Odd(), 1]}]
+
+    text = drive([hr.FunctionTool(odd, effect="read")]).call("odd").text
+    assert text == '["<Odd>","text",{"rows":["<Odd>",1]}]'
+    with pytest.raises(TooLarge):
+        read([Odd(), "x" * (MOST_BYTES + 1)])
 
 
 def test_a_value_that_holds_itself_is_shown_and_not_too_large(drive):
