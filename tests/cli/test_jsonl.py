@@ -30,7 +30,7 @@ CALL = ToolCall("c1", "get_order", "{}")
         "event": "streamed", "delta": {"kind": "arguments", "index": 0, "name": "f", "text": "{"},
     }),
     (CallAdmitted(CALL, {"city": "北京"}, ("comment",), "", "low", "within the policy", "ab12", "none"), {
-        "event": "call_admitted", "call": {"id": "c1", "name": "get_order", "arguments": "{}"},
+        "event": "call_admitted", "call": {"id": "c1", "name": "get_order", "arguments": "{}", "program": ""},
         "arguments": {"city": "北京"}, "repairs": ["comment"], "key": "", "risk": "low", "why": "within the policy",
         "pin": "ab12", "isolation": "none", "tainted_by": None,
     }),

@@ -56,7 +56,7 @@ class PostgresContract(DispatcherContract):
                 assert end_connections(self.dsn) >= 3
                 worker.gate.set()
                 await until(lambda: worker.finished)
-                assert end_connections(self.dsn) >= 1
+                await until(lambda: end_connections(self.dsn) >= 1)
                 assert enqueuing.enqueue(Segment("after")).result(PATIENCE_S)
                 await until(lambda: len(worker.finished) == 2)
             assert worker.runs == ["during", "after"]

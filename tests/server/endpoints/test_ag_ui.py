@@ -1,6 +1,7 @@
 """AG-UI, by the official client."""
 
 import json
+import time
 
 import httpx2
 import pytest
@@ -179,6 +180,7 @@ def test_a_client_that_stops_the_run_cancels_it(place):
             timeout=httpx2.Timeout(0.7),
         )
     assert world.started.is_set()
+    time.sleep(1.0)  # until the server has noticed
     world.gate.set()
     wait_until(
         lambda: [
