@@ -158,43 +158,71 @@ def _measure(value: Any, room: _Room) -> bool:
     size = 0
     # Level by level: whatever can be done for a whole level at once takes no step for each value.
     level = [value]
-    while level:
+    while level and values <= room.values and size <= room.bytes:
         kinds = _find_kinds(level)
         if str in kinds:
             size += sum(map(len, [each for each in level if type(each) is str]))
         if kinds <= _SCALARS:
             break
-        if _Unhashable in kinds:
-            many = [each for each in level if not _is_scalar(type(each))]
-        else:
-            many = [each for each in level if type(each) not in _SCALARS]
-        level = []
         if kinds <= _SCALARS_AND_DICT:
-            values += sum(map(len, many))
-            size += _size_of_names(many)
-            if values <= room.values:
-                level = list(chain.from_iterable(map(dict.values, many)))
+            many = [each for each in level if type(each) is dict]
+            below = _open_dicts(many, room.values - values)
         else:
-            for each in many:
-                kind = type(each)
-                if hasattr(kind, "__next__"):
-                    has_iterator = True
-                elif isinstance(each, str | bytes | bytearray):
-                    size += len(each)
-                else:
-                    parts = _parts(each, kind)
-                    values += len(parts)
-                    if values > room.values:
-                        break
-                    if isinstance(each, dict):
-                        size += _size_of_names([each])
-                    level += parts
-        if values > room.values or size > room.bytes:
-            break
+            below = _open_level(level, room.values - values)
+        level = below.parts
+        values += below.values
+        size += below.size
+        has_iterator = has_iterator or below.has_iterator
     if (values > room.values or size > room.bytes) and _holds_itself(value):
         values, size = _count_unrolled(value)
     room.take(values, size)
     return has_iterator
+
+
+class _Below(NamedTuple):
+    """What is in the values of a level: how many values, and the size of what is not among these.
+
+    Attributes:
+        parts: All of them, unless there are too many.
+    """
+
+    parts: list[Any]
+    values: int
+    size: int
+    has_iterator: bool = False
+
+
+def _open_dicts(many: list[dict[Any, Any]], most: int) -> _Below:
+    values = sum(map(len, many))
+    if values > most:
+        return _Below([], values, 0)
+    parts = list(chain.from_iterable(map(dict.values, many)))
+    return _Below(parts, values, _size_of_names(many))
+
+
+def _open_level(level: list[Any], most: int) -> _Below:
+    """Open the values of a level whatever they are."""
+    parts: list[Any] = []
+    values = 0
+    size = 0
+    has_iterator = False
+    for each in level:
+        kind = type(each)
+        if _is_scalar(kind):
+            continue
+        if hasattr(kind, "__next__"):
+            has_iterator = True
+        elif isinstance(each, str | bytes | bytearray):
+            size += len(each)
+        else:
+            own = _parts(each, kind)
+            values += len(own)
+            if values > most:
+                break
+            if isinstance(each, dict):
+                size += _size_of_names([each])
+            parts += own
+    return _Below(parts, values, size, has_iterator)
 
 
 def _find_kinds(level: list[Any]) -> set[type]:
@@ -210,7 +238,13 @@ class _Unhashable:
 
 
 def _is_scalar(kind: type) -> bool:
-    return any(kind is each for each in _SCALARS)
+    return (
+        kind is int
+        or kind is str
+        or kind is float
+        or kind is bool
+        or kind is type(None)
+    )
 
 
 def _holds_itself(value: Any) -> bool:
