@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from handrail.network.descriptors import wait_readable
 
 # Generous: what is waited for comes at once, and a test that fails should say what it saw.
 PATIENCE_S = 30.0
@@ -71,7 +72,7 @@ class Person:
         return self.seen
 
     def _more(self, timeout_s: float) -> bool:
-        if not select.select([self._master], [], [], timeout_s)[0]:
+        if not wait_readable(self._master, timeout_s=timeout_s):
             return False
         try:
             data = os.read(self._master, 65536)

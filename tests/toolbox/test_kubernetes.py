@@ -4,7 +4,6 @@ import asyncio
 import gc
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 import handrail as hr
 from handrail.errors import ConfigError, NoEffect
+from handrail.network.descriptors import wait_readable
 from handrail.testing import Fault, ScriptedApprover
 from handrail.testing.checklist import check
 from handrail.testing.cluster import (
@@ -452,7 +452,7 @@ def test_a_call_that_is_given_up_leaves_no_process_behind(cluster, tmp_path, par
         return alive
 
     with asyncio.run(give_up()) as alive:
-        assert select.select([alive], [], [], 30)[0] and alive.read(1) == b""
+        assert wait_readable(alive, timeout_s=30) and alive.read(1) == b""
 
 
 @pytest.mark.parametrize(("words", "code"), [

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -19,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handrail as hr
+from handrail.network.descriptors import wait_readable
 from handrail.ports import Sandbox, SandboxJob
 from handrail.sandboxes import confinement
 from handrail.sandboxes import host as outside
@@ -300,13 +300,13 @@ class Line:
         )
 
     def until_held(self):
-        assert select.select([self._reader], [], [], 10)[0]
+        assert wait_readable(self._reader, timeout_s=10)
         assert os.read(self._reader, 1) == b"."
 
     def until_let_go(self):
         """Return what was still written, once nobody holds it any more."""
         os.set_blocking(self._reader, True)
-        assert select.select([self._reader], [], [], 10)[0]
+        assert wait_readable(self._reader, timeout_s=10)
         told = os.read(self._reader, 100)
         os.close(self._reader)
         return told

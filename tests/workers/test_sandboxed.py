@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import json
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -27,6 +26,7 @@ import handrail as hr
 from handrail import logs
 from handrail.calls import Media
 from handrail.errors import ConfigError, NoEffect, ToolDefinitionError, ToolError
+from handrail.network.descriptors import wait_readable
 from handrail.ports import JobEnded
 from handrail.sandboxes import bubblewrap, confinement, container, landlock
 from handrail.sandboxes import levels as isolation
@@ -37,6 +37,7 @@ from handrail.workers.sandboxed import (
     SandboxedCall,
     find_visible_code,
 )
+from tests.support.busy import no_low_descriptors
 from tests.support.drivers import BOUND_S
 from tests.workers.sandboxed_tools import (
     BY_NUMBER,
@@ -371,6 +372,16 @@ def test_an_isolated_tool_cannot(probe, world, start):
     assert not Path(world["outside"]).exists()
 
 
+@isolated
+def test_a_process_with_a_thousand_files_open_runs_isolated_tools(start):
+    """`select.select` refuses descriptors of 1,024 and above, and a busy server has no others left."""
+    with no_low_descriptors(), hr.SyncRuntime([add]) as runtime:
+        if start != "a new box":
+            warm_up(runtime, "add", {"x": 1, "y": 1})
+        result = runtime.call("add", {"x": 2, "y": 40})
+    assert result.value == 42
+
+
 @pytest.mark.parametrize("probe", HARMLESS)
 def test_at_level_process_the_same_probe_gets_out_or_not(probe, world):
     """The level keeps no files, network or environment from a tool, and all the system calls that it does not need."""
@@ -537,7 +548,7 @@ if __name__ == "__main__":
 """)
     reader = os.open(line, os.O_RDONLY | os.O_NONBLOCK)
     host = subprocess.Popen([sys.executable, open_folder / "host.py"])
-    assert select.select([reader], [], [], BOUND_S)[0]
+    assert wait_readable(reader, timeout_s=BOUND_S)
     host.kill()
     host.wait()
     os.set_blocking(reader, True)

@@ -5,12 +5,12 @@ Rule 1: a notification only saves the wait for the next poll. It can be lost wit
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Callable
 from threading import Event, Thread
 
 from handrail.logs import log
+from handrail.network.descriptors import wait_readable
 
 _AGAIN_S = 1.0
 """How long the thread waits before it connects again."""
@@ -55,9 +55,7 @@ class Listener:
                     database.execute(f'LISTEN "{self._channel}"')
                     self._hear("")
                     while not self._is_closed.is_set():
-                        select.select(
-                            [database.fileno(), self._closed.fileno()], [], []
-                        )
+                        wait_readable(database, self._closed)
                         for notice in database.notifies(timeout=0):
                             self._hear(notice.payload)
             except psycopg.Error as error:

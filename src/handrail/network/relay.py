@@ -10,7 +10,7 @@ holds the place of the socket and the address of the proxy, with its token.
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import socket
 import sys
 
@@ -53,19 +53,25 @@ def _let_go() -> None:
 
 
 def _relay(listening: socket.socket, place: str) -> None:
+    """Pass bytes on for ever. A selector also takes descriptors of 1,024 and above, which `select.select` refuses."""
     other: dict[socket.socket, socket.socket] = {}
-    while True:
-        ready, _, _ = select.select([listening, *other], [], [])
-        for each in ready:
-            if each is listening:
-                _begin(listening, place, other)
-            elif each in other:
-                _pass_piece(each, other)
+    with selectors.DefaultSelector() as selector:
+        selector.register(listening, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is listening:
+                    for side in _begin(listening, place, other):
+                        selector.register(side, selectors.EVENT_READ)
+                elif key.fileobj in other:
+                    for side in _pass_piece(key.fileobj, other):
+                        selector.unregister(side)
+                        side.close()
 
 
 def _begin(
     listening: socket.socket, place: str, other: dict[socket.socket, socket.socket]
-) -> None:
+) -> tuple[socket.socket, ...]:
+    """Take a connection, connect it to the proxy, and return both sides; none when there is no proxy."""
     client, _ = listening.accept()
     proxy = socket.socket(socket.AF_UNIX)
     try:
@@ -73,24 +79,26 @@ def _begin(
     except OSError:
         client.close()
         proxy.close()
-        return
+        return ()
     other[client] = proxy
     other[proxy] = client
+    return client, proxy
 
 
-def _pass_piece(each: socket.socket, other: dict[socket.socket, socket.socket]) -> None:
-    """Pass on what a side has sent; end both when it has ended."""
+def _pass_piece(
+    each: socket.socket, other: dict[socket.socket, socket.socket]
+) -> tuple[socket.socket, ...]:
+    """Pass on what a side has sent; return both sides, which are to be closed, when it has ended."""
     try:
         piece = each.recv(_PIECE_BYTES)
         if piece:
             other[each].sendall(piece)
-            return
+            return ()
     except OSError:
         pass
     side = other.pop(each)
     other.pop(side)
-    each.close()
-    side.close()
+    return each, side
 
 
 if __name__ == "__main__":

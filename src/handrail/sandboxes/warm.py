@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from time import monotonic
 from typing import IO
 
 from handrail import logs
+from handrail.network.descriptors import wait_readable
 from handrail.ports import JobEnded, SandboxJob, WarmStart
 from handrail.sandboxes.host import (
     Launch,
@@ -188,8 +188,7 @@ class WarmProcess:
         """Whether a call can be started."""
         with self._guard:
             if not (self.is_ready or self.has_ended):
-                readable, _, _ = select.select([self._line], [], [], 0)
-                if readable:
+                if wait_readable(self._line, timeout_s=0):
                     self._read_ready()
                 elif monotonic() > self._until:
                     self.has_ended = True
@@ -289,12 +288,11 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return 0 when it has ended: with what code, its report says."""
-        readable, _, _ = select.select([self.exit_fd], [], [], 0)
-        return 0 if readable else None
+        return 0 if wait_readable(self.exit_fd, timeout_s=0) else None
 
     def wait(self) -> int:
         """Wait until it has ended."""
-        select.select([self.exit_fd], [], [])
+        wait_readable(self.exit_fd)
         return 0
 
     def send_signal(self, sig: int) -> None:

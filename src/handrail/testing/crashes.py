@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 import traceback
@@ -38,6 +37,7 @@ from handrail.errors import Code, ConfigError, HandrailError, Json
 from handrail.futures import StoreAnswer
 from handrail.journal.codec import result_as_json, result_from_json
 from handrail.messages import ToolMessage
+from handrail.network.descriptors import wait_readable
 from handrail.ports import Model, Store
 from handrail.records import JournalEntry
 from handrail.runs import Run
@@ -156,7 +156,7 @@ class Child:
         if self._over:
             return False
         until = monotonic() + PATIENCE_S
-        if not select.select([self._line], [], [], max(0.0, until - monotonic()))[0]:
+        if not wait_readable(self._line, timeout_s=max(0.0, until - monotonic())):
             os.kill(self.pid, signal.SIGKILL)
             raise RuntimeError(
                 f"the process {self.pid} said nothing for {PATIENCE_S:g} s, and was killed"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import random
-import select
 from collections.abc import Callable
 from enum import Enum
 from threading import Lock
@@ -23,6 +22,7 @@ from threading import Lock
 from msgspec import Struct
 
 from handrail.errors import Json
+from handrail.network.descriptors import wait_readable
 from handrail.testing.serving import Handler, OwnedServer, Serving
 
 # A client that is still there after so long will not go away: it is answered after all.
@@ -136,7 +136,7 @@ class _TicketHandler(Handler):
 
     def _wait_for_client_to_leave(self) -> bool:
         """Wait until the client has lost its patience: then its end of the line can be read, and says nothing."""
-        return bool(select.select([self.connection], [], [], _PATIENCE_S)[0])
+        return wait_readable(self.connection, timeout_s=_PATIENCE_S)
 
     def _answer(self, status: int, body: Json) -> None:
         data = json.dumps(body, ensure_ascii=False).encode()

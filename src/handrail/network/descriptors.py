@@ -1,0 +1,32 @@
+"""Waiting until a file descriptor can be read, whatever its number.
+
+`select.select` refuses descriptors of 1,024 and above with a `ValueError`. A server with a thousand connections open
+has no others left, so nothing in handrail may depend on low numbers.
+"""
+
+from __future__ import annotations
+
+import selectors
+from typing import Protocol
+
+
+class Descriptor(Protocol):
+    """A file, a socket, or whatever else has a descriptor."""
+
+    def fileno(self) -> int:
+        """Return the number of the descriptor."""
+
+
+def wait_readable(
+    *files: int | Descriptor, timeout_s: float | None = None
+) -> bool:
+    """Wait until one of `files` can be read or has ended; return False when `timeout_s` passes first.
+
+    Args:
+        files: Descriptors, or files with a `fileno`.
+        timeout_s: Seconds; 0 does not wait, None waits without a bound.
+    """
+    with selectors.DefaultSelector() as selector:
+        for file in files:
+            selector.register(file, selectors.EVENT_READ)
+        return bool(selector.select(timeout_s))
