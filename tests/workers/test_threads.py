@@ -205,6 +205,20 @@ def test_closing_lets_idle_threads_end(threads):
     until(lambda: repr(threads).startswith("<ThreadPool: 0 of 3"))
 
 
+def test_a_thread_without_work_ends_after_a_while_though_nobody_closes_the_pool():
+    threads = ThreadPool(idle_s=0)
+    run(threads, lambda: None)
+    until(lambda: repr(threads).startswith("<ThreadPool: 0 of 64"))
+    assert run(threads, lambda: "again") == Returned("again")
+
+
+def test_no_work_is_lost_to_threads_that_are_about_to_end():
+    threads, reports = ThreadPool(most=4, idle_s=0), Queue()
+    for number in range(1_000):
+        threads.submit(lambda: None, lambda outcome, number=number: reports.put(number))
+    assert {reports.get(timeout=BOUND_S) for _ in range(1_000)} == {*range(1_000)}
+
+
 def test_a_closed_pool_ends_what_it_has_begun_and_what_waits(threads, gate):
     reports = occupy(threads, gate, 3)
     threads.submit(lambda: "waited", reports.put)

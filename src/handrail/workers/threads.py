@@ -27,6 +27,9 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 # Blocking tools wait for the network far more than they compute; a hung one occupies its thread for ever.
 DEFAULT_THREADS = 64
 
+IDLE_S = 60.0
+"""How long a thread without work is kept. A runtime that nobody closes holds no threads for ever."""
+
 
 class ThreadTask:
     """A function on its way to a thread."""
@@ -105,10 +108,16 @@ def _ignore_report(_: Returned | Raised) -> None:
 
 
 class ThreadPool:
-    """A pool of daemon threads that grows when all are busy, up to `most`."""
+    """A pool of daemon threads that grows when all are busy, up to `most`, and shrinks when they have no work.
 
-    def __init__(self, most: int = DEFAULT_THREADS) -> None:
+    Args:
+        most: The number of threads at once.
+        idle_s: Seconds after which a thread without work ends.
+    """
+
+    def __init__(self, most: int = DEFAULT_THREADS, *, idle_s: float = IDLE_S) -> None:
         self._most = most
+        self._idle_s = idle_s
         fork_safety.reset_after_fork(self)
 
     def reset(self) -> None:
@@ -162,17 +171,18 @@ class ThreadPool:
             del task  # an idle thread keeps nothing of its last call alive
 
     def _next(self) -> ThreadTask | None:
+        is_wanted = True
         with self._change:
             while True:
                 if self._tasks:
                     task = self._tasks.popleft()
                     task.started = True
                     return task
-                if self._closed:
+                if self._closed or not is_wanted:
                     self._size -= 1
                     return None
                 self._idle += 1
-                self._change.wait()
+                is_wanted = self._change.wait(self._idle_s)
                 self._idle -= 1
 
     def __repr__(self) -> str:
