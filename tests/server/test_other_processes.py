@@ -212,3 +212,5 @@ def test_a_thousand_sockets_listen_and_one_that_never_reads_slows_none():
                 writer.close()
 
         asyncio.run(listen_all())
+        # the server sees that they have hung up, or it would hold a thousand sockets at its end
+        wait_until(lambda: hub.listeners, lambda left: left == 0)
