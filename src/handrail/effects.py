@@ -14,7 +14,7 @@ raises between two of them is a crash test.
     Verify     -> Found | NotFound | Unknown
     Wait       -> None, when the time has passed
     Settle     -> None, once it is durable
-    Compute    -> what its function returns, worked out where it holds nobody up
+    Compute    -> what its function returns; it is called in a thread
     Keep       -> str, the handle of a text that is too long for the model
 
 A driver that ends a call from outside (a cancelled run) throws `CallCancelled` into the generator where it waits before
@@ -260,8 +260,8 @@ class Returned(Struct):
     """The tool returned.
 
     Attributes:
-        size: About how many bytes its value takes as JSON; 0 where nobody measured it, or it is flat.
-        has_iterators: Whether its value may hold iterators, which can be read only once.
+        size: About how many bytes the value takes as JSON; 0 if it was not measured.
+        has_iterators: Whether the value may hold iterators, which can be read only once.
         late: It returned after its deadline, but before the call had a result.
         pending: Its value is still to be awaited: a plain function returned a coroutine.
     """
@@ -344,8 +344,8 @@ class Settle(Struct, frozen=True):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
     Attributes:
-        may_wait: A store may hold it back for some milliseconds, to commit it with what follows: nothing is done on it
-            before it is answered.
+        may_wait: The store may delay it by some milliseconds, to commit it together with later requests. Nothing that
+            depends on it starts before the store has answered.
     """
 
     scope: str
@@ -371,7 +371,7 @@ class Renew(Struct, frozen=True):
 
 
 class Compute(Struct, frozen=True):
-    """Call a function of ours that takes long and changes nothing, such as to write a long result as JSON."""
+    """Call a slow function of ours that changes nothing, such as one that encodes a long result."""
 
     function: Callable[[], Any]
 

@@ -48,7 +48,7 @@ UNPROMPTED = (
     "hunyuan", "jamba", "kimi-k3", "longcat", "minicpm5", "muse", "olmo3",
     "plain", "step3",
 )
-"""Dialects that only read what a model wrote. No model is named with them."""
+"""Dialects that read answers and write no prompts, so that no model can be asked in them."""
 # fmt: on
 PROMPTS: dict[str, str] = {
     name: f"handrail.dialects.prompts.{module}:DIALECTS"

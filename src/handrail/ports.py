@@ -94,10 +94,10 @@ class LeaseStore(Protocol):
 
 @runtime_checkable
 class GatheringStore(Protocol):
-    """A store that holds requests back which `may_wait`, to commit them together."""
+    """A store that delays requests with `may_wait`, to commit them together."""
 
     def hurry(self) -> None:
-        """Commit what is held back now: somebody waits for it."""
+        """Commit the delayed requests at once: somebody waits for one of them."""
         ...
 
 

@@ -116,7 +116,7 @@ class JournalEntry(Struct, frozen=True):
     """An addition to a run in one transaction: steps, and the new status if it changes.
 
     Attributes:
-        may_wait: A store may hold it back for some milliseconds, to commit it with others.
+        may_wait: The store may delay it by some milliseconds, to commit it together with others.
     """
 
     run_id: str
@@ -383,8 +383,7 @@ class AuditEntry(Struct, frozen=True):
     Attributes:
         text: The body as canonical JSON, where that is known.
         count: How many records it stands for; see `chain.group_records`.
-        may_wait: Nobody waits for it and nothing depends on it: a store may hold it back for some milliseconds, to
-            commit it with others.
+        may_wait: The store may delay it by some milliseconds, to commit it together with others: nothing depends on it.
     """
 
     run_id: str

@@ -1,14 +1,13 @@
 """Programs of providers: code that a model writes and its provider runs, and that calls our tools.
 
-Such a program stands still while it waits for a call's result. Anthropic runs it in a container, which expires; OpenAI
-replays it from the items of the answer. The provider is told which tools a program may call, and `core` enforces it.
+Such a program waits for the result of each call. Anthropic runs it in a container, which expires; OpenAI replays it
+from the items of the answer. A request names the tools that a program may call, and `core` enforces it.
 
     hr.tool(effect="read", callers=("direct", "program"))
     hr.Options(provider_tools=[{"type": "code_execution_20260120", "name": "code_execution"}])     # Anthropic
     hr.Options(provider_tools=[{"type": "programmatic_tool_calling"}])                              # OpenAI Responses
 
-Rule 1: nothing of this is sent unless the request has the provider's tool that runs programs: elsewhere the fields are
-        refused.
+Rule 1: these fields are sent only with the provider's tool that runs programs; without it the API refuses them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,11 @@ def find_program(caller: Json) -> str:
 
 
 def find_runner(provider_tools: Iterable[Mapping[str, Json]], type: str) -> str:
-    """Return the type of the provider's tool that runs programs, which begins like this; empty where there is none."""
+    """Return the type of the provider's tool that runs programs; empty if there is none.
+
+    Args:
+        type: What that type begins with.
+    """
     types = (str(each.get("type", "")) for each in provider_tools)
     return next((each for each in types if each.startswith(type)), "")
 

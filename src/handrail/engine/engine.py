@@ -1062,7 +1062,7 @@ class Engine:
         entry = recording.entry()
         if entry is None:
             return
-        # held back until its claims come, or the settlements before it are committed
+        # The store may delay it: it is committed with the claims that follow, or with the settlements before it.
         answer = self.runs.append_entry(replace(entry, may_wait=active.goes_ahead))
         if isinstance(answer, Future):
             recording.sent = answer
@@ -1102,7 +1102,7 @@ class Engine:
         return bool(is_cancelled)
 
     def hurry(self) -> None:
-        """Have the store commit what it holds back: somebody waits for it."""
+        """Make the store commit what it has delayed: somebody waits for it."""
         if isinstance(self.store, GatheringStore):
             self.store.hurry()
 

@@ -342,7 +342,7 @@ class BatchExecutor:
     def take_computed(
         self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
     ) -> None:
-        """Take what the function returned."""
+        """Answer with what the function returned; fail the batch if it raised."""
         self.start_nothing_once_left()
         if error := done.exception():
             if self.stop_waiting(state, pending):

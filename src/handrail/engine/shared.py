@@ -47,7 +47,7 @@ MOST_QUESTIONS_REMEMBERED = 10_000
 """How many questions a process remembers that nobody was told of, and as many whose refusal was returned."""
 
 MAX_COMPUTING_AT_ONCE = 2
-"""Threads for long results: more would only take turns."""
+"""Threads that encode long results. More of them would only wait for the interpreter's lock."""
 
 MAX_APPROVERS_AT_ONCE = 16
 """How many questions a process asks at the same time of approvers that are plain functions."""
@@ -94,7 +94,7 @@ class SharedResources:
         """For functions that decide whether a call may run. Tools that hang must not keep others from being decided
         about, nor functions that hang keep tools from running."""
         self.computing_threads = ThreadPool(MAX_COMPUTING_AT_ONCE)
-        """For functions of ours that take long, and end."""
+        """For slow functions of ours, which always return."""
         self._approver_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)
         """Their own: tools that hang must not keep a question from being asked."""
         self._notifier_threads = ThreadPool(MAX_APPROVERS_AT_ONCE)

@@ -149,13 +149,13 @@ def _calls(
 def _repeated(
     section: Section, begins: str, one: Expression, *, several: bool
 ) -> Expression:
-    """Return one call or more, with what closes the section."""
+    """Return one call or several, and the mark that closes the section."""
     between = section.separator + begins
     if not several:
         return sequence(one, Literal(section.closes))
     if between and section.closes.startswith(between):
-        # Engines read a literal as one word and the longest one that fits: a separator with which the closing mark
-        # begins would be taken for that mark, and no second call could follow.
+        # Engines match a literal as one token, and the longest one that fits. Where the closing mark begins with the
+        # separator, the separator would be taken for that mark, and no second call could follow.
         rest = section.closes.removeprefix(between)
         more = repeat(sequence(one, Literal(between)))
         return sequence(one, Literal(between), more, Literal(rest))

@@ -1,7 +1,7 @@
 """Values as elements within elements: `<items><item><sku>a-1</sku></item></items>`.
 
-Objects and lists are elements where the family's reader finds their types again: the schema is written out at the
-place, and no other branch of it is an object or a list, or text. Elsewhere they are JSON.
+Objects and lists are written as elements where the family's reader can tell their types: where the schema refers to no
+other, exactly one of its branches is an object or a list, and none is text. Elsewhere they are written as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NESTED = ("object", "array")
 def write_element(
     values: Values, element: Element, name: str, schema: Json, path: str
 ) -> Expression:
-    """Return an element with the values of a schema; nothing where its name would end the mark that it stands in."""
+    """Return an element with the values of a schema; `NOTHING` if its name would end its opening mark early."""
     if element.named in name or not name or name.startswith("/") or "\n" in name:
         return NOTHING
     closes = element.closes.replace("{name}", name).removeprefix(element.opens)
@@ -43,9 +43,9 @@ def write_element(
 def _values(
     values: Values, element: Element, schema: Json, path: str
 ) -> list[Expression]:
-    """Return what may stand in an element, with the beginning of the mark that closes it.
+    """Return the values that may stand in an element, each with the beginning of the mark that closes it.
 
-    Each ends with the mark that no text may hold: so a text ends at the first mark, whichever it is.
+    No text may hold that beginning, so a text ends at the first mark of any kind.
     """
     form = bare_text("", element.opens, element.opens)
     branches = list(values.branches(schema, path))

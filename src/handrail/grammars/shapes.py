@@ -360,7 +360,7 @@ def _join(*parts: Part) -> tuple[Part, ...]:
 def _parameters(
     values: Values, call_format: ParameterCalls, parameters: Schema, inside: str
 ) -> Expression:
-    """Return a call's parameters, each with its marks; `inside` stands before each that holds no elements."""
+    """Return a call's parameters, each with its marks; `inside` stands before each, unless they hold elements."""
     if call_format.nested:
         element = call_format.parameter
         return values.members(

@@ -1,7 +1,7 @@
 """Waiting until a file descriptor can be read, whatever its number.
 
-`select.select` refuses descriptors of 1,024 and above with a `ValueError`. A server with a thousand connections open
-has no others left, so nothing in handrail may depend on low numbers.
+`select.select` refuses descriptors of 1,024 and above with a `ValueError`. In a server with a thousand open connections
+every new descriptor is one of these, so nothing in handrail may depend on low numbers.
 """
 
 from __future__ import annotations

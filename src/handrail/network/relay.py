@@ -71,7 +71,7 @@ def _relay(listening: socket.socket, place: str) -> None:
 def _begin(
     listening: socket.socket, place: str, other: dict[socket.socket, socket.socket]
 ) -> tuple[socket.socket, ...]:
-    """Take a connection, connect it to the proxy, and return both sides; none when there is no proxy."""
+    """Accept a connection, connect it to the proxy, and return both sockets; none if the proxy cannot be reached."""
     client, _ = listening.accept()
     proxy = socket.socket(socket.AF_UNIX)
     try:
@@ -88,7 +88,7 @@ def _begin(
 def _pass_piece(
     each: socket.socket, other: dict[socket.socket, socket.socket]
 ) -> tuple[socket.socket, ...]:
-    """Pass on what a side has sent; return both sides, which are to be closed, when it has ended."""
+    """Pass on what a side has sent. If it has ended, return both sockets, for the caller to close."""
     try:
         piece = each.recv(_PIECE_BYTES)
         if piece:

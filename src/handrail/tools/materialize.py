@@ -28,10 +28,10 @@ MOST_BYTES = 64 * 1024 * 1024
 """Characters of text and bytes in a result; a store keeps it whole."""
 
 LONG_BYTES = 256 * 1024
-"""What takes more as JSON is written in a thread: on an event loop it would be felt."""
+"""A value that takes more as JSON is encoded in a thread: it would block an event loop for too long."""
 
 _BYTES_AROUND = 4
-"""What a value takes in JSON beside its text: quotes, a comma, a few digits."""
+"""Bytes that a value takes in JSON beside its text: quotes and a comma, or a few digits."""
 
 _AT_ONCE = 64
 """How many items of an iterator are read before they are measured."""
@@ -85,11 +85,11 @@ def is_flat(value: Any, kind: type) -> bool:
 
 
 class Reading(NamedTuple):
-    """A value that was measured and read.
+    """A value whose iterators were read, with its size.
 
     Attributes:
         size: About how many bytes its JSON takes.
-        has_iterators: Whether iterators are left in it, in an object that keeps its own.
+        has_iterators: Whether an object in it still holds iterators: one with fields of its own keeps them.
     """
 
     value: Any
@@ -98,7 +98,7 @@ class Reading(NamedTuple):
 
 
 def read(value: Any) -> Reading:
-    """Return a value whose iterators, however deep in its lists and objects, are lists; raise what one of them raises.
+    """Return a value with each iterator in its lists and objects read into a list; raise what an iterator raises.
 
     Raises:
         TooLarge: It is more than `MOST_VALUES` or `MOST_BYTES`.
@@ -156,7 +156,7 @@ def _measure(value: Any, room: _Room) -> bool:
     has_iterator = False
     values = 0
     size = 0
-    # Level by level: whatever can be done for a whole level at once takes no step for each value.
+    # Go level by level: what is done for a whole level at once needs no step of Python for each value.
     level = [value]
     while level and values <= room.values and size <= room.bytes:
         kinds = _find_kinds(level)
@@ -180,10 +180,12 @@ def _measure(value: Any, room: _Room) -> bool:
 
 
 class _Below(NamedTuple):
-    """What is in the values of a level: how many values, and the size of what is not among these.
+    """What the values of a level contain.
 
     Attributes:
-        parts: All of them, unless there are too many.
+        parts: The values of the next level; incomplete if there are too many.
+        values: How many they are.
+        size: Characters of names and texts that are not among `parts`.
     """
 
     parts: list[Any]

@@ -213,7 +213,7 @@ class BaseTool:
     """After this many attempts in a row that could not reach its service, it pauses for 30 s; 0 switches this off."""
     callers: Sequence[Caller] = ("direct",)
     """Who may call it: the model or code of yours (`direct`), a program that the model writes and its provider runs
-    (`program`), or both. Calls of others are refused."""
+    (`program`), or both. Other calls are refused with `NOT_PERMITTED`."""
     tags: Collection[str] = ()
     """Labels for `Toolset.filter`."""
     aliases: Sequence[str] = ()
@@ -499,7 +499,7 @@ class BaseTool:
 
     @cached_property
     def plain_check(self) -> Fits | None:
-        """The check of the arguments, where it and the policy are all that decides about a call; else None."""
+        """The check of the arguments, if nothing else but the policy decides about a call; else None."""
         if self.concurrency_slot or self.isolation != "none":
             return None
         if self.writes and not self._has_default_key:
@@ -519,7 +519,7 @@ class BaseTool:
 
     @property
     def _has_default_key(self) -> bool:
-        """Whether nothing but the place of a write in its run is its key."""
+        """Whether the key of a write is its place in the run."""
         resolves = getattr(self.resolve_key, "__func__", None)
         return not self.key and resolves is BaseTool.resolve_key
 

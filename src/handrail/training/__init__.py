@@ -1,4 +1,4 @@
-"""Recorded runs as training data, and training data as conversations.
+"""Training data made of recorded runs.
 
 export = TrainingExport("trl", tools=tools)
 for row in export_runs(store, export): ...

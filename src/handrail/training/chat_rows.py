@@ -283,7 +283,7 @@ def read_swift(row: Mapping[str, Any]) -> Example:
 
 
 def write_llamafactory(example: Example) -> Row:
-    """Return the row of LLaMA-Factory's newer form: contents are lists of typed values."""
+    """Return the row of LLaMA-Factory's newer form: each content is a list of typed values."""
     forbid_images(example)
     return {
         "messages": [_write_typed(message) for message in example.messages],

@@ -48,28 +48,28 @@ def _entries(speakers: Sequence[Entry]) -> list[Json]:
 
 
 def _refuse_speaker(speaker: Json) -> ConfigError:
-    return ConfigError(f"nobody is called {speaker!r} in a conversation of this form")
+    return ConfigError(f"a conversation of this form has no speaker {speaker!r}")
 
 
 def _split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     """Return the system messages before the conversation as one text, and the rest.
 
     Raises:
-        Unwritable: There is one later too.
+        Unwritable: A system message stands later in the conversation.
     """
     texts: list[str] = []
     rest = list(messages)
     while rest and isinstance(rest[0], SystemMessage):
         texts.append(rest.pop(0).text)  # type: ignore[union-attr]  # a system message
     if any(isinstance(message, SystemMessage) for message in rest):
-        raise Unwritable("it has a system message in its middle")
+        raise Unwritable("it has a system message after its beginning")
     return "\n\n".join(texts), rest
 
 
 def _rounds(
     messages: Sequence[Message],
 ) -> Iterator[Message | list[ToolResult]]:
-    """Yield the messages, with neighbouring questions as one and all results of an answer as one list."""
+    """Yield the messages; join adjacent questions, and give the results of an answer as one list."""
     results: list[ToolResult] = []
     question: UserMessage | None = None
     for message in messages:
@@ -103,9 +103,9 @@ _ANSWERS = ("gpt", "function_call")
 
 
 def write_sharegpt(example: Example) -> Row:
-    """Return the row of LLaMA-Factory's ShareGPT form: asking and answering by turns.
+    """Return the row of LLaMA-Factory's ShareGPT form, in which questions and answers alternate.
 
-    Several calls are one JSON list, and their results one list of texts. Text beside calls has no place.
+    Several calls are one JSON list, and their results one list of texts. Text beside calls is left out.
 
     Raises:
         Unwritable: Questions and answers do not alternate.
@@ -115,7 +115,7 @@ def write_sharegpt(example: Example) -> Row:
     entries = [_write_sharegpt(each, images) for each in _rounds(messages)]
     for number, (speaker, _) in enumerate(entries):
         if speaker not in (_ASKS, _ANSWERS)[number % 2]:
-            raise Unwritable("its questions and answers do not take turns")
+            raise Unwritable("its questions and answers do not alternate")
     if len(entries) % 2:
         raise Unwritable("it does not end with an answer")
     row: Row = {"conversations": _entries(entries)}
@@ -174,7 +174,7 @@ def read_sharegpt(row: Mapping[str, Any]) -> Example:
 
 
 def _split_results(value: str, wanted: int) -> list[str]:
-    """Return the texts of several results; those that nobody told apart are all in the first."""
+    """Return the text of each result. A value that is no list of `wanted` texts is the first; the others are empty."""
     if wanted < 2:
         return [value]
     try:
@@ -278,7 +278,7 @@ _OFFER = (
 def write_toolace(example: Example) -> Row:
     """Return the row of ToolACE: calls as Python writes them, results as a list of `name` and `results`.
 
-    Text and reasoning beside calls have no place.
+    Text and reasoning beside calls are left out.
     """
     forbid_images(example)
     system, messages = _split_system(example.messages)

@@ -1,4 +1,4 @@
-"""What a training set holds: examples, which are conversations with the tools they had, and pairs of answers."""
+"""What a training set holds: conversations with their tools (`Example`), or two answers to one prompt (`Pair`)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Example(Struct, frozen=True):
 
     Attributes:
         tools: The tools that the model had; empty where nobody named them.
-        masked: The answers that are not to be learnt, counted from 0 among the answers.
-        parallel: Whether several calls in one answer were welcome; None if nobody said.
+        masked: The numbers of the answers that are not to be learnt, counted among the answers from 0.
+        parallel: Whether several calls in one answer were allowed; None if the run did not say.
     """
 
     messages: Sequence[Message]
@@ -73,7 +73,7 @@ class Unwritable(ValueError):
 
 
 class Conversation:
-    """Builds the messages of a row that is read: results get the ids and names of their calls, in order."""
+    """Builds the messages of a row; gives each result the id and the name of its call, in order."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

@@ -1,11 +1,12 @@
-"""Recorded runs as training data: conversations to learn, and pairs of answers to prefer one of.
+"""Recorded runs as training data: rows of one form, each with a conversation or a pair of answers.
 
-A run is exported as the model saw it, but for three things. Secrets are taken out. What the model should not learn is
-masked where the form has weights, and left out where it has none: calls that were refused, or that a person changed.
-And a run that the form cannot hold is left out; the summary counts why.
+A run is exported as the model saw it, except that secrets are taken out, and that the model is not taught calls that
+were refused or that a person changed: these are masked where the form has weights, and left out where it has none. A
+run that the form cannot hold is left out. The summary counts what was left out, and why.
 
-Rule 1: what is written reads back to the same calls and results. A run for which that does not hold is left out.
-Rule 2: a call is only taught if the tools that are named would take it today.
+Rule 1: a row reads back to the same calls and results. A run for which that does not hold is left out.
+Rule 2: a run is left out if it was recorded with other tools, and the tools that are named would refuse one of its
+        calls today.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from handrail.training.selection import Selection
 from handrail.training.texts import arguments_of, dump, read_functions
 
 Mistakes: TypeAlias = Literal["mask", "drop", "keep"]
-"""What becomes of calls that the model should not have written: `mask` leaves them in the conversation and says that
-their answers are not to be learnt, `drop` leaves out what was corrected later (and the run, if something was not), and
-`keep` teaches them like all others."""
+"""What becomes of calls that the model should not have written: `mask` exports them and marks their answers as not to
+be learnt; `drop` leaves them out, and the whole run if one of them was never corrected; `keep` teaches them like all
+others."""
 
 _OURS = frozenset((READ_RESULT.name, SEARCH_TOOLS))
 """Tools that a run adds to those it is given."""
@@ -62,7 +63,7 @@ class Summary(Struct):
         runs: How many runs were read.
         rows: How many rows were written.
         left_out: Why a run or a pair was left out, and how often.
-        notes: What is in the rows otherwise than in the runs, and how often.
+        notes: How the rows differ from the runs, and how often.
     """
 
     runs: int = 0
@@ -97,11 +98,11 @@ class TrainingExport:
 
     Args:
         form: One of `forms.NAMES`, such as `trl` or `preference`.
-        tools: The tools of the runs; rows describe them, and calls are checked against them. A journal has their names
-            only, so without them rows describe none.
+        tools: The tools of the runs. Rows describe them, and calls are checked against them. Without them rows describe
+            no tools, because a journal has only their names.
         selection: Which runs are taken.
         redact: Take secrets out: what looks like one, and seals of the journal.
-        secrets: Secrets that are known, however they look.
+        secrets: Further secrets to take out, whatever they look like.
         mistakes: `mask` by default where the form has weights, else `drop`.
 
     Raises:
@@ -142,7 +143,7 @@ class TrainingExport:
         """Yield the rows of runs: one for each run, of `preference` one for each pair.
 
         Args:
-            store: Where the runs lie; it knows which arguments people changed.
+            store: The store of the runs, which knows what arguments people changed.
         """
         for stored in runs:
             self.summary.runs += 1
@@ -406,9 +407,9 @@ def _conversation(
 def _as_answer(
     turn: HistoryTurn, has_form: bool
 ) -> tuple[AssistantMessage, list[Message]]:
-    """Return a turn as an answer without what only its provider reads, and its results.
+    """Return a turn as an answer and its results, without what only the provider reads.
 
-    A call that gives the answer its form has no result: it is the answer's text.
+    A call that only gives the answer its form (`output=`) has no result; its arguments become the answer's text.
     """
     pairs = list(zip(turn.turn.calls, turn.results, strict=True))
     answer = replace(turn.turn, raw=None)
@@ -436,7 +437,7 @@ def _drop_mistakes(
     """Return the turns without corrected mistakes, and with the arguments that people wrote.
 
     Raises:
-        _LeftOut: A mistake was not corrected, so what follows speaks of it.
+        _LeftOut: A mistake was never corrected; what the model wrote later may refer to it.
     """
     kept: list[HistoryTurn] = []
     for number, turn in enumerate(turns):
@@ -467,7 +468,7 @@ def _drop_mistakes(
 
 
 def _positions_of_calls(messages: Sequence[Message], changed: set[int]) -> set[int]:
-    """Return which answers with calls, from 0 among the answers, are at these places."""
+    """Return the numbers, counted among the answers from 0, of the answers at the places `changed`."""
     places = [
         place
         for place, message in enumerate(messages)

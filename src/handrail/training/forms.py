@@ -9,7 +9,7 @@
     llamafactory-v1  `messages` whose contents are lists of typed values; LLaMA-Factory's newer trainer
     preference       `prompt`, `chosen`, `rejected`; TRL's DPOTrainer
 
-Rule 1: what is written reads back to the same calls and results; what would not is left out of an export.
+Rule 1: a row reads back to the same calls and results. An export leaves out what would not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Form(Struct, frozen=True):
 
     Attributes:
         has_weights: Whether a row can say which answers are not to be learnt.
-        drops_text: Whether text beside calls has no place.
+        drops_text: Whether text beside calls is left out.
     """
 
     write: Callable[[Example], dict[str, Json]]
@@ -77,7 +77,7 @@ def read_row(form: str, row: Mapping[str, Any]) -> Example:
     """Return the example that a row of that form holds.
 
     Raises:
-        ConfigError: There is no such form, or the row does not have it.
+        ConfigError: There is no such form, or the row does not fit it.
     """
     reader = _form(form).read
     try:
@@ -102,7 +102,7 @@ def read_pair(row: Mapping[str, Any]) -> Pair:
     """Return the pair that a row of `preference` holds.
 
     Raises:
-        ConfigError: The row does not have that form.
+        ConfigError: The row does not fit that form.
     """
     try:
         return chat_rows.read_preference(row)
@@ -120,4 +120,4 @@ def _form(name: str) -> Form:
 
 
 def _misshapen(form: str, error: Exception) -> ConfigError:
-    return ConfigError(f"this row does not have the form {form}: {error!r}")
+    return ConfigError(f"this row does not fit the form {form}: {error!r}")

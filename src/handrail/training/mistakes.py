@@ -1,8 +1,8 @@
-"""What went wrong in a run before it went right: calls that were refused, and calls that a person changed.
+"""The mistakes of a run: calls that were refused, or whose arguments a person changed.
 
-A refused call is corrected by the call that took its place: the next answer of the model has it, of the same tool (or,
-for a tool that does not exist, in the same place), and it was not refused. While that one is refused too, the one after
-it counts. Nothing else is a correction: a later call of the same tool may be about something else.
+A refused call is corrected by a call in the model's next answer: one of the same tool, or, if the tool does not exist,
+the call in the same place. If that one was refused too, the answer after it is looked at. No other call is a
+correction: a later call of the same tool may be about something else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from handrail.history.run_history import HistoryTurn, RunHistory
 from handrail.journal import codec
 
 EDITED = "EDITED"
-"""The reason of a mistake that only a person saw: they changed the arguments."""
+"""The reason of a mistake that no check found: a person changed the arguments."""
 
 REFUSALS = frozenset({
     Code.UNKNOWN_TOOL, Code.BAD_JSON, Code.TRUNCATED_CALL, Code.INVALID_ARGUMENTS, Code.RULE_VIOLATED,
@@ -93,7 +93,7 @@ def _mistakes_of(
 
 
 def is_mistake(result: ToolResult) -> bool:
-    """Whether the call never ran because of how it was written, or of what was not allowed."""
+    """Whether a call was refused before it ran, for how it was written or because it was not allowed."""
     return (
         result.failure is not None
         and not result.attempts
@@ -107,7 +107,7 @@ def _correct(
     """Return the call that took the place of a refused one.
 
     Args:
-        taken: Places in the next answer that took the place of others.
+        taken: Places in the next answer that correct other calls.
     """
     refused = turns[number].turn.calls[place]
     code = _failure_code(turns[number].results[place])

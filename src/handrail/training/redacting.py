@@ -1,4 +1,4 @@
-"""Secrets taken out of what is exported.
+"""Redaction of what is exported.
 
 Rule 1: names in schemas stay: a parameter called `password` is described, and its value in a call is hidden.
 """
@@ -58,7 +58,7 @@ class Redaction:
                 )
 
     def text(self, text: str) -> str:
-        """Return a text without secrets; in one that is JSON, also without the values of fields that are secret."""
+        """Return a text without secrets; in JSON, also without the values of fields that are named like secrets."""
         shown = self._hide(text)
         if text[:1] in ("{", "["):
             try:

@@ -12,7 +12,7 @@ from handrail.records import RunRecord
 
 
 class Selection(Struct, frozen=True):
-    """Which runs are exported: those for which everything given here holds.
+    """Which runs are exported: those that fulfil every condition given here.
 
     Attributes:
         statuses: How a run ended; empty for any.
@@ -33,7 +33,7 @@ class Selection(Struct, frozen=True):
     scope: str | None = None
 
     def reject_record(self, record: RunRecord) -> str:
-        """Return why a run is left out that needs no look at its steps; empty if nothing speaks against it."""
+        """Return why the record of a run excludes it, before its steps are read; empty if it does not."""
         if self.scope is not None and parse_scope(record.run_id) != self.scope:
             return "of another tenant"
         if not self.since <= record.created < self.until:
@@ -41,7 +41,7 @@ class Selection(Struct, frozen=True):
         return ""
 
     def reject(self, history: RunHistory, tags_of: Callable[[str], set[str]]) -> str:
-        """Return why a run is left out, as a reason to count; empty if it is exported."""
+        """Return why a run is left out, in words that the summary counts; empty if it is exported."""
         status, _, _ = history.ending
         if self.statuses and status not in self.statuses:
             return f"ended as {status}" if status != "running" else "has not ended"

@@ -16,13 +16,13 @@ from handrail.parsing import jsontext
 from handrail.training.examples import Example, Function, Unwritable
 
 IMAGE = "<image>"
-"""Stands in a text where an image does."""
+"""The mark that stands in a text for an image."""
 
 _THINK = ("<think>\n", "\n</think>\n\n")
 
 
 def dump(value: Json) -> str:
-    """Return JSON as one line of text, with the letters of every language as they are."""
+    """Return JSON as one line of text, in which no letter of any language is escaped."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -30,7 +30,7 @@ def load(text: str, what: str) -> Json:
     """Return the JSON of a text in a row.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is no JSON.
     """
     try:
         return jsontext.loads(text)
@@ -39,7 +39,7 @@ def load(text: str, what: str) -> Json:
 
 
 def arguments_of(call: ToolCall) -> dict[str, Json]:
-    """Return a call's arguments as an object; text that is no object stands under one key, as models read it back."""
+    """Return a call's arguments as an object; text that is no object stands under one key, see `as_history`."""
     arguments: dict[str, Json] = jsontext.loads(as_history(call.arguments))
     return arguments
 
@@ -53,7 +53,7 @@ def read_call_object(value: Json) -> tuple[str, str]:
     """Return the name and the arguments of a call.
 
     Raises:
-        ConfigError: It is not one.
+        ConfigError: The value is no call.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise ConfigError(f"a call has `name` and `arguments`, not {dump(value)[:100]}")
@@ -90,10 +90,10 @@ def wrap_functions(functions: Sequence[Function]) -> list[Json]:
 
 
 def images_of_user(message: UserMessage) -> list[Attachment]:
-    """Return what a person shows.
+    """Return the images of a user's message.
 
     Raises:
-        Unwritable: It is no image.
+        Unwritable: It has an attachment that is no image.
     """
     found = [parse_attachment(part) for part in message.parts]
     return list(_images(each for each in found if each is not None))
@@ -103,7 +103,7 @@ def images_of_result(result: ToolResult) -> list[Attachment]:
     """Return the images of a result.
 
     Raises:
-        Unwritable: It shows something else too.
+        Unwritable: It has an attachment that is no image.
     """
     found = [parse_attachment(each) for each in result.media]
     return list(_images(each for each in found if each is not None))
@@ -119,10 +119,10 @@ def _images(attachments: Iterator[Attachment]) -> Iterator[Attachment]:
 
 
 def forbid_images(example: Example) -> None:
-    """Check that nothing but text is in an example.
+    """Check that an example is only text.
 
     Raises:
-        Unwritable: There is.
+        Unwritable: It has an image or another attachment.
     """
     for message in example.messages:
         if isinstance(message, UserMessage) and images_of_user(message):
@@ -132,8 +132,10 @@ def forbid_images(example: Example) -> None:
 
 
 class ImagePlaces:
-    """Writes a mark into texts where images stand, and collects the images. A text that only looks like a mark is
-    changed: a trainer counts marks and images."""
+    """Writes a mark into a text for each of its images, and collects the images.
+
+    A mark that stood in the text before is changed, since a trainer counts marks and images.
+    """
 
     def __init__(self) -> None:
         self.links: list[str] = []
@@ -151,7 +153,7 @@ class ImagePlaces:
 
 
 class ImageReader:
-    """Gives the images of a row to the texts that have their marks."""
+    """Gives each text in a row the images for its marks."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._links = iter(row.get("images") or ())

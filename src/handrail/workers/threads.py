@@ -28,7 +28,7 @@ Report: TypeAlias = Callable[["Returned | Raised"], None]
 DEFAULT_THREADS = 64
 
 IDLE_S = 60.0
-"""How long a thread without work is kept. A runtime that nobody closes holds no threads for ever."""
+"""How long an idle thread is kept. A runtime that nobody closes must not keep its threads for ever."""
 
 
 class ThreadTask:

@@ -860,7 +860,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     "--min-calls",
     type=click.IntRange(min=0),
     default=0,
-    help="Only runs with so many calls.",
+    help="Only runs with at least so many calls.",
 )
 @click.option(
     "--max-calls",
@@ -872,7 +872,8 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     "--mistakes",
     type=click.Choice(get_args(Mistakes)),
     default=None,
-    help="Refused calls: not to be learnt, left out, or kept.  [default: mask where the form can, else drop]",
+    help="Refused calls: mark them as not to be learnt, leave them out, or teach them.  "
+    "[default: mask where the form can, else drop]",
 )
 @click.option(
     "--redact/--no-redact",
@@ -893,8 +894,8 @@ def export(
 ) -> None:
     """Print runs as lines of JSON: as training data, or their journals.
 
-    Without names all runs that the options choose are exported. Training data describes the tools if you name them; a
-    journal has their names only. What was left out, and why, stands on stderr.
+    Without names, all runs that the options select are exported. Training data describes the tools if you name them,
+    since a journal has only their names. For training data, stderr says what was left out, and why.
 
     `jsonl` is the journal: the run, then its steps. It is complete: secrets in the conversation are in it too.
 

@@ -126,7 +126,7 @@ def _seed(opening: Opening) -> PromptHead:
 
 
 def _as_python(tool: Described) -> str:
-    """Return a tool as a function of Python whose docstring tells its arguments."""
+    """Return a tool as a Python function whose docstring describes its arguments."""
     properties = tool.parameters.get("properties") or {}
     required = tool.parameters.get("required") or ()
     takes = ",".join(
@@ -518,7 +518,7 @@ def _as_command_tool(tool: Described) -> str:
 
 
 def _number_calls(calls: Iterable[ToolCall]) -> Mapping[str, str]:
-    """Return ids as Command writes them: counted through the conversation."""
+    """Return ids as Command writes them: numbers that count the calls of the conversation from 0."""
     ids: dict[str, str] = {}
     for position, call in enumerate(calls):
         ids.setdefault(call.id, str(position))

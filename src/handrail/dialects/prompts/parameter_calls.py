@@ -209,7 +209,7 @@ class ParameterCalls(Struct, frozen=True):
     def _nested_value(
         self, source: TextBuffer, key: str, after: Marks
     ) -> Step[tuple[str, str]]:
-        """Read a value that may hold elements of its own name: the mark that closes the first one ends it."""
+        """Read a value up to the mark that closes it; elements of its own name may stand in it."""
         opens = f"{self.parameter.opens}{key}{self.parameter.named}"
         closes = self.parameter.closes.replace("{name}", key)
         either = Marks([opens, closes])
@@ -364,7 +364,7 @@ def _parse_nested(value: str, element: Element, schema: Mapping[str, Json]) -> J
     """Read elements within a value, as far as the schema has a place for them; other text is read as such."""
     if "string" in _kinds(schema) or element.opens not in value:
         return _read_leaf(value, schema)
-    # A text in JSON may hold what looks like an element; no element begins like JSON.
+    # JSON is tried first: a text in it may look like an element, while no element begins like JSON.
     whole = coerce_text(value, dict(schema))
     if isinstance(whole, dict | list):
         return whole
@@ -415,7 +415,7 @@ def _fit(node: _Node, schema: Mapping[str, Json]) -> Json:
 
 
 def _read_leaf(text: str, schema: Mapping[str, Json]) -> Json:
-    """Return the value of an element without elements: an empty one is a list or an object without any."""
+    """Return the value of an element that holds no elements. An empty one is an empty list or object, by the schema."""
     kinds = _kinds(schema)
     if not text.strip() and "string" not in kinds:
         if "array" in kinds:

@@ -1,7 +1,7 @@
-"""Families whose answers are read and whose prompts are not written: handrail has no chat template of theirs.
+"""Families whose answers can only be read: handrail has no chat template of theirs.
 
-What such a model wrote can be parsed, streamed and constrained (`handrail.grammar`). A server that brings the family's
-own template along writes the prompt; ask it in the chat form.
+An answer can be parsed, streamed and constrained (`handrail.grammar`). To ask such a model, use the chat form of a
+server that has the family's template.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from handrail.messages import Options
 
 
 class ReadOnlyDialect(PromptDialect, frozen=True):
-    """A family of which only the answers are known."""
+    """A dialect that reads answers and writes no prompts."""
 
     def encode_request(
         self,

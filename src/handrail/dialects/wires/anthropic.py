@@ -672,7 +672,7 @@ def _mark_history(
 def _without_strict(
     definitions: Iterable[Mapping[str, Json]],
 ) -> list[dict[str, Json]]:
-    """Return definitions without `strict` where a program may call: the API takes one of the two."""
+    """Return definitions without `strict` where a program may call the tool: the API takes only one of the two."""
     return [
         {
             name: value
@@ -705,9 +705,9 @@ def _drop_orphaned_callers(conversation: Iterable[Mapping[str, Json]]) -> None:
 
 
 def _end_lost_programs(conversation: list[dict[str, Json]]) -> None:
-    """Tell the calls of a program whose container has expired as the model's own, and that it did not go on.
+    """Send the calls of a program whose container has expired as the model's own, and say that it did not go on.
 
-    The API refuses their results otherwise: nothing is left that could take them. The calls are not made again.
+    The API refuses results for a program that no longer runs. The calls are not made again.
     """
     answered = {
         block.get("tool_use_id")

@@ -43,7 +43,7 @@ FINISHES: Mapping[str, Finish] = {
     "budget_exceeded": "length",
     "requires_continuation": "length",
 }
-"""Statuses of an interaction. `failed`, `cancelled`, those of one that still runs, and others are no good end."""
+"""How an interaction ended, by its status. Every other status is `error`, unless the interaction still runs."""
 
 REFUSALS = frozenset(
     (
@@ -57,7 +57,7 @@ REFUSALS = frozenset(
         "spii",
     )
 )
-"""Codes of an error that mean: the model, or a filter, did not want to answer."""
+"""Error codes by which the model, or a filter, refused to answer."""
 
 _UNFINISHED = frozenset(("in_progress", "queued"))
 _OURS = frozenset((CALL, RESULT, INPUT, OUTPUT, THOUGHT))
@@ -67,13 +67,13 @@ _STEP_OF_DELTA: Mapping[Json, str] = {
     "thought_signature": THOUGHT,
     "thought_summary": THOUGHT,
 }
-"""The step that a delta belongs to, where a stream did not start it."""
+"""The kind of step that is begun for a delta whose step was not started."""
 
 _CONTENTS = frozenset(("image", "audio", "video", "document"))
 
 
 class StepAssembler:
-    """One answer on its way to a turn."""
+    """Builds a turn from the steps of one answer."""
 
     def __init__(self, names: NameMap) -> None:
         self._names = names
@@ -88,7 +88,7 @@ class StepAssembler:
     # -- whole ---------------------------------------------------------------------------------------------------------
 
     def take_interaction(self, interaction: Mapping[str, Json]) -> None:
-        """Read what an interaction says, whole or as the events of a stream hold it.
+        """Read the fields of an interaction, whole or from an event of a stream.
 
         Raises:
             ModelError: It is unreadable.
@@ -102,7 +102,7 @@ class StepAssembler:
         if isinstance(errors, list):
             self._errors = errors
         steps = json_bodies.items(interaction.get("steps") or [], "`steps`")
-        if not self._steps:  # a stream has told them already
+        if not self._steps:  # a stream has sent them already
             self.take_steps(steps)
 
     def take_steps(self, steps: Sequence[Json]) -> None:
@@ -286,7 +286,7 @@ def _interaction(payload: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 class _Step:
-    """A step, as far as it came."""
+    """A step, as far as it has arrived."""
 
     __slots__ = (
         "_fields",
@@ -320,7 +320,8 @@ class _Step:
 
     @property
     def arguments(self) -> str:
-        """The text of the arguments. Until the step has ended, arguments without a text of their own are cut."""
+        """The text of the arguments. Arguments sent as an object lack their last `}` until the step has ended: a call
+        that was cut must not run."""
         if self.pieces:
             return "".join(self.pieces)
         text = json_bodies.json_text(self._given, "the arguments of a call")
@@ -412,7 +413,7 @@ class _Step:
 
 
 class _Pieces(list[str]):
-    """A text on its way."""
+    """A text that arrives in pieces."""
 
 
 def _joined(content: Mapping[str, Json]) -> dict[str, Json]:
@@ -423,7 +424,7 @@ def _joined(content: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _object(text: str) -> Json:
-    """Return arguments as an object, an empty one where they are none; what goes back is written from the call."""
+    """Return the arguments as an object, empty if they are none. What is sent back is written from the call."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -434,7 +435,7 @@ def _object(text: str) -> Json:
 
 
 def _usage(usage: Mapping[str, Json]) -> Usage:
-    """Return the usage with all that the model read and wrote; tools that Gemini ran and thoughts are counted apart."""
+    """Return the usage; add what Gemini counts apart: its own tools to the input, thoughts to the output."""
 
     def count(name: str) -> int:
         return json_bodies.count(usage, f"total_{name}_tokens")

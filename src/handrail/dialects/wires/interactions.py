@@ -1,11 +1,11 @@
 """Gemini's Interactions API: both ways, whole and streamed.
 
-A conversation is a list of steps: input, thoughts, output, calls, results, and what Gemini ran itself. The provider
-would keep it and continue by an id; we send all of it each time (`store: false`), as on every other wire. Reading is in
-`interaction_steps`.
+A conversation is a list of steps: input, thoughts, output, calls, results, and what Gemini ran itself. The provider can
+store a conversation and continue it by an id; we send it whole each time (`store: false`), as on every other wire.
+Reading is in `interaction_steps`.
 
-Rule 1: steps of a Gemini go back as they came, in their order, because thoughts are signed; of a call only the name and
-        the arguments are written again.
+Rule 1: Gemini's steps go back as they came, in their order, because thoughts are signed; only the id, the name and the
+        arguments of a call are written again.
 Rule 2: an answer of another model goes back as output and calls.
 Rule 3: nothing is stored at the provider unless the user's own `extra` says so.
 """
@@ -124,7 +124,7 @@ class Interactions(BaseWire):
     ) -> dict[str, Json]:
         """Return the body of a request.
 
-        The API has no field that says whether several calls are welcome: `parallel` stays out.
+        `parallel` is not sent: the API has no field for it.
 
         Raises:
             ConfigError: `tool_choice` names a tool that is not among `tools`, or demands a call without any tools.
@@ -452,7 +452,7 @@ def _encode_turn(turn: Turn, names: NameMap, *, own: bool = False) -> Iterator[S
 
 
 def _own_steps(turn: Turn) -> Sequence[Mapping[str, Json]] | None:
-    """Return the steps of a turn that came in this form, unless its calls are others by now."""
+    """Return the steps of a turn that came in this form; None if it came in another, or its calls were changed."""
     steps = (turn.raw or {}).get("steps")
     if not isinstance(steps, list):
         return None
@@ -472,7 +472,7 @@ def _encode_call(call: ToolCall, names: NameMap, sent: Mapping[str, Json]) -> St
 
 
 def _encode_result(result: ToolResult, name: str) -> Step:
-    """Return a result, with what it shows behind its text."""
+    """Return the step of a result: its text, then its media."""
     text = result_text(result)
     things = [thing for each in result.media if (thing := parse_attachment(each))]
     step: Step = {
@@ -504,7 +504,7 @@ def _encode_attachment(thing: Attachment) -> dict[str, Json]:
         media_type = mimetypes.guess_type(thing.url or thing.name)[0] or ""
         kind = kind or media_type.partition("/")[0]
     if thing.is_text and thing.base64 and media_type != "text/csv":
-        return _text(thing.text)  # of texts, only this one is a document
+        return _text(thing.text)  # the only kind of text that may be a document
     content: dict[str, Json] = {"type": kind if kind in _MEDIA else "document"}
     if media_type:
         content["mime_type"] = media_type
@@ -517,7 +517,7 @@ def _encode_attachment(thing: Attachment) -> dict[str, Json]:
 
 
 def _foreign(message: Json) -> str:
-    """Return what shows that this is no answer of this API; empty when it is one."""
+    """Return why this is no answer of this API; empty if it is one."""
     if not isinstance(message, json_bodies.OBJECT):
         return f"it is {json_bodies.kind(message)}"
     if "steps" in message:
@@ -646,7 +646,7 @@ def _parse_tool(entry: Mapping[str, Json]) -> Described:
 
 
 def _take_choice(config: dict[str, Json]) -> tuple[str, bool]:
-    """Take out of the configuration which tool is to be called, and whether strictly; what has no other place stays."""
+    """Take the tool choice out of the configuration; return it, and whether it is strict. Any other choice stays."""
     choice = config.get("tool_choice")
     if isinstance(choice, str):
         del config["tool_choice"]
@@ -704,7 +704,7 @@ def _encode_usage(usage: Usage) -> dict[str, Json]:
 def _in_pieces(
     step: Step, arguments: str, piece_chars: int
 ) -> tuple[Step, Iterator[dict[str, Json]]]:
-    """Return a step as a stream starts it, and what it adds: texts and arguments come in pieces."""
+    """Return a step as a stream starts it, and the deltas that add its texts and arguments in pieces."""
     kind = step["type"]
     if kind == CALL:
         deltas = [
