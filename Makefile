@@ -3,6 +3,8 @@
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(if $(shell $(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes),$(name))))
 UV ?= $(shell command -v uv 2>/dev/null)
 BIN = .venv/bin
+# In a variable: a comma would end an argument of `call`.
+DEMO = -e '.[sql,server]'
 # Where compiled modules are switched off, each of the thousand Pythons that the tests start would compile its own.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -57,7 +59,7 @@ clean: ## Remove the environment and caches.
 
 # The stamps are written last, so that an interrupted set-up is done again.
 .venv/run.stamp: pyproject.toml | .venv/bin/python
-	@$(call install,-e '.[sql,server]')
+	@$(call install,$(DEMO))
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml | .venv/bin/python
