@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -128,7 +129,24 @@ def _constraint_schema(name: str, constraint: Json, permits: bool) -> dict[str, 
     compile_schema({"pattern": constraint}, may_backtrack=False)
     if permits:
         return {"type": "string", "pattern": f"^(?:{constraint})$"}
-    return {"pattern": f"^(?s:{constraint})$"}
+    return {"pattern": f"^(?:{_let_dots_match_line_breaks(constraint)})$"}
+
+
+_DOT_OR_WHAT_HIDES_ONE = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+
+
+def _let_dots_match_line_breaks(pattern: str) -> str:
+    r"""Return the pattern with `[\s\S]` for each `.` that stands for a character.
+
+    Patterns of JSON Schema are those of ECMAScript, whose `s` flag no pattern can set, and engines differ in whether
+    they take `(?s:...)`. One that ignores it would let a line break get a command past a rule that denies it.
+
+    >>> _let_dots_match_line_breaks(r"rm .*[.]\.txt")
+    'rm [\\s\\S]*[.]\\.txt'
+    """
+    return _DOT_OR_WHAT_HIDES_ONE.sub(
+        lambda found: r"[\s\S]" if found[0] == "." else found[0], pattern
+    )
 
 
 def _compile(node: ast.expr, text: str) -> Condition:
