@@ -464,6 +464,8 @@ class Batch:
         step = (admitted.call.name, admitted.arguments)
         if step not in self._closing or admitted.tool.poll:
             return False
+        if admitted.call.program:
+            return False  # a program repeats calls on purpose, and ends
         # Another call before it in the turn may change its result.
         return all(index in self.refused_circles for index in range(state.index))
 

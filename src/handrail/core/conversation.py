@@ -451,7 +451,7 @@ def _split_call(call: ToolCall, turn: Turn, tools: Toolset) -> Sequence[ToolCall
         return (call,)
     ids = [call.id, *(f"{call.id}_{n}" for n in range(2, len(texts) + 1))]
     return [
-        ToolCall(call_id, call.name, text)
+        replace(call, id=call_id, arguments=text)
         for call_id, text in zip(ids, texts, strict=True)
     ]
 
@@ -473,7 +473,7 @@ def normalize_turn(turn: Turn, results: Sequence[ToolResult]) -> Turn:
 def _normalize_call(call: ToolCall, result: ToolResult) -> ToolCall:
     if _is_plain(call, result):
         return call
-    return ToolCall(call.id, call.name, _as_read(call.arguments, result))
+    return replace(call, arguments=_as_read(call.arguments, result))
 
 
 _UNREAD = {Code.BAD_JSON, Code.TRUNCATED_CALL, Code.UNKNOWN_TOOL}

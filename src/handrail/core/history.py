@@ -215,7 +215,7 @@ class _Sanitizer:
             self.notes.append(f"the arguments of {call.id!r} were no JSON object")
         if name == call.id and arguments == call.arguments:
             return call
-        return ToolCall(name, call.name, arguments)
+        return replace(call, id=name, arguments=arguments)
 
     def _find_free_id(self, id: str) -> str:
         """Return an id that no call of the conversation has: the given one with a number."""

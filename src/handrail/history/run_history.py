@@ -232,7 +232,7 @@ def _separate_calls(turn: Turn, results: Sequence[ToolResult]) -> Turn:
         if parts:
             ids = (call.id, *(f"{call.id}_{n}" for n in range(2, len(parts) + 1)))
             calls += [
-                ToolCall(id, call.name, text)
+                replace(call, id=id, arguments=text)
                 for id, text in zip(ids, parts, strict=True)
             ]
         else:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import selectors
 from typing import Protocol
 
+# `epoll` and `kqueue` take a descriptor themselves, and there may be none left.
+_WITHOUT_DESCRIPTOR = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
 
 class Descriptor(Protocol):
     """A file, a socket, or whatever else has a descriptor."""
@@ -26,7 +29,7 @@ def wait_readable(
         files: Descriptors, or files with a `fileno`.
         timeout_s: Seconds; 0 does not wait, None waits without a bound.
     """
-    with selectors.DefaultSelector() as selector:
+    with _WITHOUT_DESCRIPTOR() as selector:
         for file in files:
             selector.register(file, selectors.EVENT_READ)
         return bool(selector.select(timeout_s))

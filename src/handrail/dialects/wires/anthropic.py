@@ -709,32 +709,29 @@ def _end_lost_programs(conversation: list[dict[str, Json]]) -> None:
 
     The API refuses results for a program that no longer runs. The calls are not made again.
     """
-    answered = {
-        block.get("tool_use_id")
-        for message in conversation
-        for block in as_blocks(message["content"])
-    }
+    lost = _find_lost_programs(conversation)
+    if not lost:
+        return
+    last_places: dict[str, int] = {}
     for place, message in enumerate(conversation):
         blocks = as_blocks(message["content"])
-        lost = {
-            block.get("id")
-            for block in blocks
-            if block.get("type") == "server_tool_use"
-            and block.get("id") not in answered
-        }
-        is_lost = [find_program(block.get("caller")) in lost for block in blocks]
-        if not any(is_lost):
+        programs = [find_program(block.get("caller")) for block in blocks]
+        last_places |= {program: place for program in programs if program in lost}
+        if lost.isdisjoint(programs) and all(
+            block.get("id") not in lost for block in blocks
+        ):
             continue
         conversation[place] = {
             **message,
             "content": [
                 {name: value for name, value in block.items() if name != "caller"}
-                if is_of_lost
+                if program in lost
                 else block
-                for block, is_of_lost in zip(blocks, is_lost, strict=True)
+                for block, program in zip(blocks, programs, strict=True)
                 if block.get("id") not in lost
             ],
         }
+    for place in {*last_places.values()}:
         if place + 1 < len(conversation):
             results = conversation[place + 1]
             conversation[place + 1] = {
@@ -743,10 +740,25 @@ def _end_lost_programs(conversation: list[dict[str, Json]]) -> None:
             }
 
 
+def _find_lost_programs(conversation: Sequence[Mapping[str, Json]]) -> set[str]:
+    """Return the ids of programs that made calls and have no result of their own."""
+    blocks = [
+        block for message in conversation for block in as_blocks(message["content"])
+    ]
+    answered = {block.get("tool_use_id") for block in blocks}
+    callers = {find_program(block.get("caller")) for block in blocks}
+    started = {
+        str(block.get("id"))
+        for block in blocks
+        if block.get("type") == "server_tool_use"
+    }
+    return (started & callers) - answered
+
+
 _LOST: Block = {
     "type": "text",
     "text": "The container of your program expired before it had these results, and the program did not go on. "
-    "Its calls were made and are not to be repeated.",
+    "The results of its calls are above; do not repeat a call that succeeded.",
 }
 
 
