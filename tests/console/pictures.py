@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.console.pages import NARROW, open_page
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/how-to"
+FONT = "Liberation Sans"
+"""The font of the pictures: the first that the page asks for and that every Linux has a package of."""
 
 
 def picture_run(browser: Any, desk: Desk) -> bytes:
@@ -80,6 +83,15 @@ COMPARE = """async ([one, other]) => {
     for (let i = 0; i < a[2].length; i++) sum += Math.abs(a[2][i] - b[2][i]);
     return sum / a[2].length / 255;
 }"""
+
+
+def has_font(name: str) -> bool:
+    """Whether this machine has a font, as fontconfig tells."""
+    try:
+        found = subprocess.run(["fc-list", name], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return bool(found.stdout)
 
 
 def difference(browser: Any, one: bytes, other: bytes) -> float:
