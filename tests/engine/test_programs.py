@@ -97,6 +97,61 @@ def test_a_program_of_thirty_calls_is_one_turn_and_no_circle():
     assert (len(made), ended.spent.turns) == (30, 2)
 
 
+def test_a_program_may_make_a_call_that_the_model_has_made_again_and_again():
+    made = []
+    tea = '{"item": "tea"}'
+    script = [asks("stock", tea, id="c1"), asks("stock", tea, id="c2")]
+    ended = run(make_tools(made), [*script, asks("stock", tea, "p1", id="c3")])
+    assert ended.ok
+    assert len(made) == 3
+
+
+def test_an_equal_write_of_a_program_is_done_once_unless_it_is_repeatable():
+    made = []
+
+    @hr.tool(effect="write", callers=("program",))
+    async def add(item: str) -> str:
+        """Add an item."""
+        made.append(item)
+        return "added"
+
+    calls = [asks("add", '{"item": "a"}', "p1", id=f"c{n}") for n in range(2)]
+    assert run([add], calls).ok
+    assert made == ["a"]
+    assert run([add.replace(repeatable=True)], calls).ok
+    assert made == ["a", "a", "a"]
+
+
+def test_glued_calls_of_a_program_are_calls_of_that_program():
+    made = []
+
+    @hr.tool(effect="read")
+    async def look(item: str) -> str:
+        """Look at an item."""
+        made.append(item)
+        return item
+
+    ended = run([look], [asks("look", '{"item": "a"}{"item": "b"}', "p1")])
+    codes = [
+        each.result.failure.code
+        for each in ended.messages
+        if isinstance(each, ToolMessage)
+    ]
+    assert codes == ["NOT_PERMITTED", "NOT_PERMITTED"]
+    assert made == []
+
+
+def test_a_repaired_call_of_a_program_goes_back_as_the_program_s():
+    ended = run(make_tools([]), [asks("stock", "{'item': 'tea'}", "p1")])
+    [call] = [
+        call
+        for message in ended.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.turn.calls
+    ]
+    assert (call.arguments, call.program) == ('{"item":"tea"}', "p1")
+
+
 def test_a_second_program_is_a_turn_of_its_own():
     calls = [asks("stock", '{"item": "tea"}', f"p{n}", id=f"c{n}") for n in range(3)]
     assert run(make_tools([]), calls).spent.turns == 4
@@ -240,6 +295,47 @@ def test_the_calls_of_a_program_whose_container_has_expired_are_told_as_the_mode
     assert "caller" not in assistant["content"][1]
     assert [each["type"] for each in results["content"]] == ["tool_result", "text"]
     assert "did not go on" in results["content"][1]["text"]
+
+
+def test_a_program_that_was_lost_after_its_first_round_is_told_so_once():
+    """The usual case: it looks something up, then a write of it waits for a person until the container has expired."""
+    caller = {"type": "code_execution_20260120", "tool_id": "s1"}
+    started = {"type": "server_tool_use", "id": "s1", "name": "code_execution"}
+
+    def answer(*blocks):
+        return anthropic.decode({
+            "type": "message",
+            "role": "assistant",
+            "content": list(blocks),
+            "stop_reason": "tool_use",
+            "container": {"id": "box_1", "expires_at": "2026-01-01T00:00:00Z"},
+        })  # fmt: skip
+
+    def use(id):
+        return {
+            "type": "tool_use",
+            "id": id,
+            "name": "stock",
+            "input": {"item": id},
+            "caller": caller,
+        }
+
+    def result(id):
+        return ToolMessage(hr.ToolResult(id, "stock", value="3", text="3"))
+
+    anthropic = hr.dialect("anthropic")
+    said = [
+        UserMessage("?"),
+        AssistantMessage(answer({**started, "input": {}}, use("t1"))),
+        result("t1"),
+        AssistantMessage(answer(use("t2"))),
+        result("t2"),
+    ]
+    sent = anthropic.encode_request(said, hr.Toolset(make_tools([])))["messages"]
+    blocks = [block for message in sent[1:] for block in message["content"]]
+    kinds = ["tool_use", "tool_result", "tool_use", "tool_result", "text"]
+    assert [each["type"] for each in blocks] == kinds
+    assert not any("caller" in each for each in blocks)
 
 
 @pytest.mark.parametrize("callers", [(), ("everybody",), "direct", None])

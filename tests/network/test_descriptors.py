@@ -5,7 +5,11 @@ import socket
 from contextlib import ExitStack
 
 from handrail.network.descriptors import wait_readable
-from tests.support.busy import FIRST_HIGH, no_low_descriptors
+from tests.support.busy import (
+    FIRST_HIGH,
+    no_descriptors_left,
+    no_low_descriptors,
+)
 
 
 def test_a_descriptor_of_any_number_is_waited_for():
@@ -19,6 +23,12 @@ def test_a_descriptor_of_any_number_is_waited_for():
         assert os.read(reader, 1) == b"."
         os.close(writer)
         assert wait_readable(reader), "what has ended can be read"
+
+
+def test_it_takes_no_descriptor_of_its_own():
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as quiet, os.fdopen(writer, "wb"), no_descriptors_left():
+        assert not wait_readable(quiet, timeout_s=0)
 
 
 def test_any_of_several_is_enough():

@@ -29,3 +29,15 @@ def no_low_descriptors() -> Iterator[None]:
             descriptor = os.open(os.devnull, os.O_RDONLY)
             undo.callback(os.close, descriptor)
         yield
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """Have this process at its limit of open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as undo:
+        first = os.open(os.devnull, os.O_RDONLY)
+        undo.callback(os.close, first)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (first + 1, hard))
+        undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        yield
