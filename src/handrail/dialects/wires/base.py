@@ -57,6 +57,10 @@ class BaseWire(ABC):
         """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
         return False
 
+    def asks_about_mcp(self, options: Options) -> bool:
+        """Whether an answer may hold questions about calls on MCP servers, which are ours to answer."""
+        return False
+
     @abstractmethod
     def define(
         self, tools: Collection[ToolLike], strict: bool
