@@ -27,12 +27,14 @@ class BaseWire(ABC):
         output_by: How an answer of a given form is asked for; see `structured_output`.
         server: Whose server is asked; some fields go only to servers that are known to take them.
         history: The field of a request that holds the conversation; see `request_bytes`.
+        runs_programs: How the type of the provider's tool begins that runs programs; empty where there is none.
     """
 
     name: str
     output_by: Way = "native"
     server: Server = ""
     history: ClassVar[str] = "messages"
+    runs_programs: ClassVar[str] = ""
 
     def definitions(
         self, tools: Iterable[ToolLike], *, strict: bool = False

@@ -74,6 +74,7 @@ from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_history,
+    describe_with_examples,
     event,
     fit_to_send,
     found_tools,
@@ -157,6 +158,7 @@ class OpenAIResponses(BaseWire):
 
     name: str = "openai-responses"
     history: ClassVar[str] = "input"
+    runs_programs: ClassVar[str] = "programmatic_tool_calling"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -307,7 +309,7 @@ class OpenAIResponses(BaseWire):
         options: Options,
     ) -> list[dict[str, Json]]:
         """Return definitions that say which tools a program may call, and what it then gets."""
-        if not find_runner(options.provider_tools, "programmatic_tool_calling"):
+        if not find_runner(options.provider_tools, self.runs_programs):
             return definitions
         names = _name_map(tools)
         outcomes = {
@@ -586,7 +588,7 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     return {
         "type": "function",
         "name": names.to_wire(tool.name),
-        "description": tool.description,
+        "description": describe_with_examples(tool),
         "parameters": tool.parameters if lossless is None else lossless,
         # Always present: here, unlike in the chat form, a tool is strict by default.
         "strict": lossless is not None,
