@@ -1,15 +1,19 @@
 """What a grammar of 100 real tools costs in each family, and whether a model without sense can write a wrong call.
 
 `python -m benchmarks grammars` needs the corpus (HANDRAIL_CORPUS), and for the calls llguidance and numpy.
+`python -m benchmarks.grammars 10000` lets the random model go on until it has written so many calls, which takes the
+better part of an hour, and prints what became of them in each family.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import cast
+from itertools import count
+from typing import TYPE_CHECKING, cast
 
 from benchmarks.measuring import Figure
 from handrail import plugins
@@ -17,6 +21,9 @@ from handrail.dialects import dialect
 from handrail.dialects.prompts.dialect import PromptDialect
 from handrail.grammars import grammar
 from handrail.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from tests.grammars.random_model import Trial
 
 SECONDS = 150.0
 """For the calls of the random model."""
@@ -68,23 +75,15 @@ def _building(quick: bool) -> list[Figure]:
 
 
 def _calls(seconds: float) -> list[Figure]:
-    from tests.grammars.random_model import Vocabulary, try_answer
-
-    every = [(family, Vocabulary(family)) for family in families()]
     counts: Counter[str] = Counter()
-    wrong = seed = 0
+    wrong = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        # each family begins with another choice of tools
-        for place, (family, vocabulary) in enumerate(every):
-            trial = try_answer(family, vocabulary, seed + place)
-            if trial is None:
-                continue
-            counts[f"{trial.choice}{'' if trial.parallel else ', single'}"] += (
-                trial.calls
-            )
+    for _, trial in _trials():
+        if trial is not None:
+            counts[_kind(trial)] += trial.calls
             wrong += bool(trial.problems)
-        seed += 1
+        if time.monotonic() > end:
+            break
     written = ", ".join(f"{kind} {many}" for kind, many in sorted(counts.items()))
     return [
         Figure(
@@ -92,6 +91,41 @@ def _calls(seconds: float) -> list[Figure]:
             note=f"{sum(counts.values()):,} calls: {written}",
         )
     ]  # fmt: skip
+
+
+def _trials() -> Iterator[tuple[PromptDialect, Trial | None]]:
+    """Yield answers of the random model without end, from one family after the other."""
+    from tests.grammars.random_model import Vocabulary, try_answer
+
+    every = [(family, Vocabulary(family)) for family in families()]
+    for seed in count():
+        # each family begins with another choice of tools
+        for place, (family, vocabulary) in enumerate(every):
+            yield family, try_answer(family, vocabulary, seed + place)
+
+
+def _kind(trial: Trial) -> str:
+    return f"{trial.choice}{'' if trial.parallel else ', single'}"
+
+
+def main(most_calls: int) -> None:
+    """Print the calls of each choice and of each family, and every answer with a wrong one."""
+    counts: Counter[str] = Counter()
+    written: Counter[str] = Counter()
+    for family, trial in _trials():
+        if trial is None:
+            counts["answers without an end"] += 1
+            continue
+        counts["answers"] += 1
+        counts[_kind(trial)] += trial.calls
+        written[family.name] += trial.calls
+        for problem in trial.problems:
+            print(f"{family.name}, {_kind(trial)}: {problem}", flush=True)
+            counts["wrong"] += 1
+        if written.total() >= most_calls:
+            break
+    print(f"{written.total():,} calls, {counts['wrong']} wrong; {dict(counts)}")
+    print(dict(written))
 
 
 def _seconds(do: Callable[[], object]) -> float:
@@ -102,3 +136,7 @@ def _seconds(do: Callable[[], object]) -> float:
 
 def _second(pair: tuple[str, float]) -> float:
     return pair[1]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -144,6 +144,9 @@ class Output(Struct, frozen=True):
 SEARCH_TOOLS = "search_tools"
 """The tool by which a model searches for others."""
 
+ALLOW_MCP_CALL = "allow_mcp_call"
+"""The tool that answers a provider's question about a call on an MCP server; see `tools.mcp_approval`."""
+
 
 class Deferral(Struct, frozen=True):
     """Tools that the provider loads itself where a search found them, so that what precedes stays as it was.

@@ -171,3 +171,43 @@ def test_a_document_that_cannot_be_read_is_one_sentence(cli, file, said):
         2,
         1,
     ) and said in told.stderr
+
+
+def test_explaining_says_what_of_a_declaration_a_provider_gets(cli, shop):
+    words = ("tools", "--tools", shop, "--dialect", "anthropic", "--explain")
+    shown = cli(*words).stdout
+    assert "pay, as anthropic gets it" in shown
+    assert "tools[0].input_schema; as they are" in shown
+    assert "kept here" in shown and "and in a request" in shown
+    document = json.loads(cli(*words, "--json").stdout)
+    assert (document["dialect"], len(document["tools"])) == ("anthropic", 5)
+    reach = {part["part"]: part["reach"] for part in document["tools"][0]["parts"]}
+    assert reach["description"] == "sent" and reach["effect"] == "kept here"
+
+
+def test_a_provider_s_name_explains_its_own_server_or_one_that_copies_it(cli, shop):
+    def wished(*words):
+        shown = cli("tools", "--tools", shop, "--explain", "--json", *words).stdout
+        document = json.loads(shown)
+        return document["dialect"], {
+            part["part"]: part["reach"] for part in document["request"]
+        }
+
+    name, own = wished("--dialect", "openai")
+    assert (name, own["the prompt cache"]) == ("openai-chat", "sent")
+    for words in (["--dialect", "openai", "--copy"], ["--dialect", "groq"]):
+        name, copied = wished(*words)
+        assert (name, copied["the prompt cache"]) == ("openai-compatible", "kept here")
+
+
+@pytest.mark.parametrize(("words", "complaint"), [
+    (["--explain", "--tools", "SHOP"], "--dialect NAME"),
+    (["--explain", "--dialect", "anthropic"], "--tools"),
+    (["--explain", "--dialect", "morse", "--tools", "SHOP"], "'morse'"),
+    (["--explain", "--dialect", "jamba", "--tools", "SHOP"], "can only be read"),
+    (["--explain", "list", "--tools", "SHOP"], "no command beside it"),
+])  # fmt: skip
+def test_what_cannot_be_explained_is_said(cli, shop, words, complaint):
+    result = cli("tools", *(shop if word == "SHOP" else word for word in words))
+    assert result.exit_code == 2
+    assert complaint in result.stderr

@@ -76,6 +76,26 @@ def result_text(result: ToolResult) -> str:
     return "" if value is None else as_text(value)
 
 
+MOST_EXAMPLES = 3
+"""Of a tool, that its description shows where a provider has no field for them."""
+
+MOST_EXAMPLE_CHARS = 300
+"""Of an example in a description: it is read in every turn."""
+
+
+def describe_with_examples(tool: ToolLike) -> str:
+    """Return a tool's description with its examples as last lines, for providers that have no field for them."""
+    lines = [
+        text
+        for example in fitting_examples(tool)
+        if len(text := as_text(example)) <= MOST_EXAMPLE_CHARS
+    ][:MOST_EXAMPLES]
+    if not lines:
+        return tool.description
+    head = "Example of arguments:" if len(lines) == 1 else "Examples of arguments:"
+    return "\n".join([*filter(None, [tool.description]), head, *lines])
+
+
 def fitting_examples(tool: ToolLike) -> list[Json]:
     """Return a tool's examples that fit its schema: a provider refuses the whole request for any other."""
     examples = getattr(tool, "examples", ())

@@ -22,7 +22,11 @@ from handrail.engine.active_run import (
 )
 from handrail.engine.read_result import READ_RESULT
 from handrail.engine.timeouts import ReusableTimeout
-from handrail.engine.tool_visibility import ToolVisibility, select_tools
+from handrail.engine.tool_visibility import (
+    ToolVisibility,
+    add_mcp_approval,
+    select_tools,
+)
 from handrail.engine.user_code import is_cancelled_from_outside
 from handrail.errors import HandrailError, ModelError
 from handrail.events import (
@@ -33,7 +37,7 @@ from handrail.events import (
     ToolsSelected,
 )
 from handrail.futures import wait_for
-from handrail.messages import Deferral, ToolMessage, Turn
+from handrail.messages import Deferral, Options, ToolMessage, Turn
 from handrail.ports import Model, Request, Selection, Store
 from handrail.tools.tool import BaseTool, missing_injection
 from handrail.tools.toolset import Toolset
@@ -160,6 +164,8 @@ class ModelCaller:
             allowed = active.flow.list_allowed_tools(tools)
             if allowed is not None:
                 options = replace(options, allowed=allowed)
+        if options.provider_tools and _asks_about_mcp(model, options):
+            tools = add_mcp_approval(tools)
         if active.boundaries is not None:
             messages = active.boundaries.mark(messages)
         request = Request(messages, tools, options, left_s)
@@ -275,6 +281,12 @@ class ModelCaller:
 def _defers_tools(model: Model) -> bool:
     """Whether the model's provider loads tools itself that a search of ours found; see `Options.deferral`."""
     return bool(getattr(model, "defers_tools", False))
+
+
+def _asks_about_mcp(model: Model, options: Options) -> bool:
+    """Whether the model's provider may ask about calls on MCP servers; see `tools.mcp_approval`."""
+    asks = getattr(model, "asks_about_mcp", None)
+    return asks is not None and bool(asks(options))
 
 
 def _find_deferral(selection: Selection) -> Deferral:

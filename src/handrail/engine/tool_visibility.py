@@ -15,6 +15,7 @@ from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, DuplicateToolError, HandrailError, ModelError
 from handrail.messages import Message
 from handrail.ports import Selection, Selector
+from handrail.tools.mcp_approval import QUESTION
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
 
@@ -71,7 +72,7 @@ class ToolVisibility:
         """
         now = self._tools.snapshot()
         if self._callable is None or self._callable[0] is not now:
-            self._callable = (now, _add_read_result(now))
+            self._callable = (now, _add_approval(_add_read_result(now)))
         tools = self._callable[1]
         if tools.has_all(calls):
             return tools
@@ -139,9 +140,27 @@ def resolve_selector(selector: str | Selector) -> Selector:
     return loaded
 
 
+def add_mcp_approval(tools: Toolset) -> Toolset:
+    """Return the tools with the one that answers a provider's questions about calls on MCP servers.
+
+    Raises:
+        DuplicateToolError: A tool of the user's has its name.
+    """
+    added: Toolset = tools.compute_once(QUESTION, lambda: _add_approval(tools))
+    return added
+
+
+def _add_approval(tools: Toolset) -> Toolset:
+    return _add_own(tools, QUESTION)
+
+
 def _add_read_result(tools: Toolset) -> Toolset:
-    if tools.get(READ_RESULT.name) not in (None, READ_RESULT):
+    return _add_own(tools, READ_RESULT)
+
+
+def _add_own(tools: Toolset, own: BaseTool) -> Toolset:
+    if tools.get(own.name) not in (None, own):
         raise DuplicateToolError(
-            f"a tool of yours is called {READ_RESULT.name!r}, which is handrail's own; rename it"
+            f"a tool of yours is called {own.name!r}, which is handrail's own; rename it"
         )
-    return tools if READ_RESULT.name in tools else Toolset([*tools, READ_RESULT])
+    return tools if own.name in tools else Toolset([*tools, own])

@@ -25,7 +25,7 @@ from handrail.dialects import DialectStream, WireDialect
 from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import ModelError
 from handrail.events import HttpExchange
-from handrail.messages import Delta, TextDelta, Turn
+from handrail.messages import Delta, Options, TextDelta, Turn
 from handrail.ports import Listener, Request
 
 MAX_ATTEMPTS = 3
@@ -145,6 +145,11 @@ class HttpModel:
         """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
         defers = getattr(self.wire, "defers_tools", None)
         return defers is not None and bool(defers(self.name))
+
+    def asks_about_mcp(self, options: Options) -> bool:
+        """Whether the provider may ask about calls on MCP servers; see `tools.mcp_approval`."""
+        asks = getattr(self.wire, "asks_about_mcp", None)
+        return asks is not None and bool(asks(options))
 
     async def ask(self, request: Request, listener: Listener | None = None) -> Turn:
         """See `ports.Model.ask`."""

@@ -966,3 +966,48 @@ def test_an_element_within_one_of_its_name_and_an_empty_one_are_read_by_the_sche
         "items": {"items": [1, 2], "note": "a", "extras": {}},
         "codes": [],
     }
+
+
+# ---------------------------------------------------------------------- calls that are written wrongly
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_a_word_anywhere_in_a_call_loses_no_value_and_gives_none_to_another(name):
+    syntax = SYNTAXES[name]
+    calls = [
+        ToolCall("", "get_weather", '{"city": "Paris", "days": 3}'),
+        ToolCall("", "get_order", '{"city": "Rome"}'),
+    ]
+    members = {"city": {"type": "string"}, "days": {"type": "integer"}}
+    schema = {"type": "object", "properties": members}
+    tools = [Described(call.name, "", schema) for call in calls]
+    written = texts.write_answer(syntax, Turn(calls=calls, finish="calls"), tools)
+    text = f"{written} Afterwards."
+    words = ("Paris", "Rome", "Afterwards")
+    right = {"get_weather": "Paris", "get_order": "Rome"}
+    for at in range(len(written)):
+        broken = f"{text[:at]} zebra {text[at:]}"
+        turn = texts.read_answer(syntax, broken, tools)
+        parts = [f"{call.name} {call.arguments}" for call in turn.calls]
+        kept = " ".join([turn.text, turn.reasoning, *parts]).replace(" zebra ", "")
+        assert [word for word in words if word not in kept] == [], broken
+        for call in turn.calls:
+            parsed = jsontext.parse(call.arguments)
+            if call.name in right and isinstance(parsed, jsontext.Parsed):
+                city = str(dict(parsed.value).get("city", right[call.name]))
+                assert city == right[call.name] or "zebra" in city, broken
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "mistral"])
+def test_arguments_under_a_wrong_name_are_no_call_without_any(name):
+    syntax = SYNTAXES[name]
+    call = ToolCall("", "wipe", '{"path": "/tmp"}')
+    text = texts.write_answer(syntax, Turn(calls=[call], finish="calls"))
+    for word in ("arguments", "parameters"):
+        text = text.replace(f'"{word}"', '"argments"')
+    turn = texts.read_answer(syntax, text)
+    assert (turn.calls, turn.text) == ((), text)
+    bare = texts.write_answer(
+        syntax, Turn(calls=[ToolCall("", "wipe", "{}")], finish="calls")
+    )
+    assert [each.arguments for each in texts.read_answer(syntax, bare).calls] == ["{}"]

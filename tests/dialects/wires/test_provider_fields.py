@@ -65,6 +65,50 @@ def test_anthropic_gets_the_examples_that_fit_and_copies_get_none():
     )
 
 
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("server", ["own", "copy"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_examples_without_a_field_are_the_last_lines_of_a_description(
+    name, server, strict
+):
+    sent = json.dumps(body(name, server, strict=strict), ensure_ascii=False)
+    told = 'Get the weather of a city.\\nExample of arguments:\\n{\\"city\\":\\"北京\\"}'
+    assert (told in sent) != ("input_examples" in sent)
+    assert "Rome" not in sent
+    assert sent.count("Example of arguments") <= 1
+
+
+def test_few_and_short_examples_are_told_in_words():
+    long = {"city": "x" * 400}
+    tool = get_weather.replace(examples=[long, *({"city": f"c{n}"} for n in range(9))])
+    sent = hr.dialect("openai-chat").encode_request("Hello", hr.Toolset([tool]))
+    _, told = sent["tools"][0]["function"]["description"].split(
+        "Examples of arguments:\n"
+    )
+    assert told.splitlines() == ['{"city":"c0"}', '{"city":"c1"}', '{"city":"c2"}']
+
+
+@hr.tool(effect="read")
+def count_orders(customer: str) -> dict[str, int]:
+    """Count a customer's orders."""
+    return {customer: 1}
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("server", ["own", "copy", ""])
+def test_gemini_alone_is_told_what_a_tool_returns_where_that_is_an_object(name, server):
+    wire = replace(hr.dialect(name), server=server)
+    tools = hr.Toolset([count_orders, get_order])
+    sent = json.dumps(wire.encode_request("Hello", tools))
+    if (name, server) == ("gemini", "own"):
+        declared = wire.encode_request("Hello", tools)["tools"][0]
+        first, second = declared["functionDeclarations"]
+        assert first["responseJsonSchema"] == count_orders.result_schema
+        assert "responseJsonSchema" not in second
+    else:
+        assert "responseJsonSchema" not in sent and "output_schema" not in sent
+
+
 EFFORTS = {
     "anthropic": {"output_config": {"effort": "low"}},
     "openai-responses": {"reasoning": {"effort": "low"}},

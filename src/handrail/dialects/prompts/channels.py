@@ -21,6 +21,9 @@ from handrail.dialects.prompts.call_format import (
 
 _MOST_HEADER_CHARS = 512
 
+_HEADER = re.compile(r"[\w\s.:=/<|>-]*")
+"""What headers are made of; a body has other characters soon."""
+
 
 class Channels(Struct, frozen=True):
     """How the messages of one answer follow each other.
@@ -79,6 +82,7 @@ class Channels(Struct, frozen=True):
                     and has_opening
                     and source.ended
                     and source.at == len(source.text)
+                    and _HEADER.fullmatch(rest)
                 )
                 if not is_cut_header:  # a header in which the answer ended says nothing
                     sink.text(rest)
@@ -99,8 +103,13 @@ class Channels(Struct, frozen=True):
             return False, None
         if opening != self.starts:
             source.back(opening)
-        header, mark = yield from source.upto(marks(self.body), most=_MOST_HEADER_CHARS)
-        return True, header if mark else None
+        # One without a body is no header: it must not take that of the next message.
+        stops = marks(self.body, self.starts, *self.ends)
+        header, mark = yield from source.upto(stops, most=_MOST_HEADER_CHARS)
+        if mark == self.body:
+            return True, header
+        source.back(mark)
+        return True, None
 
     @property
     def _follows(self) -> Marks:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from handrail.calls import ToolCall
 from handrail.dialects import ToolLike
 from handrail.dialects.names import NameMap
+from handrail.dialects.writing import describe_with_examples
 from handrail.errors import Json
 from handrail.ports import Described
 
@@ -209,7 +210,7 @@ def describe_tool(tool: ToolLike, names: NameMap, tokens: tuple[str, ...]) -> De
     """Return a tool as a prompt describes it: under the model's name for it, without any of these tokens."""
     return Described(
         names.to_wire(tool.name),
-        break_tokens(tool.description, tokens),
+        break_tokens(describe_with_examples(tool), tokens),
         break_tokens_in(dict(tool.parameters), tokens),
     )
 

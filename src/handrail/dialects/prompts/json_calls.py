@@ -178,6 +178,7 @@ class _Object:
         self._id = ""
         self._has_begun = False
         self._held: list[str] | None = None  # arguments that came before the name
+        self._has_others = False
 
     def read(self) -> Step[bool]:
         """Read the object, and report its call. Return whether it was one."""
@@ -206,8 +207,11 @@ class _Object:
         return True
 
     def _is_call(self) -> bool:
-        """Whether a whole object is a call: it has a name and, where the form is exact, arguments."""
-        if self._format.exact and not self._has_arguments():
+        """Whether a whole object is a call: it has a name and, where the form is exact, arguments.
+
+        One without arguments is a call without any, unless it says something else: arguments under a wrong name.
+        """
+        if not self._has_arguments() and (self._format.exact or self._has_others):
             return False
         return bool(self._name)
 
@@ -271,6 +275,8 @@ class _Object:
             self._id = value
             if self._has_begun:
                 self._sink.identify(value)
+        elif key not in {*self._format.name, *self._format.id, "type"}:
+            self._has_others = True
         return True
 
     def _arguments(self, first: str) -> Step[bool]:

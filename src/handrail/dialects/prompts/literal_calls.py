@@ -161,7 +161,8 @@ class LiteralCalls(Struct, frozen=True):
         try:
             members = literals.members(self.equals)
         except (ValueError, RecursionError):
-            if closed or not marked:
+            # A call that breaks off has no end behind it: with one, the call is malformed, and all of it stays text.
+            if closed or not marked or any(end in text for end in self.ends):
                 return None
             members = literals.top
         return _ParsedCall(

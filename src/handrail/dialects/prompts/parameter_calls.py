@@ -50,6 +50,12 @@ class Element(Struct, frozen=True):
     closes: str = ""
     attributes: str = ""
 
+    def has_room(self, text: str) -> bool:
+        """Whether a text may stand between `named` and `begins`: attributes, where the format has some, and no mark."""
+        if self.attributes.strip():
+            return "<" not in text
+        return not text.strip()
+
     @property
     def tokens(self) -> tuple[str, ...]:
         """The marks that are marks by themselves."""
@@ -153,6 +159,8 @@ class ParameterCalls(Struct, frozen=True):
                 attributes, named = yield from source.upto(
                     marks(self.parameter.begins), most=MOST_NAME_CHARS
                 )
+                if not self.parameter.has_room(attributes):
+                    return False
             # that closes an element which was not open
             if not named or key.startswith("/"):
                 return False
@@ -176,9 +184,11 @@ class ParameterCalls(Struct, frozen=True):
         if mark != self.call.named:
             source.back(mark)
         elif self.call.begins:
-            _, mark = yield from source.upto(
+            attributes, mark = yield from source.upto(
                 marks(self.call.begins), most=MOST_NAME_CHARS
             )
+            if not self.call.has_room(attributes):
+                return ""
         if mark:
             return name.strip()
         return ""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import ClassVar
 
 from handrail.calls import Media, ToolCall, ToolResult
 from handrail.dialects import (
@@ -60,6 +61,7 @@ from handrail.dialects.writing import (
     as_collection,
     as_object,
     as_user_message,
+    describe_with_examples,
     fit_to_send,
     fitting_examples,
     found_tools,
@@ -115,6 +117,7 @@ class Anthropic(BaseWire):
 
     name: str = "anthropic"
     clock: Callable[[], float] = time.time
+    runs_programs: ClassVar[str] = "code_execution_"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -217,7 +220,7 @@ class Anthropic(BaseWire):
         if not (tools or options.provider_tools):
             return {}
         sent = self._sent_definitions(tools, options, mark, loaded=loaded)
-        runner = find_runner(options.provider_tools, "code_execution_")
+        runner = find_runner(options.provider_tools, self.runs_programs)
         if runner:
             sent = _without_strict(name_callers(sent, tools, names, program=runner))
         definitions: list[Mapping[str, Json]] = [*sent, *options.provider_tools]
@@ -538,17 +541,20 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
 def _definition(
     tool: ToolLike, names: NameMap, strict: bool, *, with_examples: bool
 ) -> dict[str, Json]:
-    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
-    if tool.description:
-        definition["description"] = tool.description
     if strict:
         lossless = portability.for_anthropic_strict(dict(tool.parameters))
     else:
         lossless = None
-    if isinstance(lossless, dict):
+    is_strict = isinstance(lossless, dict)
+    has_field = with_examples and not is_strict
+    description = tool.description if has_field else describe_with_examples(tool)
+    definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
+    if description:
+        definition["description"] = description
+    if is_strict:
         return {**definition, "input_schema": lossless, "strict": True}
     definition["input_schema"] = {"type": "object", **tool.parameters}
-    if with_examples and (examples := fitting_examples(tool)):
+    if has_field and (examples := fitting_examples(tool)):
         definition["input_examples"] = examples
     return definition
 

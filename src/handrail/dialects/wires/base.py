@@ -27,12 +27,14 @@ class BaseWire(ABC):
         output_by: How an answer of a given form is asked for; see `structured_output`.
         server: Whose server is asked; some fields go only to servers that are known to take them.
         history: The field of a request that holds the conversation; see `request_bytes`.
+        runs_programs: How the type of the provider's tool begins that runs programs; empty where there is none.
     """
 
     name: str
     output_by: Way = "native"
     server: Server = ""
     history: ClassVar[str] = "messages"
+    runs_programs: ClassVar[str] = ""
 
     def definitions(
         self, tools: Iterable[ToolLike], *, strict: bool = False
@@ -55,6 +57,10 @@ class BaseWire(ABC):
 
     def defers_tools(self, model: str) -> bool:
         """Whether the provider itself loads the tools that a search of ours found; see `Options.deferral`."""
+        return False
+
+    def asks_about_mcp(self, options: Options) -> bool:
+        """Whether an answer may hold questions about calls on MCP servers, which are ours to answer."""
         return False
 
     @abstractmethod

@@ -48,6 +48,7 @@ from handrail.dialects.writing import (
     as_collection,
     as_object,
     as_user_message,
+    describe_with_examples,
     event,
     fit_to_send,
     in_call_order,
@@ -536,8 +537,9 @@ def _name_map(tools: Iterable[ToolLike] | None) -> NameMap:
 
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
     definition: dict[str, Json] = {"name": names.to_wire(tool.name)}
-    if tool.description:  # an empty one is refused
-        definition["description"] = tool.description
+    description = describe_with_examples(tool)
+    if description:  # an empty one is refused
+        definition["description"] = description
     if strict:
         lossless = getattr(tool, "strict_parameters", None)
     else:

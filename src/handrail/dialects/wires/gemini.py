@@ -41,6 +41,7 @@ from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_object,
+    describe_with_examples,
     event,
     fit_to_send,
     in_call_order,
@@ -185,9 +186,24 @@ class Gemini(BaseWire):
         names = _name_map(tools)
         if tools:
             return [
-                {"functionDeclarations": [_declaration(tool, names) for tool in tools]}
+                {
+                    "functionDeclarations": [
+                        _declaration(tool, names) | self._outcome(tool)
+                        for tool in tools
+                    ]
+                }
             ]
         return []
+
+    def _outcome(self, tool: ToolLike) -> dict[str, Json]:
+        """Return what a tool returns, where that is an object: any other result goes back as a text.
+
+        Google's own API alone takes it.
+        """
+        schema = getattr(tool, "result_schema", None)
+        if self.server != "own" or schema is None or schema.get("type") != "object":
+            return {}
+        return {"responseJsonSchema": schema}
 
     def encode_results(
         self, calls: Sequence[ToolCall], results: Sequence[ToolResult]
@@ -407,7 +423,7 @@ def _calling_config(
 def _declaration(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     declaration: dict[str, Json] = {
         "name": names.to_wire(tool.name),
-        "description": tool.description,
+        "description": describe_with_examples(tool),
     }
     schema = dict(tool.parameters)
     if not takes_arguments(schema):

@@ -52,6 +52,7 @@ from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_object,
+    describe_with_examples,
     event,
     fit_to_send,
     in_call_order,
@@ -395,7 +396,7 @@ def _define(tool: ToolLike, names: NameMap) -> dict[str, Json]:
     definition: dict[str, Json] = {
         "type": "function",
         "name": names.to_wire(tool.name),
-        "description": tool.description,
+        "description": describe_with_examples(tool),
     }
     if takes_arguments(tool.parameters):
         definition["parameters"] = {"type": "object", **tool.parameters}

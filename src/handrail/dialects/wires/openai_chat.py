@@ -38,6 +38,7 @@ from handrail.dialects.wires.chat_answers import (
 from handrail.dialects.writing import (
     as_collection,
     as_history,
+    describe_with_examples,
     event,
     fit_to_send,
     in_call_order,
@@ -403,7 +404,7 @@ def _response_format(output: Output) -> dict[str, Json]:
 def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]:
     function: dict[str, Json] = {
         "name": names.to_wire(tool.name),
-        "description": tool.description,
+        "description": describe_with_examples(tool),
     }
     if strict:
         lossless = getattr(tool, "strict_parameters", None)

@@ -52,7 +52,10 @@ from handrail.dialects.wires.responses_items import (
     CALLS,
     OutputAssembler,
     OutputItem,
+    OwnTools,
     TextPosition,
+    encode_approval,
+    is_approval_request,
     is_client_search,
     parse_answer,
     parse_finish,
@@ -71,6 +74,7 @@ from handrail.dialects.wires.sse import ServerEvent
 from handrail.dialects.writing import (
     as_collection,
     as_history,
+    describe_with_examples,
     event,
     fit_to_send,
     found_tools,
@@ -80,6 +84,7 @@ from handrail.dialects.writing import (
 )
 from handrail.errors import ConfigError, Json
 from handrail.messages import (
+    ALLOW_MCP_CALL,
     SEARCH_TOOLS,
     AssistantMessage,
     Delta,
@@ -153,6 +158,7 @@ class OpenAIResponses(BaseWire):
 
     name: str = "openai-responses"
     history: ClassVar[str] = "input"
+    runs_programs: ClassVar[str] = "programmatic_tool_calling"
 
     def path(self, model: str, *, stream: bool) -> str:
         """Return where below the base address requests go."""
@@ -254,6 +260,10 @@ class OpenAIResponses(BaseWire):
             ],
         }
 
+    def asks_about_mcp(self, options: Options) -> bool:
+        """See `BaseWire.asks_about_mcp`: the provider asks unless a server's `require_approval` says otherwise."""
+        return any(tool.get("type") == "mcp" for tool in options.provider_tools)
+
     def defers_tools(self, model: str) -> bool:
         """See `BaseWire.defers_tools`: OpenAI's models since GPT-5.4 do."""
         return self.server == "own" and _DEFERRING.match(model) is not None
@@ -299,7 +309,7 @@ class OpenAIResponses(BaseWire):
         options: Options,
     ) -> list[dict[str, Json]]:
         """Return definitions that say which tools a program may call, and what it then gets."""
-        if not find_runner(options.provider_tools, "programmatic_tool_calling"):
+        if not find_runner(options.provider_tools, self.runs_programs):
             return definitions
         names = _name_map(tools)
         outcomes = {
@@ -324,7 +334,9 @@ class OpenAIResponses(BaseWire):
         defined = self.definitions(tools, strict=options.strict)
         deferral = options.deferral
         if deferral is None:
-            return defined
+            if not _own_tools(tools).approval:
+                return defined
+            return _without_approval(tools, defined)
         loaded = frozenset(name for each in found.values() for name in each)
         sent: list[dict[str, Json]] = compute_once(
             tools,
@@ -334,7 +346,7 @@ class OpenAIResponses(BaseWire):
                 if tool.name == deferral.search
                 else definition
                 for tool, definition in zip(tools, defined, strict=True)
-                if tool.name not in loaded
+                if tool.name not in loaded and tool.name != ALLOW_MCP_CALL
             ],
         )
         return sent
@@ -370,7 +382,7 @@ class OpenAIResponses(BaseWire):
         raise_if_failed(answer)
         json_bodies.items(answer.get("output"), "`output`")
         return received.whole_turn(
-            parse_answer(answer, _name_map(tools).from_wire, _search_in(tools))
+            parse_answer(answer, _name_map(tools).from_wire, _own_tools(tools))
         )
 
     def decode_message(
@@ -494,7 +506,7 @@ class ResponsesStream(EventStream):
 
     def __init__(self, dialect: OpenAIResponses, tools: Sequence[ToolLike]) -> None:
         super().__init__(dialect, tools)
-        self._answer = OutputAssembler(_name_map(tools).from_wire, _search_in(tools))
+        self._answer = OutputAssembler(_name_map(tools).from_wire, _own_tools(tools))
         self._end: Mapping[str, Json] = {}
 
     def take(self, event: ServerEvent, deltas: list[Delta]) -> None:
@@ -576,11 +588,27 @@ def _definition(tool: ToolLike, names: NameMap, strict: bool) -> dict[str, Json]
     return {
         "type": "function",
         "name": names.to_wire(tool.name),
-        "description": tool.description,
+        "description": describe_with_examples(tool),
         "parameters": tool.parameters if lossless is None else lossless,
         # Always present: here, unlike in the chat form, a tool is strict by default.
         "strict": lossless is not None,
     }
+
+
+def _without_approval(
+    tools: Collection[ToolLike], defined: Sequence[dict[str, Json]]
+) -> list[dict[str, Json]]:
+    """Return definitions without the tool that answers the provider, which is no model's to call."""
+    left: list[dict[str, Json]] = compute_once(
+        tools,
+        ("without approval", id(defined)),
+        lambda: [
+            definition
+            for tool, definition in zip(tools, defined, strict=True)
+            if tool.name != ALLOW_MCP_CALL
+        ],
+    )
+    return left
 
 
 def _search_definition(definition: Mapping[str, Json]) -> dict[str, Json]:
@@ -593,13 +621,19 @@ def _search_definition(definition: Mapping[str, Json]) -> dict[str, Json]:
     }
 
 
-def _search_in(tools: Iterable[ToolLike] | None) -> str:
-    """Return the name of our search, if it is among the tools."""
+def _own_tools(tools: Iterable[ToolLike] | None) -> OwnTools:
+    """Return which of the tools answer what the provider asks in items of its own."""
     given = () if tools is None else tools
-    is_there: bool = compute_once(
-        given, SEARCH_TOOLS, lambda: any(tool.name == SEARCH_TOOLS for tool in given)
+    own: OwnTools = compute_once(given, OwnTools, lambda: _find_own_tools(given))
+    return own
+
+
+def _find_own_tools(tools: Iterable[ToolLike]) -> OwnTools:
+    names = {tool.name for tool in tools}
+    return OwnTools(
+        search=SEARCH_TOOLS if SEARCH_TOOLS in names else "",
+        approval=ALLOW_MCP_CALL if ALLOW_MCP_CALL in names else "",
     )
-    return SEARCH_TOOLS if is_there else ""
 
 
 def _find_searches(messages: Iterable[Message]) -> set[str]:
@@ -649,6 +683,7 @@ def _items(
     items: list[dict[str, Json]] = []
     free_text: set[str] = set()  # calls that are answered in another kind of item
     searches: set[str] = set()
+    questions: dict[str, dict[str, Json]] = {}
     callers: dict[str, Json] = {}  # the program that made a call is told its result
     for message in messages:
         match message:
@@ -663,6 +698,11 @@ def _items(
                 if result.call_id in searches:
                     items.append(_encode_search_output(result, found))
                     continue
+                if result.call_id in questions:
+                    question = questions[result.call_id]
+                    text = result_text(result)
+                    items.append(encode_approval(question, result, text))
+                    continue
                 item = _encode_result(result, custom=result.call_id in free_text)
                 if result.call_id in callers:
                     item["caller"] = callers[result.call_id]
@@ -673,6 +713,11 @@ def _items(
                     str(each.get("call_id"))
                     for each in output
                     if is_client_search(each)
+                }
+                questions |= {
+                    each["id"]: each
+                    for each in output
+                    if is_approval_request(each) and "id" in each
                 }
                 callers |= {
                     each["call_id"]: each["caller"]
@@ -697,7 +742,7 @@ def _encode_assistant(
     calls = deque(turn.calls)
     items: list[dict[str, Json]] = []
     for item in output:
-        if is_client_search(item) and calls and calls[0].id == item.get("call_id"):
+        if calls and calls[0].id == _asked_id(item):
             calls.popleft()
             items.append(item)
         elif item["type"] in CALLS:
@@ -709,6 +754,15 @@ def _encode_assistant(
     if is_stored:
         return items
     return [_without_id(item) for item in items]
+
+
+def _asked_id(item: Mapping[str, Json]) -> Json:
+    """Return the id of what the provider asks us in an item of its own; empty for any other item."""
+    if is_client_search(item):
+        return item.get("call_id")
+    if is_approval_request(item):
+        return item.get("id")
+    return ""
 
 
 def _encode_sent_item(item: dict[str, Json], is_stored: bool) -> list[dict[str, Json]]:

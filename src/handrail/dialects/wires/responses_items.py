@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from handrail.calls import ToolCall
+from handrail.calls import ToolCall, ToolResult
 from handrail.dialects import json_bodies, provider_errors, received
 from handrail.dialects.call_assembly import with_ids
 from handrail.dialects.programs import find_program
@@ -31,16 +31,21 @@ from handrail.messages import (
     Turn,
     Usage,
 )
+from handrail.tools.mcp_approval import digest_question
 
 CALLS: Mapping[str, str] = {
     "function_call": "arguments",
     "custom_tool_call": "input",
     "client_tool_search_call": "arguments",
+    "client_mcp_approval": "arguments",
 }
 """Items that are calls for us, and the field that holds what the model wrote: JSON, or free text."""
 
 CLIENT_SEARCH = "client_tool_search_call"
 """A search for tools that is ours to answer. The provider calls it as it calls its own, but for `execution`."""
+
+CLIENT_APPROVAL = "client_mcp_approval"
+"""A question about a call on an MCP server that is ours to answer. The provider has no other word for one."""
 
 _FREE = "custom_tool_call"
 """The call of a tool that takes free text. For us it has one argument, `input`: a tool is called with an object."""
@@ -107,6 +112,18 @@ _APART = "\n\n"
 """Between two thoughts: summaries are paragraphs with headings of their own."""
 
 
+class OwnTools(NamedTuple):
+    """The names of our tools that answer what the provider asks in items of its own; empty where there is none.
+
+    Attributes:
+        search: Searches for tools.
+        approval: Says whether the provider may call a tool of an MCP server; see `tools.mcp_approval`.
+    """
+
+    search: str = ""
+    approval: str = ""
+
+
 class OutputItem:
     """One item on its way."""
 
@@ -145,6 +162,8 @@ class OutputItem:
         """Return the item as the provider sent it; of one that broke off, as far as it came."""
         if self.is_whole or self.type not in _SAID_BY_MODEL:
             return self.fields
+        if self.type == CLIENT_APPROVAL:
+            return self.fields
         if field := CALLS.get(self.type):
             return {
                 **self.fields,
@@ -164,16 +183,21 @@ class OutputItem:
         return {**self.fields, "type": self.type, **role, **parts}
 
 
+_NO_TOOLS = OwnTools()
+
+
 class OutputAssembler:
     """Assembles the items of one answer, with their texts in the order of arrival.
 
     Args:
         own_name: Returns the tool's own name for a wire name.
-        search: The name of our tool that answers the provider's searches; empty if there is none.
+        own_tools: Which of our tools answer what the provider asks.
     """
 
-    def __init__(self, own_name: Callable[[str], str], search: str = "") -> None:
-        self._search = search
+    def __init__(
+        self, own_name: Callable[[str], str], own_tools: OwnTools = _NO_TOOLS
+    ) -> None:
+        self._own_tools = own_tools
         self.items: list[OutputItem] = []
         self._own_name = own_name
         self._by_id: dict[str, OutputItem] = {}
@@ -354,18 +378,25 @@ class OutputAssembler:
         id = json_bodies.text_or_empty(
             item.fields, "call_id"
         ) or json_bodies.text_or_empty(item.fields, "id")
-        program = find_program(item.fields.get("caller"))
+        if item.type == CLIENT_APPROVAL:
+            program = id  # the provider asks, and no model could
+        else:
+            program = find_program(item.fields.get("caller"))
         return ToolCall(id, self._name(item), item.arguments(), program)
 
     def _type(self, fields: Mapping[str, Json]) -> str:
-        """Return the type of an item, which for a search that is ours to answer is one of our own."""
-        if self._search and is_client_search(fields):
+        """Return the type of an item, which for one that is ours to answer is one of our own."""
+        if self._own_tools.search and is_client_search(fields):
             return CLIENT_SEARCH
+        if self._own_tools.approval and is_approval_request(fields):
+            return CLIENT_APPROVAL
         return _type(fields)
 
     def _name(self, item: OutputItem) -> str:
         if item.type == CLIENT_SEARCH:
-            return self._search
+            return self._own_tools.search
+        if item.type == CLIENT_APPROVAL:
+            return self._own_tools.approval
         return self._own_name(json_bodies.text_or_empty(item.fields, "name"))
 
     def _begin(self, type: str) -> OutputItem:
@@ -464,7 +495,9 @@ class OutputAssembler:
 
 def _texts(fields: Mapping[str, Json], type: str) -> Iterator[tuple[TextPosition, str]]:
     """Return all texts of an item, with their positions."""
-    if field := CALLS.get(type):
+    if type == CLIENT_APPROVAL:
+        yield _CALL, json.dumps(_question(fields), ensure_ascii=False)
+    elif field := CALLS.get(type):
         text = json_bodies.json_text(fields.get(field), "what a tool is called with")
         yield _CALL, text
     if type not in ("message", "reasoning"):
@@ -515,6 +548,44 @@ def is_client_search(item: Mapping[str, Json]) -> bool:
     return item.get("type") == "tool_search_call" and item.get("execution") == "client"
 
 
+def is_approval_request(item: Mapping[str, Json]) -> bool:
+    """Whether an item is a question about a call on an MCP server."""
+    return item.get("type") == "mcp_approval_request"
+
+
+def encode_approval(
+    item: Mapping[str, Json], result: ToolResult, text: str
+) -> dict[str, Json]:
+    """Return the answer to a question about a call on an MCP server: yes to that very call, else no.
+
+    Args:
+        text: What the model would read of the result.
+    """
+    answer: dict[str, Json] = {
+        "type": "mcp_approval_response",
+        "approval_request_id": item["id"],
+        "approve": False,
+    }
+    if result.failure is not None:
+        return {**answer, "reason": result.failure.message}
+    question = _question(item)
+    digest = digest_question(
+        question["server"], question["name"], question["arguments"]
+    )
+    if digest in text:
+        return {**answer, "approve": True}
+    return {**answer, "reason": "Another call was allowed than this one."}
+
+
+def _question(item: Mapping[str, Json]) -> dict[str, str]:
+    """Return what an item asks, as arguments of the tool that answers it."""
+    return {
+        "server": json_bodies.text_or_empty(item, "server_label"),
+        "name": json_bodies.text_or_empty(item, "name"),
+        "arguments": json_bodies.text_or_empty(item, "arguments"),
+    }
+
+
 def _number(index: Json) -> int | None:
     if isinstance(index, int):
         return index
@@ -522,10 +593,12 @@ def _number(index: Json) -> int | None:
 
 
 def parse_answer(
-    answer: Mapping[str, Json], own_name: Callable[[str], str], search: str = ""
+    answer: Mapping[str, Json],
+    own_name: Callable[[str], str],
+    own_tools: OwnTools = _NO_TOOLS,
 ) -> Turn:
     """Return the turn of a whole answer; for the arguments see `OutputAssembler`."""
-    items = OutputAssembler(own_name, search)
+    items = OutputAssembler(own_name, own_tools)
     items.close(answer.get("output"), [])
     return items.turn(
         parse_finish(answer), parse_usage(answer.get("usage")), id=answer.get("id")
