@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import random
 import re
@@ -26,9 +27,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep, time
 from typing import Any
 
@@ -40,7 +43,6 @@ from handrail import admin
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import Running, Segment, Timing
 from handrail.dispatch.worker import Worker
-from handrail.futures import result_now
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -142,6 +144,12 @@ class Trouble:
     frozen: int = 0
     restarted: int = 0
     deployed: bool = False
+    log: list[tuple[float, str]] = field(default_factory=list)
+    """What was done, and when."""
+
+    def note(self, what: str) -> None:
+        """Write down what is done now."""
+        self.log.append((time(), what))
 
 
 @dataclass
@@ -151,6 +159,7 @@ class Fleet:
     place: str
     folder: Path
     timing: Timing
+    far: Far
     version: int = 1
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -194,11 +203,36 @@ def submit_all(store: Any, run_ids: Sequence[str]) -> None:
                 runtime.submit(f"Go {run_id}", run_id=run_id, idempotent=True)
 
 
-def approve_all(store: Any) -> None:
-    """Approve whatever is asked."""
-    for question in result_now(store.list_approvals()):
-        with suppress(hr.ConfigError):  # somebody was quicker, or it is closed
-            admin.approve(store, question.id, by="anna")
+@contextmanager
+def people(place: str) -> Iterator[None]:
+    """Approve whatever is asked, eight questions at a time, beside everything else."""
+    over = Event()
+    store: Any = opener(place)()
+
+    def approve(question_id: str) -> None:
+        # somebody was quicker, or it is closed; or the database is away, and it is asked again
+        with suppress(hr.ConfigError, hr.StoreUnavailable):
+            admin.approve(store, question_id, by="anna")
+
+    def approve_all() -> None:
+        with ThreadPoolExecutor(8) as hands:
+            while not over.wait(0.1):
+                with suppress(hr.StoreUnavailable):
+                    rows = store.use_connection(
+                        lambda database: database.run(
+                            "SELECT id FROM approvals WHERE state = 'open' LIMIT 100"
+                        )
+                    )
+                    list(hands.map(approve, [question_id for (question_id,) in rows]))
+
+    approving = Thread(target=approve_all)
+    approving.start()
+    try:
+        yield
+    finally:
+        over.set()
+        approving.join()
+        store.close()
 
 
 def count_ended(store: Any) -> int:
@@ -213,38 +247,45 @@ def trouble_until_done(
     fleet: Fleet, place: str, runs: int, trouble: Trouble, server: Any, *, until: float,
     dice: random.Random,
 ) -> None:  # fmt: skip
-    """Kill, freeze, restart and deploy in even steps of the work, and approve, until every run has ended."""
+    """Kill, freeze, restart and deploy in even steps of the work, until every run has ended."""
     store = opener(place)()
+    segments = 2 * runs  # until the question, and after it
     thaw: list[tuple[float, int]] = []
     ended = 0
     try:
         while ended < runs and monotonic() < until:
             fleet.fill()
             with suppress(hr.StoreUnavailable):
-                approve_all(store)
                 ended = count_ended(store)
-            share = (ended + 1) / runs
+            share = min(1.0, (len(fleet.far.lines("left")) + 1) / segments)
             if len(trouble.killed) < trouble.kills * share:
                 victim = dice.choice(fleet.workers)
                 victim.kill()
                 trouble.killed.append((time(), victim.pid))
+                trouble.note(f"killed {victim.pid}")
                 victim.wait()
             elif trouble.frozen < trouble.freezes * share:
                 victim = dice.choice(fleet.workers)
                 victim.send_signal(signal.SIGSTOP)
                 trouble.frozen += 1
+                trouble.note(f"froze {victim.pid}")
                 thaw.append((monotonic() + 2 * fleet.timing.dead_s, victim.pid))
             elif server is not None and trouble.restarted < trouble.restarts * share:
+                trouble.note("stops Postgres")
                 server.stop(signal.SIGINT)
                 server.start()
+                trouble.note("started Postgres")
                 trouble.restarted += 1
             elif not trouble.deployed and share > 0.5:
+                trouble.note("deploys")
                 fleet.replace_all()
+                trouble.note("deployed")
                 trouble.deployed = True
             for at, pid in list(thaw):
                 if monotonic() > at:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGCONT)
+                        trouble.note(f"thawed {pid}")
                     thaw.remove((at, pid))
             sleep(0.1)
     finally:
@@ -252,6 +293,15 @@ def trouble_until_done(
 
 
 # ---------------------------------------------------------------------- judging
+
+
+@dataclass(order=True)
+class TakeOver:
+    """A run that waited for another worker."""
+
+    waited_s: float
+    run_id: str
+    killed_at: float
 
 
 @dataclass
@@ -262,7 +312,7 @@ class Verdict:
     lost: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     in_doubt: int = 0
-    take_overs: list[float] = field(default_factory=list)
+    take_overs: list[TakeOver] = field(default_factory=list)
 
     @property
     def broken(self) -> dict[str, list[str]]:
@@ -303,24 +353,26 @@ def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Ver
     return verdict
 
 
-def find_take_overs(far: Far, trouble: Trouble) -> Iterator[float]:
-    """Yield how long each run waited for another worker that was under way in a killed one, in seconds."""
-    begun = [line.split() for line in far.lines("begun")]
-    left = {(pid, run_id, at) for at, pid, run_id in map(str.split, far.lines("left"))}
-    for killed_at, pid in trouble.killed:
-        mine = [each for each in begun if each[1] == str(pid)]
-        for at, _, run_id, _ in mine:
-            is_left = any(
-                place[:2] == (str(pid), run_id) and float(place[2]) >= float(at)
-                for place in left
-            )
-            later = [
-                float(each[0])
-                for each in begun
-                if each[2] == run_id and float(each[0]) > killed_at
-            ]
-            if not is_left and later:
-                yield min(later) - killed_at
+def find_take_overs(far: Far, trouble: Trouble) -> Iterator[TakeOver]:
+    """Yield the runs that were under way in a killed process, with how long each waited for another one.
+
+    A run that another worker had taken over before the kill, from a frozen process, was not under way in it.
+    """
+    begun: dict[str, list[tuple[float, str]]] = {}
+    for at, pid, run_id, _ in map(str.split, far.lines("begun")):
+        begun.setdefault(run_id, []).append((float(at), pid))
+    left = {
+        (pid, run_id): float(at)
+        for at, pid, run_id in map(str.split, far.lines("left"))
+    }
+    for killed_at, killed in trouble.killed:
+        for run_id, begins in begun.items():
+            before = [each for each in begins if each[0] <= killed_at]
+            after = [each[0] for each in begins if each[0] > killed_at]
+            if not before or not after or before[-1][1] != str(killed):
+                continue
+            if left.get((str(killed), run_id), 0.0) < before[-1][0]:
+                yield TakeOver(min(after) - killed_at, run_id, killed_at)
 
 
 @contextmanager
@@ -349,12 +401,19 @@ def measure(
     store = opener(place)()
     submit_all(store, run_ids)
     store.close()
-    fleet = Fleet(place, folder, timing)
+    fleet = Fleet(place, folder, timing, far)
     until = monotonic() + seconds
     try:
-        trouble_until_done(
-            fleet, place, runs, trouble, server, until=until, dice=random.Random(seed)
-        )
+        with people(place):
+            trouble_until_done(
+                fleet,
+                place,
+                runs,
+                trouble,
+                server,
+                until=until,
+                dice=random.Random(seed),
+            )
     finally:
         fleet.end()
     return judge(place, far, run_ids, trouble)
@@ -411,16 +470,26 @@ def print_verdict(
     print_broken(verdict.broken, width=24)
     print(f"  {'in doubt':24}{verdict.in_doubt:6}")
     if verdict.take_overs:
-        p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))]
+        p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))].waited_s
+        longest = verdict.take_overs[-1]
         print(
-            f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {verdict.take_overs[-1]:.1f} s"
+            f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {longest.waited_s:.1f} s"
         )
+        if longest.waited_s > 1.25 * given.dead:
+            print(f"  meanwhile, in seconds after the kill of {longest.run_id}:")
+            for at, what in trouble.log:
+                since_s = at - longest.killed_at
+                if -2 * given.dead < since_s < longest.waited_s:
+                    print(f"    {since_s:7.1f}  {what}")
 
 
 def serve(place: str, folder: str, version: str, timing: str) -> None:
     """Be a worker."""
     if not re.fullmatch(r"[0-9.,]+", timing):
         raise SystemExit(f"{timing!r} are no times")
+    logging.basicConfig(
+        level=logging.INFO, format="%(created).1f %(process)d %(name)s %(message)s"
+    )
     beat_s, dead_s, sweep_s = map(float, timing.split(","))
     paces = Timing(
         poll_s=0.2, beat_s=beat_s, dead_s=dead_s, sweep_s=sweep_s, aside_s=1.0

@@ -131,9 +131,15 @@ class ProcrastinateRows:
         marked = database.run(_SQL["mark_cancelled"], (name,))
         return bool(dropped or marked)
 
-    def beat(self, database: Database, now: float, worker: str) -> None:
+    def beat(
+        self, database: Database, now: float, worker: str, *, is_steady: bool
+    ) -> None:
         """See `SegmentRows.beat`."""
-        database.run(_SQL["beat"], (worker, now))
+        database.run(_SQL["beat"], (worker, now, is_steady))
+
+    def has_steady(self, database: Database, since: float) -> bool:
+        """See `SegmentRows.has_steady`."""
+        return bool(database.run(_SQL["steady"], (since,)))
 
     def leave(self, database: Database, worker: str) -> None:
         """See `SegmentRows.leave`."""
@@ -177,8 +183,8 @@ class ProcrastinateRows:
     def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
         """See `SegmentRows.requeue_dead`."""
         requeued = database.run(_SQL["requeue_dead"], (_LOCK, now - dead_s, now))
-        database.run(_SQL["forget_dead"], (now - dead_s,))
         database.run(_SQL["forget_ended"])
+        database.run(_SQL["forget_dead"], (now - dead_s,))
         if requeued:
             database.run(_SQL["wake"])
         return len(requeued)
@@ -236,7 +242,7 @@ def make_tables(store: DurableStore) -> None:
         ) from error
 
 
-_OURS = "handrail_1"
+_OURS = "handrail_2"
 """Our own columns and indexes, among the names of migrations."""
 
 

@@ -7,7 +7,8 @@ something is heard or the next poll is due.
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
 Rule 2: a worker that was out of touch itself, frozen or cut off from the database, first says that it is alive and
-        gives the others time to do so, before it counts anybody as dead.
+        gives the others time to do so, before it counts anybody as dead. It need not where another one has been in
+        touch all the time: whoever lives has then had that time.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _LARGEST_NUMBER = 2**31 - 1
 _MOST_ASIDE = 1000
 _CANCEL_S = 5.0
 """How long a cancelled task may take to end before its segment is handed over."""
+_LEAVE_S = 10.0
+"""How long a worker that ends waits for its database; then the others find it dead."""
 
 
 class TableDispatcher:
@@ -214,6 +217,8 @@ class _Shift:
         self._ended = asyncio.Event()
         self._is_stopping = False
         self._is_over = False
+        self._is_given_up = False
+        self._rounds: asyncio.Future[None] | None = None
         self._running: dict[tuple[int, int], Running] = {}
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._unsettled: dict[tuple[int, int], bool] = {}
@@ -225,7 +230,8 @@ class _Shift:
         """The queues that had more waiting when we last looked."""
         self._looked = self._probed = -1e9
         self._beaten = -1e9
-        self._in_touch_since = self._reached = self._swept = time.monotonic()
+        self._in_touch_since = self._reached = time.monotonic()
+        self._swept = -1e9
         self._is_silent = False
 
     def hear(self, what: str) -> None:
@@ -237,14 +243,25 @@ class _Shift:
 
     async def run(self) -> None:
         """Work until `stop` was called and what ran has ended."""
+        self._rounds = asyncio.ensure_future(self._work_rounds())
         try:
-            while not (self._is_stopping and (self._is_over or not self._tasks)):
-                await self._round()
-                await self._sleep()
+            await self._rounds
+        except asyncio.CancelledError:
+            if not self._is_given_up:
+                raise
+            log.warning("the worker ends, and its store does not answer")
         finally:
             await self._end_tasks()
-            await self._leave()
+            if not self._is_given_up:
+                leaving = asyncio.ensure_future(self._leave())
+                await asyncio.wait({leaving}, timeout=_LEAVE_S)
+                leaving.cancel()
             self._ended.set()
+
+    async def _work_rounds(self) -> None:
+        while not (self._is_stopping and (self._is_over or not self._tasks)):
+            await self._round()
+            await self._sleep()
 
     async def stop(self, grace_s: float) -> None:
         """Claim no more, wait for what runs, cancel it after the grace, and wait until the shift has ended."""
@@ -255,7 +272,13 @@ class _Shift:
         await self._end_tasks()
         self._is_over = True
         self._heard.set()
-        await self._ended.wait()
+        try:
+            await asyncio.wait_for(self._ended.wait(), 2 * _LEAVE_S)
+        except TimeoutError:
+            self._is_given_up = True
+            if self._rounds is not None:
+                self._rounds.cancel()
+            await self._ended.wait()
 
     async def _end_tasks(self) -> None:
         """Cancel what runs. What does not end in time is handed over as it is: the run's epoch fences it."""
@@ -298,20 +321,31 @@ class _Shift:
         # a shorter silence whoever seems dead is.
         if now - self._reached > max(timing.beat_s, timing.dead_s - 3 * timing.beat_s):
             self._in_touch_since = now
-        if now - self._beaten >= self._timing.beat_s or self._in_touch_since == now:
-            await self._transact(
-                lambda database, at: self._rows.beat(database, at, self._worker)
+        is_steady = now - self._in_touch_since >= 2 * timing.beat_s
+        is_vouched_for = False
+        if now - self._beaten >= timing.beat_s or self._in_touch_since == now:
+            is_vouched_for = await self._transact(
+                lambda database, at: self._beat(database, at, is_steady=is_steady)
             )
             self._beaten = now
-        is_time = now - self._swept >= self._timing.sweep_s
-        if is_time and now - self._in_touch_since >= 2 * self._timing.beat_s:
+        is_time = now - self._swept >= timing.sweep_s
+        if is_time and (is_steady or is_vouched_for):
             self._swept = now
-            dead_s = self._timing.dead_s
+            dead_s = timing.dead_s
             requeued = await self._transact(
                 lambda database, at: self._rows.requeue_dead(database, at, dead_s)
             )
             if requeued:
                 log.warning("%d segments of dead workers wait again", requeued)
+
+    def _beat(self, database: Database, at: float, *, is_steady: bool) -> bool:
+        """Say that we are alive; return whether a steady worker was, so lately that all who live have beaten since.
+
+        Steady at s, it was in touch from two beats before s on, and so was whoever lives.
+        """
+        timing = self._timing
+        self._rows.beat(database, at, self._worker, is_steady=is_steady)
+        return self._rows.has_steady(database, at - timing.dead_s + 2 * timing.beat_s)
 
     async def _look_at_held(self) -> None:
         """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
