@@ -223,6 +223,9 @@ CREATE TABLE submitted(
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
 
+-- schema_10: What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name text COLLATE "C" PRIMARY KEY, key text NOT NULL, made double precision NOT NULL);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -110,6 +110,9 @@ CREATE TABLE submitted(
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
 
+-- schema_9: What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name TEXT PRIMARY KEY, key TEXT NOT NULL, made REAL NOT NULL) WITHOUT ROWID;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
