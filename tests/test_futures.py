@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
+import gc
+import os
+from concurrent.futures import (
+    CancelledError,
+    Future,
+    InvalidStateError,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from threading import Thread
 
 import pytest
 
-from handrail.futures import mailbox, wait_for
+from handrail.futures import StoreFuture, mailbox, wait_for
 
 
 def in_a_thread(work):
@@ -105,3 +114,64 @@ def test_an_answer_that_raises_raises_where_it_is_waited_for():
 
     with pytest.raises(ZeroDivisionError, match="from there"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Future, StoreFuture])
+def test_a_future_of_a_store_behaves_as_any_other(kind):
+    done, failed, cancelled, open_ = (kind() for _ in range(4))
+    heard = []
+    done.add_done_callback(lambda each: heard.append(each.result()))
+    done.set_running_or_notify_cancel()
+    assert done.running() and not done.cancel()
+    done.set_result(7)
+    failed.set_exception(ZeroDivisionError("from there"))
+    assert cancelled.cancel() and cancelled.cancelled()
+    assert not cancelled.set_running_or_notify_cancel()
+    assert (done.result(), done.exception(), heard) == (7, None, [7])
+    assert isinstance(failed.exception(), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError, match="from there"):
+        failed.result()
+    for ask in (cancelled.result, cancelled.exception):
+        with pytest.raises(CancelledError):
+            ask()
+    for ask in (open_.result, open_.exception):
+        with pytest.raises(TimeoutError):
+            ask(0.001)
+    with pytest.raises(InvalidStateError):
+        done.set_result(8)
+    assert set(wait([done, failed, cancelled, open_], 0).not_done) == {open_}
+
+
+def test_threads_that_wait_for_futures_of_a_store_each_get_their_own():
+    answers = [StoreFuture() for _ in range(50)]
+    with ThreadPoolExecutor(50) as threads:
+        waiting = [threads.submit(answer.result, 30) for answer in answers]
+        for number, answer in enumerate(answers):
+            answer.set_result(number)
+        assert [each.result(30) for each in waiting] == list(range(50))
+        late = [StoreFuture() for _ in range(20)]
+        seen = threads.submit(lambda: {each.result() for each in as_completed(late)})
+        for number, answer in enumerate(late):
+            answer.set_result(number)
+        assert seen.result(30) == set(range(20))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_uses_futures_though_another_thread_held_their_lock():
+    with StoreFuture._condition:
+        child = os.fork()
+        if not child:
+            answer = StoreFuture()
+            in_a_thread(lambda: answer.set_result(7))
+            os._exit(answer.result(30))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_future_of_a_store_is_few_objects_for_the_garbage_collector():
+    def count(kind):
+        gc.collect()
+        before = len(gc.get_objects())
+        kept = [kind() for _ in range(100)]
+        return (len(gc.get_objects()) - before) / len(kept)
+
+    assert count(StoreFuture) < 4 < count(Future)

@@ -10,12 +10,13 @@ a group of callers at once, so a `Mailbox` collects what other threads bring to 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from threading import local
+from threading import Event, RLock, local
 from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
@@ -24,6 +25,62 @@ U = TypeVar("U")
 
 StoreAnswer: TypeAlias = "T | Future[T]"
 """What a method of a store returns: a value, or a future of it."""
+
+
+class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no name of its own
+    """Guards the states of futures. Whoever waits for one is woken by a callback, so nobody is to be notified."""
+
+    def notify_all(self) -> None:
+        """Wake nobody."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return at once: whoever comes here has waited."""
+
+
+class StoreFuture(Future[T]):
+    """A future of a store: three objects in place of the sixteen that a `Future` makes for its own condition.
+
+    A crowd of durable runs makes thousands a second and holds many of them at once. Python's garbage collector looks
+    at each such object, which was a third of what a durable write cost.
+    """
+
+    _condition = _StateLock()
+
+    def __init__(self) -> None:
+        # what `Future.__init__` sets, without a condition of its own
+        self._state = "PENDING"
+        self._result = None
+        self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[..., Any]] = []
+
+    def result(self, timeout: float | None = None) -> T:
+        """See `Future.result`."""
+        self._wait_until_done(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `Future.exception`."""
+        self._wait_until_done(timeout)
+        return super().exception(0)
+
+    def _wait_until_done(self, timeout: float | None) -> None:
+        if self._state in _UNDER_WAY:
+            done = Event()
+            self.add_done_callback(lambda _: done.set())
+            done.wait(timeout)
+
+
+_UNDER_WAY = frozenset(("PENDING", "RUNNING"))
+
+
+def _renew_lock() -> None:
+    """Let go of a lock that another thread held when this process was forked: that thread does not exist here."""
+    StoreFuture._condition = _StateLock()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 async def wait_for(answer: StoreAnswer[T]) -> T:
@@ -51,7 +108,7 @@ def then(answer: StoreAnswer[T], change: Callable[[T], U]) -> StoreAnswer[U]:
     """Return an answer with `change` applied, now or when it arrives."""
     if not isinstance(answer, Future):
         return change(answer)
-    changed: Future[U] = Future()
+    changed: Future[U] = StoreFuture()
     changed.set_running_or_notify_cancel()
 
     def complete(done: Future[T]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import json
 
 import pytest
@@ -28,6 +29,7 @@ from handrail.events import (
     CallAdmitted,
     CallFinished,
     FinishedLate,
+    LateResult,
     RunEnded,
     RunStarted,
 )
@@ -35,6 +37,7 @@ from handrail.futures import result_now
 from handrail.messages import Turn
 from handrail.records import AuditRecord
 from handrail.stores.sqlite import SqliteStore
+from handrail.tools.keys import canonical
 from tests.support.drivers import KINDS, Driver, until
 
 
@@ -528,3 +531,47 @@ def test_records_of_harmless_reads_alone_may_wait():
     trail.note_answer(1, Turn("Done."))
     trail.send()
     assert taken == [(2, True), (1, False), (2, False), (1, False)]
+
+
+@pytest.mark.parametrize("text", ["", "42", "a" * 70_000, "北京", "\ud800"])
+@pytest.mark.parametrize("key", [b"k", b"k" * 32, b"k" * 64, b"k" * 65])
+def test_a_result_is_digested_as_it_is_with_the_key_of_the_store(key, text):
+    """Nobody without the key can find out a short result by trying; with it, any text can be shown to be the one."""
+    builder = AuditBuilder("r_1", Redactor(), digest_key=key)
+    builder.entries(ADMITTED)
+    result = hr.ToolResult("call_1", "look_up", text=text, attempts=1)
+    [end] = builder.entries(CallFinished(CALL, result, 0.25))
+    data = text.encode("utf-8", "surrogatepass")
+    expected = hmac.digest(key, data, "sha256").hex()
+    assert end.body["result"] == f"hmac-sha256:{expected}"
+    assert end.body["result_bytes"] == len(data)
+
+
+def test_a_late_result_is_digested_with_the_key_too():
+    key = b"k" * 32
+    builder = AuditBuilder("r_1", Redactor(), digest_key=key)
+    late = LateResult(CALL, "look_up", "r_1/1/0", 1, "done", "shipped")
+    [entry] = builder.entries(late)
+    expected = hmac.digest(key, b"shipped", "sha256").hex()
+    assert entry.body["result"] == f"hmac-sha256:{expected}"
+
+
+@pytest.mark.parametrize("arguments", [
+    {"city": "北京 3", "days": 2, "now": True, "unit": None},
+    {"\u0130": "I\u0307", "b": "\x7f", "a": "\u2028"},
+    {"a": "\ud83d\ude00"}, {"a": "\ud800"}, {"a": "ｐａｓｓｗｏｒｄ: hunter22"}, {"密码": "hunter22"},
+    {"text": "密码：hunter22"}, {"text": "我的 token=abc123def456"},
+])  # fmt: skip
+def test_plain_arguments_are_recorded_the_quick_way_as_the_careful_way_does(arguments):
+    builder = AuditBuilder("r_1", Redactor())
+    builder.entries(replace(ADMITTED, arguments=arguments))
+    [quick] = builder.entries(FINISHED)
+    careful = AuditBuilder("r_1", Redactor())
+    # what is no plain value makes all of them go the careful way
+    careful.entries(replace(ADMITTED, arguments={**arguments, "~": []}))
+    [end] = careful.entries(FINISHED)
+    shown = dict(end.body["arguments"])
+    del shown["~"]
+    assert quick.body["arguments"] == shown
+    digest = hashlib.sha256(canonical(shown).encode("utf-8", "surrogatepass"))
+    assert quick.body["arguments_sha256"] == digest.hexdigest()

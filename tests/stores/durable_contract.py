@@ -75,6 +75,17 @@ class DurableContract(
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
+    def test_the_key_of_digests_is_made_once_and_belongs_to_the_store(self):
+        store = self.open()
+        other = self.again()
+        assert len(store.digest_key) == 32
+        assert other.digest_key == store.digest_key
+        # with a key of the log, whoever has the rows alone cannot check a guess
+        other.audit_key = b"k" * 32
+        assert other.digest_key != store.digest_key
+        closed(other)
+        closed(store)
+
     def test_a_run_whose_name_is_too_long_is_refused_and_not_begun_under_another_one(
         self, store
     ):

@@ -1,5 +1,7 @@
 """The store in a file: the contract, and what can befall a file."""
 
+import hashlib
+import hmac
 import os
 import resource
 import signal
@@ -14,9 +16,13 @@ import pytest
 from msgspec.structs import replace
 
 import handrail as hr
+from handrail.audit.chain import verify
+from handrail.audit.trail import AuditBuilder
+from handrail.core.redaction import Redactor
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
-from handrail.stores import sqlite
+from handrail.events import CallAdmitted, CallFinished
+from handrail.stores import maintenance, sql_runs, sqlite
 from handrail.stores.sqlite import VERSION, SqliteStore
 from tests.stores.contract import A_REFUND
 from tests.stores.durable_contract import DurableContract
@@ -367,3 +373,58 @@ def test_a_write_whose_claim_cannot_be_made_does_not_run(tmp_path):
         told = runtime.call("refund", {"order_id": "881"})
         runtime.store.close()
     assert (told.ok, told.attempts, ran) == (False, 0, [])
+
+
+def test_a_store_from_before_keyed_digests_goes_on_with_one_chain(file, monkeypatch):
+    [keyed] = [
+        number
+        for number, name in enumerate(sqlite._MIGRATIONS)
+        if "TABLE digest_keys" in sqlite._SQL[name]
+    ]
+    old = sqlite._MIGRATIONS[:keyed]
+    call = hr.ToolCall("c1", "look_up", "{}")
+    events = [
+        CallAdmitted(call, {}, [], "", "low", "", "", "none"),
+        CallFinished(call, hr.ToolResult("c1", "look_up", text="yes"), 0.1),
+    ]
+    with monkeypatch.context() as past:
+        past.setattr(sqlite, "_MIGRATIONS", old)
+        past.setattr(sqlite, "VERSION", len(old))
+        past.setattr(sql_runs, "_load_digest_key", lambda _: b"")
+        with SqliteStore(file) as store:
+            for _ in range(3):
+                builder = AuditBuilder("r_1", Redactor(), digest_key=store.digest_key)
+                entries = [each for event in events for each in builder.entries(event)]
+                store.append_audit(entries).result(10)
+            assert claimed(store).state is ClaimState.FRESH
+    for _ in range(2):
+        with SqliteStore(file) as store:
+            builder = AuditBuilder("r_1", Redactor(), digest_key=store.digest_key)
+            entries = [each for event in events for each in builder.entries(event)]
+            store.append_audit(entries).result(10)
+            assert claimed(store).state is ClaimState.BUSY
+    with SqliteStore(file) as store:
+        records = store.log().result(10)
+        assert verify(records) == (5, None)
+        plain = hashlib.sha256(b"yes").hexdigest()
+        keyed = hmac.digest(store.digest_key, b"yes", "sha256").hex()
+        digests = [record.body["result"] for record in records]
+        assert digests == [plain] * 3 + [f"hmac-sha256:{keyed}"] * 2
+
+
+def test_a_copy_can_show_that_a_text_is_the_result_that_came_back(file, tmp_path):
+    with (
+        SqliteStore(file) as source,
+        SqliteStore(tmp_path / "copy.db") as target,
+    ):
+        maintenance.copy_store(source, target)
+        [source_key] = source.use_connection(
+            lambda database: database.run("SELECT key FROM digest_keys")
+        )
+        keys = target.use_connection(
+            lambda database: database.run("SELECT key FROM digest_keys ORDER BY made")
+        )
+        assert len(keys) == 2
+        assert keys[0] == source_key
+    with SqliteStore(tmp_path / "copy.db") as target:
+        assert target.digest_key.hex() == source_key[0]

@@ -352,8 +352,10 @@ def _key_spans(text: str) -> list[tuple[int, int]]:
     if _compiled(_MARKS).search(text) is not None or "earer " in text:
         spans += _spans_by_kind(text)
     if ":" in text or "=" in text or "：" in text or "＝" in text:
-        # of the same length
-        small = text.lower() if text.isascii() else text.translate(_SMALL)
+        # of the same length: one letter of all, the dotted capital I, becomes two
+        small = text.lower()
+        if len(small) != len(text):
+            small = text.translate(_SMALL)
         if _names_a_secret(small):
             spans += _spans_by_name(small)
     return spans

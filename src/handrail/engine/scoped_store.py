@@ -143,6 +143,8 @@ class ScopedStore:
 _AS_THEY_ARE = (
     "claims_use_approvals",
     "audit_key",
+    "digest_key",
+    "takes_groups",
     "log_refuses",
     "settle",
     "renew",

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from handrail.effects import Claim, LookUp, Renew, Settle
 from handrail.errors import Fenced, HandrailError, StoreUnavailable
+from handrail.futures import StoreFuture
 from handrail.stores.database import Connection, Refused, RetryGroup, SavedResult
 from handrail.stores.ledger import Ledger
 from handrail.stores.requests import (
@@ -106,7 +107,7 @@ class Writer:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
         self._check_process()
-        queued = _Queued(request, Future())
+        queued = _Queued(request, StoreFuture())
         with self._lock:
             self._enqueue(queued, within_s)
         return queued.answer
@@ -132,7 +133,7 @@ class Writer:
         with self._lock:
             shared = self._shared.get(operation)
             if shared is None:
-                answer: Future[Any] = Future()
+                answer: Future[Any] = StoreFuture()
                 answer.set_running_or_notify_cancel()
                 shared = _SharedRequest([], answer)
                 self._enqueue(

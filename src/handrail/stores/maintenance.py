@@ -74,6 +74,9 @@ _TABLES = (
     _Table("kept", ("run_id", "handle"), at_once=4),  # of megabytes each
 )  # fmt: skip
 
+_DIGEST_KEYS = _Table("digest_keys", ("name",))
+"""What belongs to the records of the log: with it, it can be shown later that a text is the result that came back."""
+
 
 def count_contents(store: DurableStore) -> Contents:
     """Count what a store holds."""
@@ -127,6 +130,7 @@ def copy_store(source: DurableStore, target: DurableStore) -> dict[str, int]:
         raise ConfigError(f"{source.place} cannot be copied into itself")
     if isinstance(source, DurableRuns):
         source.complete_log().result()
+    _copy_table(source, target, _DIGEST_KEYS)
     counts = {table.name: _copy_table(source, target, table) for table in _TABLES}
     return {name: count for name, count in counts.items() if count is not None}
 

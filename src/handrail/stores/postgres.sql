@@ -231,6 +231,9 @@ CREATE INDEX rates_due ON rates(due);
 CREATE TABLE breakers(
   tool text COLLATE "C" PRIMARY KEY, failures bigint NOT NULL, most bigint NOT NULL, until double precision, tried double precision);
 
+-- schema_11: What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name text COLLATE "C" PRIMARY KEY, key text NOT NULL, made double precision NOT NULL);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

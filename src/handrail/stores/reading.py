@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
 
+from handrail.futures import StoreFuture
 from handrail.stores.database import Connection
 from handrail.stores.group_commit import Writer, error_for_caller, run_job
 
@@ -48,7 +49,7 @@ class Reader:
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
-        answer: Future[T] = Future()
+        answer: Future[T] = StoreFuture()
 
         def hand_over(connection: Connection) -> None:
             if self._enqueue(question, answer):

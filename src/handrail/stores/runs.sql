@@ -163,3 +163,9 @@ SELECT seq, at, run_id, event, body, prev, hash FROM audit WHERE seq > ? ORDER B
 
 -- log_of: Records of a run after a number.
 SELECT seq, at, run_id, event, body, prev, hash FROM audit WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- digest_keys: What digests of results are made with; the oldest is the one in use, others came with a copied store.
+SELECT key FROM digest_keys ORDER BY made, name
+
+-- add_digest_key: A key of our own, unless there is one.
+INSERT INTO digest_keys(name, key, made) SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM digest_keys)

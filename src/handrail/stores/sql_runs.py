@@ -9,11 +9,13 @@ Rule 2: an operation that is refused has changed nothing by then; the others of 
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
+from secrets import token_hex
 from typing import Any, cast
 
 from msgspec import DecodeError, Struct
@@ -46,7 +48,7 @@ from handrail.records import (
     StoredRun,
     WriteRecord,
 )
-from handrail.stores.database import Database, RetryGroup
+from handrail.stores.database import Connection, Database, RetryGroup
 from handrail.stores.group_commit import GATHER_S
 from handrail.stores.requests import GroupOperation
 from handrail.stores.sql_values import (
@@ -90,6 +92,21 @@ class DurableRuns(SubmittedRuns):
     """The hash of the newest record that this store has added."""
     _checked_key: bytes | None = None
     """The key with which the end of the log was found to be hashed."""
+
+    def __init__(self, connection: Connection, place: str) -> None:
+        self._stored_digest_key = _load_digest_key(connection)
+        super().__init__(connection, place)
+
+    @property
+    def digest_key(self) -> bytes:
+        """The key of the digests of results in the audit log: with a key of the log, nobody can make it without that.
+
+        `hmac.digest(key, text.encode(), "sha256")` of a result's text is its digest. After the log's key was replaced
+        it is another one.
+        """
+        if not self.audit_key:
+            return self._stored_digest_key
+        return hmac.digest(self.audit_key, self._stored_digest_key, "sha256")
 
     # ------------------------------------------------------------------ runs
 
@@ -607,6 +624,16 @@ class DurableRuns(SubmittedRuns):
         return self._writer.submit(
             GroupOperation(lambda database, now, _: [operation(database, now)])
         )
+
+
+def _load_digest_key(connection: Connection) -> bytes:
+    """Return the key of the store for digests; make one where there is none."""
+    rows = connection.run(_SQL["digest_keys"])
+    if not rows:
+        new = (token_hex(8), token_hex(32), connection.now())
+        connection.run(_SQL["add_digest_key"], new)
+        rows = connection.run(_SQL["digest_keys"])
+    return bytes.fromhex(rows[0][0])
 
 
 # ---------------------------------------------------------------------- journal entries

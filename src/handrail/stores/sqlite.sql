@@ -118,6 +118,9 @@ CREATE INDEX rates_due ON rates(due);
 CREATE TABLE breakers(
   tool TEXT PRIMARY KEY, failures INTEGER NOT NULL, most INTEGER NOT NULL, until REAL, tried REAL) WITHOUT ROWID;
 
+-- schema_10: What digests of results are made with, so that nobody can check a guess who has only the audit log.
+CREATE TABLE digest_keys(name TEXT PRIMARY KEY, key TEXT NOT NULL, made REAL NOT NULL) WITHOUT ROWID;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
