@@ -175,6 +175,9 @@ END $body$;
 SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
 FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
 
+-- take_sweep: Take the turn to chain what is pending, if nobody has it; give it back where nothing is.
+SELECT is_mine, has_pending FROM take_sweep_1(?::text, ?::double precision)
+
 -- take_key: Let nobody add to the log until the commit.
 SELECT pg_advisory_xact_lock(?::integer, 1025)
 
@@ -238,6 +241,27 @@ BEGIN
     -- those of processes that were killed long ago
     DELETE FROM handrail.group_writers AS w WHERE w.at < clock - 30 * 86400;
   END IF;
+END $body$;
+
+CREATE TABLE audit_sweeper(
+  one bigint PRIMARY KEY CHECK(one = 1), writer text COLLATE "C" NOT NULL, until double precision NOT NULL)
+  WITH (fillfactor = 50);
+INSERT INTO audit_sweeper(one, writer, until) VALUES (1, '', 0);
+CREATE FUNCTION take_sweep_1(my_writer text, lease_s double precision, OUT is_mine boolean, OUT has_pending boolean)
+LANGUAGE plpgsql AS $body$
+DECLARE
+  clock double precision := extract(epoch FROM clock_timestamp());
+BEGIN
+  -- The turn to chain what is pending; it is given back where nothing is. Losing that in a crash costs a moment.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
+  IF has_pending THEN
+    UPDATE handrail.audit_sweeper AS s SET writer = my_writer, until = clock + lease_s WHERE s.one = (
+      SELECT t.one FROM handrail.audit_sweeper AS t WHERE t.writer = my_writer OR t.until < clock FOR UPDATE SKIP LOCKED);
+  ELSE
+    UPDATE handrail.audit_sweeper AS s SET until = 0 WHERE s.writer = my_writer AND s.until > 0;
+  END IF;
+  is_mine := FOUND;
 END $body$;
 
 CREATE FUNCTION commit_group_1(

@@ -46,6 +46,9 @@ _APPEND = statements("runs.sql")["append"]
 CHAIN_S = 0.1
 """How long records stay pending while their writer lives, unless others are quicker."""
 
+SWEEP_S = 0.5
+"""How long a writer has the turn to chain what is pending, unless it takes it again; others look that often."""
+
 MAX_CHAINED_ROWS = 2000
 """How many are chained in one transaction: some 20 ms."""
 
@@ -239,15 +242,23 @@ class SharedLog(DurableRuns):
     # ------------------------------------------------------------------ chaining
 
     def _chain_later(self, connection: Connection, is_closing: bool) -> None:
-        """Chain what is pending, of whoever it is; again a moment later if somebody else is at it."""
-        left = True
-        try:
-            left = self._chain_all(connection, patient=is_closing)
-            if is_closing and not left:
+        """Chain what is pending, of whoever it is, until nothing is; where another writer does that, look after it."""
+        if is_closing:
+            if not self._chain_all(connection, patient=True):
                 connection.run(_SQL["forget_writer"], (self._log_writer,))
+            return
+        again_s = SWEEP_S
+        try:
+            taken = connection.run(_SQL["take_sweep"], (self._log_writer, SWEEP_S))
+            [(is_mine, has_pending)] = taken
+            if not has_pending:
+                again_s = 0.0
+            elif is_mine:
+                again_s = CHAIN_S
+                self._chain_all(connection, patient=False)
         finally:
-            if left and not is_closing:
-                self._writer.run_later(self._chain_later, within_s=CHAIN_S)
+            if again_s:
+                self._writer.run_later(self._chain_later, within_s=again_s)
 
     def _chain_all(self, connection: Connection, *, patient: bool) -> bool:
         """Chain what is pending, in one transaction after the other; return whether something may be left."""
