@@ -105,8 +105,7 @@ def _race(store: Any, kind: str, count: int, seconds: float) -> tuple[float, str
 def _place(store: Any, kind: str) -> str:
     if kind == "sqlite":
         return f"sqlite:///{store.place.partition(':')[2]}"
-    dsn: str = store.use_connection(lambda connection: connection._conninfo)
-    return f"postgres:{dsn}"
+    return f"postgres:{store.conninfo}"
 
 
 def _output(child: subprocess.Popen[str]) -> IO[str]:

@@ -246,23 +246,29 @@ class Cut:
         return getattr(self._db, name)
 
 
+WHOLE_GROUP = postgres._SQL["commit_group"]
+
+
 @pytest.mark.parametrize(
     "after", [False, True], ids=["before it was done", "after it was done"]
 )
+@pytest.mark.parametrize("statement", ["COMMIT", WHOLE_GROUP], ids=["COMMIT", "group"])
 def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
-    dsn, after
+    dsn, after, statement
 ):
     with PostgresStore(dsn) as store:
         emptied(dsn)
-        store.use_connection(
-            lambda base: setattr(base, "_db", Cut(base._db, "COMMIT", after=after))
-        )
+        if statement == WHOLE_GROUP:
+            claimed(store, key="before")  # from the second group on they are foreseen
+        ended = Cut(store.use_connection(lambda base: base._db), statement, after=after)
+        store.use_connection(lambda base: setattr(base, "_db", ended))
         assert claimed(store).state is ClaimState.FRESH
+        assert store.use_connection(lambda base: base._db) is not ended
         assert claimed(store).state is ClaimState.BUSY
         with psycopg.connect(dsn) as admin:
-            assert admin.execute("SELECT fence FROM handrail.effects").fetchall() == [
-                (1,)
-            ]
+            assert admin.execute(
+                "SELECT fence FROM handrail.effects WHERE key = 'refund:881'"
+            ).fetchall() == [(1,)]
 
 
 class Lingering(Cut):
@@ -279,19 +285,22 @@ class Lingering(Cut):
         pass
 
 
-def test_a_server_that_still_has_the_lost_commit_under_way_is_asked_until_it_knows(
-    dsn, monkeypatch
-):
-    with PostgresStore(dsn) as store:
+def test_a_server_that_still_has_the_lost_commit_under_way_is_waited_for(dsn):
+    with PostgresStore(dsn) as store, ThreadPoolExecutor(1) as thread:
         emptied(dsn)
         lost = store.use_connection(lambda base: base._db)
         store.use_connection(
             lambda base: setattr(base, "_db", Lingering(lost, "COMMIT", after=False))
         )
-        # it sees it while we wait
-        monkeypatch.setattr(postgres.time, "sleep", lambda _: lost.close())
-        assert claimed(store).state is ClaimState.FRESH
-        assert lost.closed
+        claiming = thread.submit(claimed, store)
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO group_writers%'"
+        )
+        until(lambda: changed(dsn, waiting) == 1)
+        assert not claiming.done()
+        lost.close()
+        assert claiming.result(30).state is ClaimState.FRESH
 
 
 def test_a_connection_that_is_ended_in_the_middle_is_made_again(dsn):

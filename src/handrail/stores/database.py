@@ -41,8 +41,8 @@ class SavedResult(Struct, frozen=True):
     body: bytes
 
 
-class Database(Protocol):
-    """Statements on an open database: for runs, questions, locks, maintenance."""
+class Statements(Protocol):
+    """Statements in the transaction of a group."""
 
     def run(self, statement: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement with `?` for each given value; return its rows."""
@@ -64,6 +64,10 @@ class Database(Protocol):
                 `commit`.
         """
         ...
+
+
+class Database(Statements, Protocol):
+    """Statements on an open database: for runs, questions, locks, maintenance."""
 
     def add(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each of these rows, in one transaction."""
@@ -94,17 +98,12 @@ class Database(Protocol):
         ...
 
 
-class Connection(Database, Protocol):
-    """A connection to a database, with the transaction of a group.
+class Transaction(Statements, Protocol):
+    """The transaction of a group.
 
     Whatever fails raises StoreUnavailable, `RetryGroup` or `Refused`, with nothing committed. Only `commit` may leave
     open whether it succeeded, when the connection broke in the middle.
-
-    Attributes:
-        holds_rows: How the end of a SELECT says that its rows are held until the commit, without waiting for others.
     """
-
-    holds_rows: str
 
     def begin(self) -> float:
         """Begin a transaction; return the time."""
@@ -130,6 +129,24 @@ class Connection(Database, Protocol):
 
     def rollback(self) -> None:
         """Roll back the transaction; never raises."""
+        ...
+
+
+class Connection(Database, Transaction, Protocol):
+    """A connection to a database, with the transaction of a group.
+
+    Attributes:
+        holds_rows: How the end of a SELECT says that its rows are held until the commit, without waiting for others.
+    """
+
+    holds_rows: str
+
+    def foresee(self) -> Transaction | None:
+        """Return a transaction on what the database is expected to hold, which only its commit asks; None where none.
+
+        It raises `RetryGroup` where it knows too little, and where the database holds something else: then nothing was
+        committed, and the group is decided on what is there.
+        """
         ...
 
     def load_result(self, run_id: str, handle: str) -> bytes | None:

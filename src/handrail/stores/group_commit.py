@@ -26,7 +26,13 @@ from msgspec import Struct
 from handrail.effects import Claim, LookUp, Renew, Settle
 from handrail.errors import Fenced, HandrailError, StoreUnavailable
 from handrail.futures import StoreFuture
-from handrail.stores.database import Connection, Refused, RetryGroup, SavedResult
+from handrail.stores.database import (
+    Connection,
+    Refused,
+    RetryGroup,
+    SavedResult,
+    Transaction,
+)
 from handrail.stores.ledger import Ledger
 from handrail.stores.requests import (
     GroupOperation,
@@ -80,6 +86,7 @@ class Writer:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
+        self._foresees = connection.foresee() is not None
         self._queue: deque[_Queued] = deque()
         self._shared: dict[Callable[..., Any], _SharedRequest] = {}
         self._later: _LaterJob | None = None
@@ -212,9 +219,9 @@ class Writer:
             self._run_due_job()
             if first is None:
                 continue
-            # Requests that arrive before BEGIN returns join this group.
+            # Requests that arrive before BEGIN returns join this group. One that is sent as a whole needs none.
             start: float | Exception | None = None
-            if not callable(first.request):
+            if not callable(first.request) and not self._foresees:
                 start = _begin(self._connection)
             group = [each for each in self._take_group() if each.start()]
             requests = [each for each in group if not callable(each.request)]
@@ -308,6 +315,10 @@ def _commit_group(
     Args:
         start: The time of a transaction that is open already, or the error of opening it.
     """
+    if start is None:
+        answers = _commit_foreseen(connection, requests)
+        if answers is not None:
+            return answers
     for _ in range(MAX_DECISIONS):
         try:
             if isinstance(start, Exception):
@@ -326,8 +337,21 @@ def _commit_group(
     )
 
 
+def _commit_foreseen(
+    connection: Connection, requests: Sequence[Any]
+) -> list[Any] | None:
+    """Decide on what the database is expected to hold, and commit; return None if that was not possible."""
+    transaction = connection.foresee()
+    if transaction is None:
+        return None
+    try:
+        return _decide_and_commit(transaction, requests, transaction.begin())
+    except RetryGroup:
+        return None
+
+
 def _decide_and_commit(
-    connection: Connection, requests: Sequence[Any], now: float
+    connection: Transaction, requests: Sequence[Any], now: float
 ) -> list[Any]:
     """Answer requests within the transaction, and end it: by a commit where anything changed.
 
@@ -367,7 +391,7 @@ def _is_fenced(claim: Claim, fenced: set[tuple[str, int]]) -> bool:
 
 
 def _end_transaction(
-    connection: Connection,
+    connection: Transaction,
     ledger: Ledger,
     requests: Sequence[StoreRequest],
     *,

@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from secrets import token_hex
 from typing import Any
 
 from msgspec.json import encode
@@ -31,6 +32,7 @@ from handrail.stores.database import (
     Values,
     WriteName,
 )
+from handrail.stores.foreseen import ENTER, ForeseenGroup, GroupAnswer, Recollection
 from handrail.stores.group_commit import Writer
 from handrail.stores.ledger import Row
 from handrail.stores.shared_log import SharedLog
@@ -53,7 +55,6 @@ VERSION = len(_MIGRATIONS)
 _BEGUN = 8
 """The position of `begun` among the columns of a row."""
 
-# `pg_xact_status` over 64 bits, which Rule 2 needs.
 _OLDEST_SERVER = 130000
 
 # How long a server that has gone is waited for. A restart takes a few seconds; a caller needs an answer soon.
@@ -131,8 +132,10 @@ class PostgresConnection:
         self._place = place
         self._settings = settings
         self._owner = owner()
-        self._transaction = ""
-        self._server_start = ""
+        self._recollection = Recollection()
+        self._writer = token_hex(8)
+        self._number = 0
+        """Of the last group that this connection has counted."""
         self._delayed: list[tuple[str, Sequence[Any]]] = []
         self._types: dict[tuple[str, str], str] = {}
         self._db = self._connect()
@@ -157,8 +160,8 @@ class PostgresConnection:
             # two statements in one message, which cannot be prepared
             cursor = self._db.execute(_SQL["begin"], prepare=False)
             cursor.nextset()
-            begun = cursor.fetchone()
-        now, self._transaction = begun or (0.0, "")
+            [now] = cursor.fetchone() or [0.0]
+        self._recollection.note_clock(now)
         return float(now)
 
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
@@ -185,44 +188,63 @@ class PostgresConnection:
                 (result.run_id, result.handle, result.body, RESULT_LIFETIME_S),
             )
 
+        self._recollection.note_writes((*new, *old), self._owner)
+
     def commit(self) -> None:
         """See `database.Connection.commit`."""
-        server_start = self._server_start
+        self._number += 1
+        self._delay(_SQL["count_group"], (self._writer, self._number))
+        try:
+            with self._translate_errors(), self._db.pipeline():
+                self._run_delayed()
+                self._db.execute("COMMIT")
+        except RetryGroup as error:
+            self._raise_unless_committed(error)
+
+    def foresee(self) -> ForeseenGroup:
+        """See `database.Connection.foresee`."""
+        return ForeseenGroup(self._recollection, self._owner, self._commit_whole_group)
+
+    def _commit_whole_group(self, parts: Sequence[Any]) -> GroupAnswer | None:
+        """Have the server commit a group, if everything is as expected; return None if its answer was lost."""
+        self._number += 1
+        given = encode((self._writer, self._number, *parts)).decode()
         try:
             with self._translate_errors():
-                if self._delayed:
-                    with self._db.pipeline():
-                        self._run_delayed()
-                        self._db.execute("COMMIT")
-                else:
-                    self._db.execute("COMMIT")
+                [answer] = self._db.execute(
+                    _SQL["commit_group"], (_LOCK, self._owner, given), prepare=True
+                )
         except RetryGroup as error:
-            if isinstance(error.__cause__, _QUICKER):
-                raise  # the server refused it; nothing is unknown
-            # on a new connection: ask how the transaction on the old one ended
-            outcome = self._wait_for_outcome()
-            # A server that crashed may have given the number of a transaction that it lost to another one.
-            if outcome == "committed" and self._server_start == server_start:
-                return
-            if outcome == "aborted":
-                raise
-            raise StoreUnavailable(
-                f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
-            ) from None
+            self._raise_unless_committed(error)
+            return None
+        self._recollection.note_clock(answer[0])
+        return GroupAnswer(*answer)
 
-    def _wait_for_outcome(self) -> str:
-        """Ask how the transaction ended; the server may not have seen yet that its connection is gone."""
+    def _raise_unless_committed(self, error: RetryGroup) -> None:
+        """Find out on a new connection whether the last group was committed, whose answer was lost.
+
+        A group that the server still has under way is waited for; one that it has not begun never will be.
+
+        Raises:
+            RetryGroup: It was not committed.
+            StoreUnavailable: The server does not say.
+        """
+        if isinstance(error.__cause__, _QUICKER):
+            raise error  # the server refused it; nothing is unknown
+        number = self._number
+        self._number += 1
         until = time.monotonic() + RECONNECT_S
-        wait_s = 0.01
         while True:
-            with self._translate_errors():
-                [outcome] = self._db.execute(
-                    _SQL["outcome"], (self._transaction,)
-                ).fetchone() or [""]
-            if outcome != "in progress" or time.monotonic() + wait_s > until:
-                return str(outcome)
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, 1.0)
+            try:
+                [[before]] = self.run(_SQL["outcome"], (self._writer, self._number))
+                break
+            except (RetryGroup, Refused):
+                if time.monotonic() > until:
+                    raise StoreUnavailable(
+                        f"the connection to {self.place} broke in a commit, and the server does not say how that ended"
+                    ) from None
+        if before != number:
+            raise error
 
     def rollback(self) -> None:
         """See `database.Connection.rollback`."""
@@ -251,6 +273,9 @@ class PostgresConnection:
 
     def close(self) -> None:
         """See `database.Connection.close`."""
+        if self._number and not self._db.closed:
+            with suppress(psycopg.Error):
+                self._db.execute(_SQL["forget_groups"], (self._writer,))
         self._db.close()
 
     # ------------------------------------------------------------------ statements
@@ -270,7 +295,12 @@ class PostgresConnection:
         self, statement: str, rows: Sequence[Sequence[Any]]
     ) -> list[tuple[Any, ...]]:
         """See `database.Database.run_with`."""
-        return self.run(*self._with_rows(statement, rows)) if rows else []
+        if not rows:
+            return []
+        found = self.run(*self._with_rows(statement, rows))
+        if statement == ENTER:
+            self._recollection.note_entries(rows, found)
+        return found
 
     def write_rows(
         self, statement: str, rows: Sequence[Sequence[Any]], *, every: bool = False
@@ -360,7 +390,6 @@ class PostgresConnection:
         db.execute(_SQL["settings"])
         if self._settings:
             db.execute(self._settings)
-        [self._server_start] = db.execute(_SQL["server_start"]).fetchone() or [""]
         return db
 
     def _reconnect(self) -> None:

@@ -6,9 +6,6 @@ SELECT set_config('search_path', 'handrail', false), set_config('lock_timeout', 
   set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
   set_config('enable_mergejoin', 'off', false)
 
--- server_start: When the server was started; another one after a crash.
-SELECT pg_postmaster_start_time()::text
-
 -- version: The version of the tables, null where there are none.
 SELECT to_regclass('handrail.schema_version')
 
@@ -178,6 +175,9 @@ END $body$;
 SELECT is_mine, has_pending, seq, hash, key_replaced, number, pending_hash
 FROM take_log_1(?::integer, ?::text, ?::bigint, ?::boolean)
 
+-- take_sweep: Take the turn to chain what is pending, if nobody has it; give it back where nothing is.
+SELECT is_mine, has_pending FROM take_sweep_1(?::text, ?::double precision)
+
 -- take_key: Let nobody add to the log until the commit.
 SELECT pg_advisory_xact_lock(?::integer, 1025)
 
@@ -234,6 +234,205 @@ CREATE TABLE breakers(
 -- schema_11: What digests of results are made with, so that nobody can check a guess who has only the audit log.
 CREATE TABLE digest_keys(name text COLLATE "C" PRIMARY KEY, key text NOT NULL, made double precision NOT NULL);
 
+-- schema_12: How many groups each writer has committed, and what commits a group in one message; see stores/foreseen.py.
+CREATE TABLE group_writers(
+  writer text COLLATE "C" PRIMARY KEY, number bigint NOT NULL, before bigint NOT NULL, at double precision NOT NULL)
+  WITH (fillfactor = 50);
+CREATE FUNCTION count_group_1(my_writer text, my_number bigint) RETURNS void LANGUAGE plpgsql AS $body$
+DECLARE
+  clock double precision := extract(epoch FROM clock_timestamp());
+BEGIN
+  UPDATE handrail.group_writers AS w SET number = my_number, at = clock WHERE w.writer = my_writer AND w.number < my_number;
+  IF NOT FOUND THEN
+    INSERT INTO handrail.group_writers(writer, number, before, at) VALUES (my_writer, my_number, 0, clock)
+    ON CONFLICT (writer) DO NOTHING;
+    IF NOT FOUND THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = 'the writer has given this group up';
+    END IF;
+    -- those of processes that were killed long ago
+    DELETE FROM handrail.group_writers AS w WHERE w.at < clock - 30 * 86400;
+  END IF;
+END $body$;
+
+CREATE TABLE audit_sweeper(
+  one bigint PRIMARY KEY CHECK(one = 1), writer text COLLATE "C" NOT NULL, until double precision NOT NULL)
+  WITH (fillfactor = 50);
+INSERT INTO audit_sweeper(one, writer, until) VALUES (1, '', 0);
+CREATE FUNCTION take_sweep_1(my_writer text, lease_s double precision, OUT is_mine boolean, OUT has_pending boolean)
+LANGUAGE plpgsql AS $body$
+DECLARE
+  clock double precision := extract(epoch FROM clock_timestamp());
+BEGIN
+  -- The turn to chain what is pending; it is given back where nothing is. Losing that in a crash costs a moment.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
+  IF has_pending THEN
+    UPDATE handrail.audit_sweeper AS s SET writer = my_writer, until = clock + lease_s WHERE s.one = (
+      SELECT t.one FROM handrail.audit_sweeper AS t WHERE t.writer = my_writer OR t.until < clock FOR UPDATE SKIP LOCKED);
+  ELSE
+    UPDATE handrail.audit_sweeper AS s SET until = 0 WHERE s.writer = my_writer AND s.until > 0;
+  END IF;
+  is_mine := FOUND;
+END $body$;
+
+CREATE FUNCTION commit_group_1(
+  space integer, my_owner text, given jsonb,
+  OUT clock double precision, OUT is_chained boolean, OUT has_pending boolean, OUT seq bigint) LANGUAGE plpgsql AS $body$
+DECLARE
+  started double precision := (given ->> 2)::double precision;
+  acts jsonb := given -> 3;
+  absent jsonb := given -> 4;
+  changed jsonb := given -> 5;
+  new_runs jsonb := given -> 6;
+  entries jsonb := given -> 7;
+  new_steps jsonb := given -> 8;
+  claimed jsonb := given -> 9;
+  results jsonb := given -> 10;
+  log jsonb := given -> 11;
+  records jsonb;
+  made bigint;
+  hash text;
+  otherwise CONSTANT text := 'not as expected';
+BEGIN
+  clock := extract(epoch FROM clock_timestamp());
+  IF started NOT BETWEEN clock - 5 AND clock + 0.1 THEN
+    RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+  END IF;
+  PERFORM handrail.count_group_1(given ->> 0, (given ->> 1)::bigint);
+  IF jsonb_array_length(acts) > 0 THEN
+    -- The locks of `named_rows_1`; and no act of these may be there.
+    PERFORM pg_advisory_xact_lock(space, turns.number) FROM (
+      SELECT DISTINCT hashtext(concat_ws(chr(31), n ->> 0, n ->> 1, n ->> 2)) & 1023 AS number
+      FROM jsonb_array_elements(acts) AS n ORDER BY number) AS turns;
+    PERFORM 1 FROM jsonb_array_elements(acts) AS n CROSS JOIN LATERAL (
+      SELECT 1 FROM handrail.effects AS e WHERE e.run_id = n ->> 1 AND e.fingerprint = n ->> 2
+        AND e.scope = n ->> 0 AND e.state <> 'failed' LIMIT 1) AS act;
+    IF FOUND THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(absent) > 0 THEN
+    PERFORM 1 FROM jsonb_array_elements(absent) AS n JOIN handrail.effects AS e ON e.scope = n ->> 0 AND e.key = n ->> 1;
+    IF FOUND THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(changed) > 0 THEN
+    UPDATE handrail.effects AS e SET state = g ->> 5, lease_until = (g ->> 6)::double precision, value = g ->> 7,
+      updated = clock
+    FROM jsonb_array_elements(changed) AS g
+    WHERE e.scope = g ->> 0 AND e.key = g ->> 1 AND e.fence = (g ->> 2)::bigint AND e.state = g ->> 3
+      AND e.lease_until = (g ->> 4)::double precision;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made <> jsonb_array_length(changed) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(new_runs) > 0 THEN
+    INSERT INTO handrail.runs(
+      run_id, toolset, journal_v, forked_from, forked_at, input, created, updated, owner, status, epoch)
+    SELECT r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, (r ->> 4)::bigint, r ->> 5, (r ->> 6)::double precision,
+      (r ->> 7)::double precision, r ->> 8, 'running', 1
+    FROM jsonb_array_elements(new_runs) AS r ON CONFLICT (run_id) DO NOTHING;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made <> jsonb_array_length(new_runs) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(entries) > 0 THEN
+    UPDATE handrail.runs AS r SET updated = (g ->> 2)::double precision, status = coalesce(g ->> 3, r.status),
+      result = coalesce(g ->> 4, r.result), entered = r.entered + (g ->> 5)::bigint
+    FROM jsonb_array_elements(entries) AS g
+    WHERE r.run_id = g ->> 0 AND r.epoch = (g ->> 1)::bigint AND r.entered = (g ->> 6)::bigint AND r.cancel_requested = 0;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made <> jsonb_array_length(entries) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(new_steps) > 0 THEN
+    INSERT INTO handrail.steps(run_id, step_key, seq, kind, epoch, body, elapsed_s, at)
+    SELECT r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, (r ->> 4)::bigint, r ->> 5, (r ->> 6)::double precision,
+      (r ->> 7)::double precision
+    FROM jsonb_array_elements(new_steps) AS r ON CONFLICT (run_id, step_key) DO NOTHING;
+  END IF;
+  IF jsonb_array_length(claimed) > 0 THEN
+    INSERT INTO handrail.effects(
+      scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)
+    SELECT r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::double precision,
+      (r ->> 8)::double precision, r ->> 9, (r ->> 10)::bigint, my_owner, clock
+    FROM jsonb_array_elements(claimed) AS r ON CONFLICT (scope, key) DO NOTHING;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made <> jsonb_array_length(claimed) THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+  END IF;
+  IF jsonb_array_length(results) > 0 THEN
+    DELETE FROM handrail.kept AS k WHERE (k.run_id, k.handle) IN (
+      SELECT o.run_id, o.handle FROM handrail.kept AS o WHERE o.expires < clock LIMIT 2 FOR UPDATE SKIP LOCKED);
+    INSERT INTO handrail.kept(run_id, handle, body, created, expires)
+    SELECT r ->> 0, r ->> 1, decode(r ->> 2, 'base64'), clock, clock + (r ->> 3)::double precision
+    FROM jsonb_array_elements(results) AS r;
+  END IF;
+  IF jsonb_array_length(log) > 0 THEN
+    -- Records go behind the end of the log where that is as expected and free, and are pending elsewhere; see `take_log_1`.
+    records := log -> 8;
+    PERFORM pg_advisory_xact_lock_shared(space, 1025);
+    has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
+    SELECT e.seq, e.hash INTO seq, hash FROM handrail.log_end_1() AS e;
+    is_chained := NOT has_pending AND seq IS NOT NULL AND seq = (log ->> 2)::bigint AND hash = log ->> 3;
+    IF is_chained THEN
+      is_chained := pg_try_advisory_xact_lock(space, 1024);
+    END IF;
+    IF is_chained THEN
+      -- somebody may have had it until now
+      has_pending := EXISTS (SELECT 1 FROM handrail.audit_pending AS p ORDER BY p.id LIMIT 1);
+      SELECT e.seq, e.hash INTO seq, hash FROM handrail.log_end_1() AS e;
+      is_chained := NOT has_pending AND seq = (log ->> 2)::bigint AND hash = log ->> 3;
+    END IF;
+    PERFORM 1 FROM handrail.audit AS a WHERE a.seq > (log ->> 1)::bigint AND a.event = 'AuditKeyReplaced';
+    IF FOUND OR seq IS NULL THEN
+      RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+    END IF;
+    IF is_chained THEN
+      INSERT INTO handrail.audit(seq, at, run_id, event, body, prev, hash)
+      SELECT (r ->> 3)::bigint, started, r ->> 0, r ->> 1, r ->> 2, r ->> 4, r ->> 5
+      FROM jsonb_array_elements(records) AS r ON CONFLICT ON CONSTRAINT audit_pkey DO NOTHING;
+      GET DIAGNOSTICS made = ROW_COUNT;
+      IF made <> jsonb_array_length(records) THEN
+        RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+      END IF;
+    ELSE
+      UPDATE handrail.audit_writers AS w SET number = (log ->> 6)::bigint, hash = log ->> 7
+      WHERE w.writer = log ->> 0 AND w.number = (log ->> 4)::bigint AND w.hash = log ->> 5;
+      IF NOT FOUND THEN
+        INSERT INTO handrail.audit_writers(writer, number, hash)
+        SELECT log ->> 0, (log ->> 6)::bigint, log ->> 7 WHERE (log ->> 4)::bigint = 0 ON CONFLICT (writer) DO NOTHING;
+        IF NOT FOUND THEN
+          RAISE SQLSTATE '40001' USING MESSAGE = otherwise;
+        END IF;
+      END IF;
+      INSERT INTO handrail.audit_pending(writer, number, at, run_id, event, body, prev, hash)
+      SELECT log ->> 0, (r ->> 6)::bigint, started, r ->> 0, r ->> 1, r ->> 2, r ->> 7, r ->> 8
+      FROM jsonb_array_elements(records) AS r;
+    END IF;
+  END IF;
+END $body$;
+
+-- commit_group: A group in one message, written and committed only if everything is as expected; see `commit_group_1`.
+SELECT clock, is_chained, has_pending, seq FROM commit_group_1(%s::integer, %s::text, %s::jsonb)
+
+-- count_group: Count a group, so that its writer can ask later whether it was committed.
+SELECT count_group_1(%s::text, %s::bigint)
+
+-- outcome: The last group of a writer that was committed before this number; no group below the number is from now on.
+INSERT INTO group_writers AS w(writer, number, before, at) VALUES (%s, %s, 0, extract(epoch FROM clock_timestamp()))
+ON CONFLICT (writer) DO UPDATE SET before = CASE WHEN w.number < excluded.number THEN w.number ELSE w.before END,
+  number = greatest(w.number, excluded.number), at = excluded.at
+RETURNING before
+
+-- forget_groups: The groups of a writer that ends.
+DELETE FROM group_writers WHERE writer = %s
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 
@@ -243,15 +442,12 @@ SELECT * FROM named_rows_1(%s::integer, %s::json)
 -- clock: The server's time.
 SELECT extract(epoch FROM clock_timestamp())::double precision
 
--- begin: Begin a transaction; the server's time, and what it calls this transaction, to ask later what became of it.
-BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision, pg_current_xact_id()::text
+-- begin: Begin a transaction; the server's time.
+BEGIN; SELECT extract(epoch FROM clock_timestamp())::double precision
 
 -- types: What type each column of our tables has.
 SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns
 WHERE table_schema = 'handrail'
-
--- outcome: What became of a transaction: committed, aborted, in progress.
-SELECT pg_xact_status(%s::text::xid8)
 
 -- insert: New rows. One that somebody else has inserted meanwhile is left out, and counted by its absence.
 INSERT INTO effects(scope, key, fingerprint, run_id, state, replay, fence, lease_until, begun, value, epoch, owner, updated)

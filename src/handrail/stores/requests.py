@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from handrail.effects import AGAIN, Claim, Claimed, ClaimState, LookUp, Renew, Settle
 from handrail.process_identity import has_died_here, owner, shares_our_clock
-from handrail.stores.database import Database, RetryGroup, SavedResult, WriteName
+from handrail.stores.database import RetryGroup, SavedResult, Statements, WriteName
 from handrail.stores.ledger import Ledger, NamedApproval, use_name
 from handrail.stores.sql_values import encode_name, row_from, statements
 
@@ -57,7 +57,7 @@ def takes_locks(request: StoreRequest) -> bool:
 def answer_request(
     request: Claim | LookUp | Settle | Renew | SavedResult,
     ledger: Ledger,
-    database: Database,
+    database: Statements,
     now: float,
 ) -> Any:
     """Return the answer to a request, having changed the ledger and the other tables accordingly.
@@ -78,7 +78,7 @@ def answer_request(
             return request.handle
 
 
-def _settle(settle: Settle, ledger: Ledger, database: Database) -> bool:
+def _settle(settle: Settle, ledger: Ledger, database: Statements) -> bool:
     is_settled = ledger.settle(settle)
     # A write in doubt may still happen, so it keeps its locks.
     if is_settled and settle.locks and settle.state != "in_doubt":
@@ -86,7 +86,7 @@ def _settle(settle: Settle, ledger: Ledger, database: Database) -> bool:
     return is_settled
 
 
-def _renew(renew: Renew, ledger: Ledger, database: Database, now: float) -> bool:
+def _renew(renew: Renew, ledger: Ledger, database: Statements, now: float) -> bool:
     is_renewed = ledger.renew(renew, now)
     if is_renewed and renew.locks:
         until = now + renew.lease_s
@@ -96,7 +96,7 @@ def _renew(renew: Renew, ledger: Ledger, database: Database, now: float) -> bool
 
 
 def _look_up(
-    claim: Claim, ledger: Ledger, database: Database, now: float
+    claim: Claim, ledger: Ledger, database: Statements, now: float
 ) -> Claimed | None:
     if _looks_back(claim):
         _recall_act(claim, ledger, database, now)
@@ -107,7 +107,7 @@ def _look_up(
     return _with_parsed_value(answer)
 
 
-def _claim(claim: Claim, ledger: Ledger, database: Database, now: float) -> Claimed:
+def _claim(claim: Claim, ledger: Ledger, database: Statements, now: float) -> Claimed:
     row = ledger.rows.get((claim.scope, claim.key))
     is_done = row is not None and row.state == "done"
     foreign_locks: dict[str, _Lock] = {}
@@ -166,7 +166,7 @@ def _lock_holder(request: Claim | Settle | Renew) -> str:
     return f"{request.scope}\x1f{request.key.partition(AGAIN)[0]}"
 
 
-def _find_foreign_locks(claim: Claim, database: Database) -> dict[str, _Lock]:
+def _find_foreign_locks(claim: Claim, database: Statements) -> dict[str, _Lock]:
     """Return the locks of other writes on what a claim locks, also those that are over but were not released."""
     locks = {}
     for resource in claim.locks:
@@ -179,7 +179,7 @@ def _take_locks(
     claim: Claim,
     fence: int,
     foreign_locks: Mapping[str, _Lock],
-    database: Database,
+    database: Statements,
     now: float,
 ) -> None:
     """Lock what a write touches, in one order for all, so that nobody waits in a circle.
@@ -202,13 +202,13 @@ def _take_locks(
 # ---------------------------------------------------------------------- approvals
 
 
-def _load_approval(claim: Claim, database: Database) -> NamedApproval | None:
+def _load_approval(claim: Claim, database: Statements) -> NamedApproval | None:
     rows = database.run(_SQL["approval"], (encode_name(claim.approval),))
     return NamedApproval(*rows[0]) if rows else None
 
 
 def _use_approval(
-    claim: Claim, approval: NamedApproval, fence: int, database: Database
+    claim: Claim, approval: NamedApproval, fence: int, database: Statements
 ) -> None:
     """Record that a claim has used its approval.
 
@@ -230,7 +230,7 @@ def _looks_back(claim: Claim) -> bool:
     return claim.guard and claim.repeat_window_s > 0
 
 
-def _recall_act(claim: Claim, ledger: Ledger, database: Database, now: float) -> str:
+def _recall_act(claim: Claim, ledger: Ledger, database: Statements, now: float) -> str:
     """Add the last act of any run that is like this one to the ledger.
 
     Returns:
@@ -249,7 +249,7 @@ def _recall_act(claim: Claim, ledger: Ledger, database: Database, now: float) ->
     return stale_key
 
 
-def _remember_act(claim: Claim, stale_key: str, database: Database, now: float) -> None:
+def _remember_act(claim: Claim, stale_key: str, database: Statements, now: float) -> None:
     """Record the act for other runs.
 
     Raises:

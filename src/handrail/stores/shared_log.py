@@ -18,7 +18,7 @@ Rule 3: nothing pending is left under a key that was replaced.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
@@ -31,6 +31,12 @@ from handrail.audit.chain import FIRST, PENDING_BROKEN, canonical_json, count_in
 from handrail.errors import StoreUnavailable
 from handrail.records import AuditRecord
 from handrail.stores.database import Connection, Database, Refused, RetryGroup
+from handrail.stores.foreseen import (
+    ForeseenGroup,
+    GroupAnswer,
+    NewRecords,
+    Unforeseen,
+)
 from handrail.stores.sql_runs import DurableRuns
 from handrail.stores.sql_values import encode_json, statements
 
@@ -39,6 +45,9 @@ _APPEND = statements("runs.sql")["append"]
 
 CHAIN_S = 0.1
 """How long records stay pending while their writer lives, unless others are quicker."""
+
+SWEEP_S = 0.5
+"""How long a writer has the turn to chain what is pending, unless it takes it again; others look that often."""
 
 MAX_CHAINED_ROWS = 2000
 """How many are chained in one transaction: some 20 ms."""
@@ -90,6 +99,10 @@ class SharedLog(DurableRuns):
 
     def __init__(self, connection: Connection, place: str) -> None:
         self._log_writer = token_hex(8)
+        self._end: tuple[int, str] | None = None
+        """Number and hash of the last record that we have put into the chain: perhaps its end."""
+        self._pended: tuple[int, str] | None = None
+        """Number and hash of our last pending record; of none, zero and the first hash."""
         self._checked_seq = 0
         """Up to where the log is known to have the key that we checked."""
         super().__init__(connection, place)
@@ -103,6 +116,9 @@ class SharedLog(DurableRuns):
         groups: Sequence[Sequence[tuple[str, str, str, int]]],
     ) -> Sequence[StoreUnavailable | None]:
         """Add rows to the chain where its end is free, else pending; see `DurableRuns._append_audit_rows`."""
+        if isinstance(database, ForeseenGroup):
+            self._foresee_audit_rows(database, now, groups)
+            return [None] * len(groups)
         end = self._take_log(database)
         if end.seq is None and not end.is_mine:
             # the first record decides which key the log has
@@ -112,7 +128,12 @@ class SharedLog(DurableRuns):
         if end.is_mine and not end.has_pending:
             count = end.seq or 0
             prev = end.hash or FIRST
-            return self._chain_rows(database, now, groups, count=count, prev=prev)
+            answers = self._chain_rows(database, now, groups, count=count, prev=prev)
+            if not any(answers):
+                taken = sum(row[3] for row in chain.from_iterable(groups))
+                self._checked_seq = count
+                self._end = (count + taken, self._last_hash)
+            return answers
         if self.audit_key != self._checked_key or end.key_replaced:
             _, why = self._find_key(database)
             if why:
@@ -126,7 +147,9 @@ class SharedLog(DurableRuns):
         """Take the end of the log if it is free, or wait for it; return how the log stands."""
         given = (_LOCKS, self._log_writer, self._checked_seq, patient)
         [row] = database.run(_SQL["take_log"], given)
-        return _LogEnd(*row)
+        end = _LogEnd(*row)
+        self._pended = (end.number or 0, end.pending_hash or FIRST)
+        return end
 
     def _add_pending(
         self,
@@ -135,34 +158,107 @@ class SharedLog(DurableRuns):
         groups: Sequence[Sequence[tuple[str, str, str, int]]],
         end: _LogEnd,
     ) -> None:
-        number = end.number or 0
-        prev = end.pending_hash or FIRST
-        rows = []
+        pended = (end.number or 0, end.pending_hash or FIRST)
+        places = list(self._pending_places(now, groups, pended))
+        rows = [
+            (self._log_writer, number, now, run_id, event, body, prev, hash)
+            for (run_id, event, body, _), (number, prev, hash) in zip(
+                chain.from_iterable(groups), places, strict=True
+            )
+        ]
+        database.write_rows(_SQL["pend"], rows)
+        self._pended = (places[-1][0], places[-1][2])
+        database.write_rows(_SQL["pended"], [(self._log_writer, *self._pended)])
+
+    def _pending_places(
+        self,
+        now: float,
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+        pended: tuple[int, str],
+    ) -> Iterator[tuple[int, str, str]]:
+        """Yield the number, previous hash and hash that each row has while it is pending."""
+        number, prev = pended
         for run_id, event, body, _ in chain.from_iterable(groups):
             number += 1
             hash = digest(
                 number, now, run_id,
                 event=event, body=body, prev=prev, key=self.audit_key,
             )  # fmt: skip
-            rows.append(
-                (self._log_writer, number, now, run_id, event, body, prev, hash)
-            )
+            yield number, prev, hash
             prev = hash
-        database.write_rows(_SQL["pend"], rows)
-        database.write_rows(_SQL["pended"], [(self._log_writer, number, prev)])
+
+    def _foresee_audit_rows(
+        self,
+        group: ForeseenGroup,
+        now: float,
+        groups: Sequence[Sequence[tuple[str, str, str, int]]],
+    ) -> None:
+        """Add rows with their places in the chain, if its end is still our record, and with those of pending ones.
+
+        Raises:
+            Unforeseen: We do not know our last pending record, or whether the log has our key.
+        """
+        end = self._end or (0, "")  # which is no end of a log
+        pended = self._pended
+        if pended is None or self.audit_key != self._checked_key:
+            raise Unforeseen
+        seq, prev = end
+        rows = []
+        places = self._pending_places(now, groups, pended)
+        for (run_id, event, body, taken), place in zip(
+            chain.from_iterable(groups), places, strict=True
+        ):
+            seq += taken
+            hash = digest(
+                seq, now, run_id,
+                event=event, body=body, prev=prev, key=self.audit_key,
+            )  # fmt: skip
+            rows.append((run_id, event, body, seq, prev, hash, *place))
+            prev = hash
+        last_end = (seq, prev)
+        last_pended = (rows[-1][6], rows[-1][8])
+
+        def learn(answer: GroupAnswer | None) -> None:
+            if answer is None:  # committed, in one of the two ways
+                self._end = self._pended = None
+                self._writer.run_later(self._chain_later, within_s=CHAIN_S)
+                return
+            self._checked_seq = answer.seq or 0
+            if answer.is_chained:
+                self._end = last_end
+                self._last_hash = last_end[1]
+            else:
+                self._pended = last_pended
+            if answer.has_pending or not answer.is_chained:
+                self._writer.run_later(self._chain_later, within_s=CHAIN_S)
+
+        group.add_records(
+            NewRecords(
+                self._log_writer, self._checked_seq, end, pended, last_pended, rows
+            ),
+            learn,
+        )
 
     # ------------------------------------------------------------------ chaining
 
     def _chain_later(self, connection: Connection, is_closing: bool) -> None:
-        """Chain what is pending, of whoever it is; again a moment later if somebody else is at it."""
-        left = True
-        try:
-            left = self._chain_all(connection, patient=is_closing)
-            if is_closing and not left:
+        """Chain what is pending, of whoever it is, until nothing is; where another writer does that, look after it."""
+        if is_closing:
+            if not self._chain_all(connection, patient=True):
                 connection.run(_SQL["forget_writer"], (self._log_writer,))
+            return
+        again_s = SWEEP_S
+        try:
+            taken = connection.run(_SQL["take_sweep"], (self._log_writer, SWEEP_S))
+            [(is_mine, has_pending)] = taken
+            if not has_pending:
+                again_s = 0.0
+            elif is_mine:
+                again_s = CHAIN_S
+                self._chain_all(connection, patient=False)
         finally:
-            if left and not is_closing:
-                self._writer.run_later(self._chain_later, within_s=CHAIN_S)
+            if again_s:
+                self._writer.run_later(self._chain_later, within_s=again_s)
 
     def _chain_all(self, connection: Connection, *, patient: bool) -> bool:
         """Chain what is pending, in one transaction after the other; return whether something may be left."""
@@ -208,6 +304,7 @@ class SharedLog(DurableRuns):
         database.write_rows(_SQL["chained"], chained)
         self._last_hash = placing.prev
         self._checked_seq = placing.seq
+        self._end = (placing.seq, placing.prev)
         return len(rows)
 
     def _take_whole_log(self, database: Database, now: float) -> None:

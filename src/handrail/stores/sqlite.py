@@ -193,6 +193,9 @@ class SqliteConnection:
         except sqlite3.Error:
             pass  # the disk is gone; what was not committed is not there
 
+    def foresee(self) -> None:
+        """See `database.Connection.foresee`: a file is as near as what we remember of it."""
+
     def load_result(self, run_id: str, handle: str) -> bytes | None:
         """See `database.Connection.load_result`."""
         with self._translate_errors():
