@@ -142,9 +142,9 @@ def test_a_form_without_images_refuses_them(form):
         write_row(form, PICTURED)
 
 
-def test_sharegpt_takes_turns():
+def test_sharegpt_refuses_questions_and_answers_that_do_not_alternate():
     twice = Example([UserMessage("a"), AssistantMessage(Turn("b")), AssistantMessage(Turn("c"))])  # fmt: skip
-    with pytest.raises(hr.ConfigError, match="take turns"):
+    with pytest.raises(hr.ConfigError, match="do not alternate"):
         write_row("sharegpt", twice)
 
 
