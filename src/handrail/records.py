@@ -1,6 +1,7 @@
 """A run as it is stored: its input, its steps, its status; and a person's decision about one of its calls.
 
-Plain values between drivers and stores. `journal` says what the JSON in them means.
+Plain values between drivers and stores. `journal` says what the JSON in them means. Those of which a crowd of runs has
+thousands hold JSON and each other, nothing that could refer back: the garbage collector leaves them out (`gc=False`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ a run that its process left unfinished: any process may resume it."""
 StepKind: TypeAlias = Literal["model", "call", "person", "question", "fold"]
 
 
-class JournalStep(Struct, frozen=True):
+class JournalStep(Struct, frozen=True, gc=False):
     """One thing that happened in a run.
 
     Attributes:
@@ -47,7 +48,7 @@ class JournalStep(Struct, frozen=True):
         return int(self.key.partition(".")[0])
 
 
-class RunRecord(Struct, frozen=True):
+class RunRecord(Struct, frozen=True, gc=False):
     """A run in a store.
 
     Attributes:
@@ -105,14 +106,14 @@ MOST_TAKEOVERS = 5
 """How many times in a row a run is taken over from processes that died in it. After that it is `poisoned`."""
 
 
-class StoredRun(Struct, frozen=True):
+class StoredRun(Struct, frozen=True, gc=False):
     """A run as the store has it, and its steps so far."""
 
     record: RunRecord
     steps: Sequence[JournalStep] = ()
 
 
-class JournalEntry(Struct, frozen=True):
+class JournalEntry(Struct, frozen=True, gc=False):
     """An addition to a run in one transaction: steps, and the new status if it changes.
 
     Attributes:
@@ -402,7 +403,7 @@ class WriteRecord(Struct, frozen=True):
         return self.state
 
 
-class AuditEntry(Struct, frozen=True):
+class AuditEntry(Struct, frozen=True, gc=False):
     """An entry for the audit log, before it has a place in the chain.
 
     Attributes:

@@ -7,8 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from handrail.calls import Media, ToolCall, ToolResult
+from handrail.calls import Label, Media, ToolCall, ToolResult
 from handrail.core.budgets import Budget
 from handrail.effects import Approval
 from handrail.errors import Failure, JournalMismatch
@@ -202,3 +203,19 @@ def test_a_budget_without_end_comes_back_as_it_was():
         codec.budget_from_json(json.loads(json.dumps(codec.budget_as_json(budget))))
         == budget
     )
+
+
+@pytest.mark.parametrize("value", [None, "", "seen", {"a": [1]}, [], 0, False])
+@pytest.mark.parametrize("more", [
+    {}, {"name": ""}, {"call_id": ""}, {"text": "seen"}, {"replayed": True},
+    {"label": Label(integrity="untrusted", source="web")},
+])  # fmt: skip
+def test_a_usual_result_is_written_the_short_way_as_any_other_is(value, more):
+    usual = {"call_id": "c1", "name": "look", "value": value, "attempts": 1, **more}
+    usual = ToolResult(**usual)
+    noted = replace(usual, note="noted")
+    careful = codec.result_as_json(noted)
+    assert careful.pop("note") == "noted"
+    short = codec.result_as_json(usual)
+    assert list(short.items()) == list(careful.items())
+    assert codec.result_from_json(short) == codec.result_from_json(careful)

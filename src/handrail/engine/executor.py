@@ -1059,7 +1059,9 @@ def _decide(
 
 
 def _follow(answer: ThreadFuture[bool]) -> ThreadFuture[bool]:
-    """Return a future that ends as another one does, and can be cancelled without it."""
+    """Return a future that ends as another one does; whoever waits for it and is cancelled does not cancel that one."""
+    if answer.running() or answer.done():
+        return answer
     return cast("ThreadFuture[bool]", then(answer, bool))
 
 

@@ -104,6 +104,8 @@ class DurableStore:
                 scope, key, settle.fence, settle.state, value=value, locks=settle.locks
             ),
             within_s=GATHER_S if settle.may_wait else 0.0,
+            # what has happened is recorded, whoever stops waiting for that
+            is_final=settle.may_wait,
         )
 
     def hurry(self) -> None:

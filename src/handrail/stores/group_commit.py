@@ -60,11 +60,11 @@ class _Queued(Struct, eq=False):
 
     request: StoreRequest | Callable[[Any], Any]
     answer: Future[Any]
-    is_shared: bool = False
+    is_final: bool = False
 
     def start(self) -> bool:
         """Return whether the answer is still wanted; from now on the caller cannot cancel it."""
-        return self.is_shared or self.answer.set_running_or_notify_cancel()
+        return self.is_final or self.answer.set_running_or_notify_cancel()
 
 
 class _SharedRequest(Struct, eq=False):
@@ -102,22 +102,30 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, request: StoreRequest | Callable[[Any], T], *, within_s: float = 0.0
+        self,
+        request: StoreRequest | Callable[[Any], T],
+        *,
+        within_s: float = 0.0,
+        is_final: bool = False,
     ) -> Future[Any]:
         """Put a request in the queue, or a job that has the connection for itself.
 
         Args:
             within_s: How long it may be held back for others to join it. Whatever is asked for without that, or the
                 end of the store, takes it along.
+            is_final: Nobody can cancel it.
 
         Raises:
             StoreUnavailable: The store is closed, or the process is a fork of the one that opened it.
         """
         self._check_process()
-        queued = _Queued(request, StoreFuture())
+        answer: Future[Any] = StoreFuture()
+        if is_final:
+            answer.set_running_or_notify_cancel()
+        queued = _Queued(request, answer, is_final)
         with self._lock:
             self._enqueue(queued, within_s)
-        return queued.answer
+        return answer
 
     def submit_shared(
         self,
@@ -147,7 +155,7 @@ class Writer:
                     _Queued(
                         GroupOperation(operation, shared.arguments),
                         answer,
-                        is_shared=True,
+                        is_final=True,
                     ),
                     within_s,
                 )
