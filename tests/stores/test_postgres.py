@@ -5,13 +5,21 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
 import handrail as hr
 from handrail.audit.chain import verify
 from handrail.effects import ClaimState, Settle
-from handrail.errors import ConfigError, StoreUnavailable
-from handrail.records import ApprovalRequest, AuditEntry
+from handrail.errors import ConfigError, Fenced, StoreUnavailable
+from handrail.records import (
+    ApprovalRequest,
+    AuditEntry,
+    JournalEntry,
+    JournalStep,
+    RunRecord,
+)
+from handrail.stores.database import RetryGroup
 from tests.stores.contract import A_REFUND
 from tests.support.drivers import until
 
@@ -388,6 +396,203 @@ def test_a_server_is_counted_and_kept_as_a_file_is(dsn):
 def test_a_place_where_no_store_is_stays_without_one_unless_it_is_wanted(server):
     with pytest.raises(ConfigError, match="there is no store"):
         PostgresStore(server.dsn, create=False)
+
+
+# -- a group in one message -------------------------------------------------------------------------------------------
+
+
+def whole_groups(store):
+    """Return how many groups a store has committed, and have those counted that go as one message from now on."""
+
+    def count(base):
+        sent = []
+        send = base._commit_whole_group
+
+        def counting(parts):
+            answer = send(parts)
+            sent.append(answer)
+            return answer
+
+        base._commit_whole_group = counting
+        return sent
+
+    return store.use_connection(count)
+
+
+@pytest.fixture
+def ready(dsn):
+    """A store that has committed a group and a record, and the groups that it commits in one message from now on."""
+    with PostgresStore(dsn) as store:
+        emptied(dsn)
+        claimed(store, key="before")
+        added(
+            store, -2, -1
+        )  # the key of an empty log is looked at with its second record
+        yield store, whole_groups(store)
+
+
+def test_the_usual_groups_of_a_run_go_in_one_message_each(dsn, ready):
+    store, sent = ready
+    before = store.use_connection(lambda base: base._number)
+    begun = store.begin_run(RunRecord("r1", {"question": "?"}, toolset="t"), new=True)
+    assert begun.result(10).record.epoch == 1
+    for step in range(2):
+        key = f"refund:{step}"
+        entry = JournalEntry("r1", 1, [JournalStep(f"s{step}", "answer", {"n": step})])
+        entered = store.append_entry(entry)
+        act = replace(A_REFUND, key=key, run_id="r1", fingerprint=key.encode())
+        fence = store.claim(act).result(10).fence
+        assert entered.result(10) is False
+        assert store.settle(Settle("refund", key, fence, "done", step)).result(10)
+        added(store, step + 1)
+    store.save_result("r1", "a long \ud800 text").result(10)
+    assert store.use_connection(lambda base: base._number) == before + len(sent)
+    assert {answer.is_chained for answer in sent} == {None, True}
+    loaded = store.load_run("r1").result(10)
+    assert [step.key for step in loaded.steps] == ["s0", "s1"]
+    assert claimed(store, key="refund:1", fingerprint=b"refund:1").value == 1
+    assert verify(store.log().result(10)) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("UPDATE handrail.effects SET fence = fence + 1", False),
+        ("UPDATE handrail.effects SET state = 'done', value = '5'", False),
+        ("UPDATE handrail.effects SET state = 'in_doubt'", True),
+        ("UPDATE handrail.effects SET lease_until = 0", True),
+        ("DELETE FROM handrail.effects", False),
+    ],
+)
+def test_a_write_that_another_process_has_changed_is_settled_as_it_stands(
+    dsn, ready, change, state
+):
+    store, sent = ready
+    fence = claimed(store).fence
+    sent.clear()
+    changed(dsn, change)
+    settled = store.settle(Settle("refund", "refund:881", fence, "done", 7))
+    assert settled.result(10) is state
+    assert sent == []
+
+
+def test_a_key_or_an_act_that_another_process_has_claimed_is_found(dsn, ready):
+    store, sent = ready
+    with PostgresStore(dsn) as other:
+        claimed(other, run_id="r1")
+        other.claim(replace(A_REFUND, key="theirs", run_id="r2")).result(10)
+    assert claimed(store, run_id="r1").state is ClaimState.BUSY
+    again = store.claim(replace(A_REFUND, key="ours", run_id="r2")).result(10)
+    assert (again.state, again.repeated) == (ClaimState.BUSY, True)
+    assert store.look_up(replace(A_REFUND, key="ours", run_id="r2")).result(10)
+    assert (
+        store.look_up(replace(A_REFUND, key="nobody's", run_id="r9")).result(10) is None
+    )
+    assert sent == []
+
+
+def test_a_run_that_was_taken_over_or_is_to_be_cancelled_is_found(dsn, ready):
+    store, sent = ready
+    for run_id in ("r1", "r2", "r3"):
+        store.begin_run(RunRecord(run_id, {}, toolset="t"), new=True).result(10)
+    with PostgresStore(dsn) as other:
+        taken = other.load_run("r1").result(10).record
+        assert other.begin_run(taken).result(10).record.epoch == 2
+        assert other.request_cancel("r2").result(10)
+    sent.clear()
+    entries = [
+        JournalEntry(id, 1, [JournalStep("s", "answer", 1)]) for id in ("r1", "r2")
+    ]
+    fenced = store.append_entry(entries[0])
+    claim = store.claim(replace(A_REFUND, run_id="r1", epoch=1, guard=False))
+    with pytest.raises(Fenced):
+        fenced.result(10)
+    assert store.append_entry(entries[1]).result(10) is True
+    assert sent == []
+    claim.exception(10)  # refused where both were one group
+    assert (
+        store.append_entry(
+            JournalEntry("r3", 1, [JournalStep("s", "answer", 1)])
+        ).result(10)
+        is False
+    )
+    assert len(sent) == 1
+
+
+def test_a_clock_of_the_server_that_was_set_is_read_again(ready):
+    store, sent = ready
+    store.use_connection(lambda base: base._recollection.note_clock(base.now() - 60.0))
+    assert claimed(store).state is ClaimState.FRESH
+    assert sent == []
+    write = store.load_write("refund", "refund:881").result(10)
+    assert abs(write.begun - store.use_connection(lambda base: base.now())) < 30
+    assert claimed(store, key="refund:882").state is ClaimState.FRESH
+    assert len(sent) == 1
+
+
+def test_a_group_that_was_given_up_is_not_committed_when_it_comes_after_all(dsn, ready):
+    store, _ = ready
+    claimed(store)
+    lost = []
+    send = store.use_connection(lambda base: base._commit_whole_group)
+
+    def lose(base):
+        def fail(parts):
+            lost.append((base._writer, base._number + 1, *parts))
+            base._number += 1
+            try:
+                base._raise_unless_committed(RetryGroup())
+            finally:
+                base._commit_whole_group = send
+
+        base._commit_whole_group = fail
+
+    store.use_connection(lose)
+    assert claimed(store, key="late").state is ClaimState.FRESH
+    with (
+        psycopg.connect(dsn, options="-c search_path=handrail") as admin,
+        pytest.raises(psycopg.errors.SerializationFailure, match="given this group up"),
+    ):
+        admin.execute(
+            WHOLE_GROUP, (postgres._LOCK, "somebody", encode(lost[0]).decode())
+        )
+    assert changed(dsn, "SELECT 1 FROM handrail.effects WHERE key = 'late'") == 1
+
+
+def test_a_lost_commit_is_not_taken_for_that_of_another_process_after_a_backend_crashed(
+    server,
+):
+    """A server that lost a transaction gives its number to another one, and its start time stays."""
+    with PostgresStore(server.dsn) as store, PostgresStore(server.dsn) as other:
+        claimed(store, key="before")
+        ended = Cut(
+            store.use_connection(lambda base: base._db), WHOLE_GROUP, after=False
+        )
+        pid = store.use_connection(lambda base: base._db.info.backend_pid)
+
+        def crash(*_, **__):
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: answers(server.dsn))
+            for number in range(20):
+                claimed(other, key=f"other:{number}")
+            ended._db.close()
+            raise psycopg.OperationalError("the connection is lost")
+
+        ended.execute = crash
+        store.use_connection(lambda base: setattr(base, "_db", ended))
+        assert claimed(store).state is ClaimState.FRESH
+        assert claimed(store).state is ClaimState.BUSY
+        assert (
+            changed(server.dsn, "SELECT 1 FROM handrail.effects WHERE fence = 1") == 22
+        )
+
+
+def answers(dsn):
+    try:
+        psycopg.connect(dsn).close()
+    except psycopg.Error:
+        return False
+    return True
 
 
 # -- one log, many writers --------------------------------------------------------------------------------------------

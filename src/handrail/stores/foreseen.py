@@ -217,7 +217,9 @@ class ForeseenGroup:
 
     def _enter(self, row: Sequence[Any]) -> tuple[Any, ...]:
         run_id, epoch, *_, new_steps = row
-        counts = [count for id, of, count in self._entered if (id, of) == (run_id, epoch)]
+        counts = [
+            count for id, of, count in self._entered if (id, of) == (run_id, epoch)
+        ]
         count = counts[-1] if counts else self._known.step_count(run_id, epoch)
         if count is None or run_id in self._entries:
             raise Unforeseen
