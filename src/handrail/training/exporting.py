@@ -207,7 +207,7 @@ class TrainingExport:
         else:
             masked = set()
         example = Example(
-            sanitize(shown).messages,
+            shown,
             self._functions,
             frozenset(masked),
             history.asked.options.parallel,
@@ -386,9 +386,14 @@ def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
 def _conversation(
     history: RunHistory, turns: Sequence[HistoryTurn]
 ) -> tuple[list[Message], dict[int, int]]:
-    """Return a run's messages, and which answer among them (from 0) each of its turns is."""
-    messages: list[Message] = [
-        message for message in history.asked.messages if not _is_empty(message)
+    """Return a run's messages, fit to send, and which answer among them (from 0) each of its turns is.
+
+    `sanitize` leaves out no answer that is not empty, so the numbers hold for what it returns.
+    """
+    messages = [
+        _without_raw(message)
+        for message in history.asked.messages
+        if not _is_empty(message)
     ]
     answers = sum(isinstance(message, AssistantMessage) for message in messages)
     numbers = {each.number: place for place, each in enumerate(history.turns)}
@@ -401,7 +406,14 @@ def _conversation(
         positions[numbers[each.number]] = answers
         answers += 1
         messages += [answer, *results]
-    return messages, positions
+    return list(sanitize(messages).messages), positions
+
+
+def _without_raw(message: Message) -> Message:
+    """Return a message without the provider's own, which nobody redacts."""
+    if not isinstance(message, AssistantMessage) or message.turn.raw is None:
+        return message
+    return AssistantMessage(replace(message.turn, raw=None))
 
 
 def _as_answer(
