@@ -108,3 +108,47 @@ def test_a_secret_in_json_in_a_part_of_a_question_is_in_no_row(tmp_path):
     for form in ("openai", "trl"):
         rows, _ = exported(tmp_path, ["Done."], form, question=question)
         assert "hunter2" not in json.dumps(rows)
+
+
+NO_WEIGHTS = [name for name, form in FORMS.items() if not form.has_weights]
+REFUSED = "with its secrets taken out, a tool would refuse a call"
+
+
+@hr.tool(effect="read")
+def unlock(user: str, password: int) -> str:
+    """Unlock."""
+    return "ok"
+
+
+@pytest.mark.parametrize("form", NO_WEIGHTS)
+def test_a_run_whose_call_the_tool_would_refuse_without_its_secret_is_not_taught(
+    tmp_path, form
+):
+    lines = [ToolCall("c1", "unlock", '{"user":"a","password":12345678}'), "Done."]
+    rows, summary = exported(tmp_path, lines, form, tools=[unlock])
+    assert (rows, summary.left_out) == ([], {REFUSED: 1})
+
+
+@pytest.mark.parametrize(("arguments", "count"), [
+    ('{"user":"a","password":12345678}', 0),
+    ('{"user":"a","password":["hunter2"]}', 0),
+    ('{"user":"a","password":"hunter2"}', 1),
+])  # fmt: skip
+def test_without_tools_a_run_is_left_out_if_more_than_texts_became_stars(
+    tmp_path, arguments, count
+):
+    lines = [ToolCall("c1", "log_in", arguments), "Done."]
+    exported(tmp_path, lines, "trl")
+    with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
+        rows = list(export_runs(store, TrainingExport("trl")))
+    assert len(rows) == count
+
+
+def test_a_form_with_weights_shows_such_a_call_and_does_not_teach_it(tmp_path):
+    lines = [ToolCall("c1", "unlock", '{"user":"a","password":12345678}'), "Done."]
+    (row,), _ = exported(tmp_path, lines, "openai", tools=[unlock])
+    answer = row["messages"][1]
+    assert answer["weight"] == 0
+    (call,) = answer["tool_calls"]
+    shown = {"user": "a", "password": "***"}
+    assert json.loads(call["function"]["arguments"]) == shown

@@ -201,11 +201,12 @@ class TrainingExport:
             unlearnt = {mistake.turn for mistake in mistakes}
         messages, positions = _conversation(history, turns)
         shown, changed = self._redact(messages)
+        masked: set[int] = set()
         if self._mistakes == "mask":
             masked = {positions[each] for each in unlearnt if each in positions}
             masked |= _positions_of_calls(shown, changed)
         else:
-            masked = set()
+            self._check_redacted_calls(messages, shown)
         example = Example(
             shown,
             self._functions,
@@ -253,6 +254,29 @@ class TrainingExport:
             if old is not new
         }
         return shown, changed
+
+    def _check_redacted_calls(
+        self, messages: Sequence[Message], shown: Sequence[Message]
+    ) -> None:
+        """Check that the tools would still take each call that lost a secret, since it is to be learnt."""
+        for old, new in zip(messages, shown, strict=True):
+            if not isinstance(old, AssistantMessage):
+                continue
+            if not isinstance(new, AssistantMessage):
+                continue
+            finish = old.turn.finish
+            for before, after in zip(old.turn.calls, new.turn.calls, strict=True):
+                if before is not after and self._has_lost_form(before, after, finish):
+                    raise _LeftOut(
+                        "with its secrets taken out, a tool would refuse a call"
+                    )
+
+    def _has_lost_form(self, before: ToolCall, after: ToolCall, finish: Finish) -> bool:
+        if self._tools is None:
+            return not _has_same_types(arguments_of(before), arguments_of(after))
+        if _refuse(before, self._tools, finish) is not None:
+            return False
+        return _refuse(after, self._tools, finish) is not None
 
     # ------------------------------------------------------------------ pairs
 
@@ -499,6 +523,15 @@ def _refuse(call: ToolCall, tools: Toolset, finish: Finish) -> Failure | None:
         return parsed
     checked = parsed.tool.check_arguments(parsed.arguments)
     return checked if isinstance(checked, Failure) else None
+
+
+def _has_same_types(before: Json, after: Json) -> bool:
+    """Whether only texts differ, so that a schema, which is not known here, would hardly tell them apart."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return all(map(_has_same_types, before.values(), after.values()))
+    if isinstance(before, list) and isinstance(after, list):
+        return all(map(_has_same_types, before, after))
+    return type(before) is type(after)
 
 
 def _is_no_object(arguments: str) -> bool:
