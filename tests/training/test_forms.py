@@ -106,6 +106,13 @@ def test_parallel_chinese_multi_line_calls_read_back_the_same(form):
     assert [each["name"] for each in again.tools] == ["get_weather"]
 
 
+@pytest.mark.parametrize("form", [name for name in FORMS if FORMS[name].has_weights])
+def test_of_two_equal_answers_the_masked_one_is_marked(form):
+    twice = [UserMessage("a"), AssistantMessage(Turn("ok"))] * 2
+    row = write_row(form, Example(twice, masked=frozenset({1})))
+    assert read_row(form, row).masked == {1}
+
+
 PARTS = (
     Media("image/png", url="desk.png"),
     {"type": "text", "text": "what is <image> here?"},

@@ -55,11 +55,11 @@ def _refuse_role(role: Json) -> ConfigError:
 def write_openai(example: Example) -> Row:
     """Return the row of OpenAI's fine-tuning: the chat form, arguments as text, `weight` 0 on masked answers."""
     body = openai_chat.DIALECT.encode_request(example.messages)
-    answers = (each for each in body["messages"] if each["role"] == "assistant")
     messages = list(body["messages"])
-    for number, answer in enumerate(answers):
+    places = [at for at, each in enumerate(messages) if each["role"] == "assistant"]
+    for number, place in enumerate(places):
         if number in example.masked:
-            messages[messages.index(answer)] = {**answer, "weight": 0}
+            messages[place] = {**messages[place], "weight": 0}
     row: Row = {"messages": messages, **_tools_column(example.tools)}
     if example.tools and example.parallel is not None:
         row["parallel_tool_calls"] = example.parallel

@@ -201,13 +201,14 @@ class TrainingExport:
             unlearnt = {mistake.turn for mistake in mistakes}
         messages, positions = _conversation(history, turns)
         shown, changed = self._redact(messages)
+        masked: set[int] = set()
         if self._mistakes == "mask":
             masked = {positions[each] for each in unlearnt if each in positions}
             masked |= _positions_of_calls(shown, changed)
         else:
-            masked = set()
+            self._check_redacted_calls(messages, shown)
         example = Example(
-            sanitize(shown).messages,
+            shown,
             self._functions,
             frozenset(masked),
             history.asked.options.parallel,
@@ -253,6 +254,29 @@ class TrainingExport:
             if old is not new
         }
         return shown, changed
+
+    def _check_redacted_calls(
+        self, messages: Sequence[Message], shown: Sequence[Message]
+    ) -> None:
+        """Check that the tools would still take each call that lost a secret, since it is to be learnt."""
+        for old, new in zip(messages, shown, strict=True):
+            if not isinstance(old, AssistantMessage):
+                continue
+            if not isinstance(new, AssistantMessage):
+                continue
+            finish = old.turn.finish
+            for before, after in zip(old.turn.calls, new.turn.calls, strict=True):
+                if before is not after and self._has_lost_form(before, after, finish):
+                    raise _LeftOut(
+                        "with its secrets taken out, a tool would refuse a call"
+                    )
+
+    def _has_lost_form(self, before: ToolCall, after: ToolCall, finish: Finish) -> bool:
+        if self._tools is None:
+            return not _has_same_types(arguments_of(before), arguments_of(after))
+        if _refuse(before, self._tools, finish) is not None:
+            return False
+        return _refuse(after, self._tools, finish) is not None
 
     # ------------------------------------------------------------------ pairs
 
@@ -386,9 +410,14 @@ def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
 def _conversation(
     history: RunHistory, turns: Sequence[HistoryTurn]
 ) -> tuple[list[Message], dict[int, int]]:
-    """Return a run's messages, and which answer among them (from 0) each of its turns is."""
-    messages: list[Message] = [
-        message for message in history.asked.messages if not _is_empty(message)
+    """Return a run's messages, fit to send, and which answer among them (from 0) each of its turns is.
+
+    `sanitize` leaves out no answer that is not empty, so the numbers hold for what it returns.
+    """
+    messages = [
+        _without_raw(message)
+        for message in history.asked.messages
+        if not _is_empty(message)
     ]
     answers = sum(isinstance(message, AssistantMessage) for message in messages)
     numbers = {each.number: place for place, each in enumerate(history.turns)}
@@ -401,7 +430,14 @@ def _conversation(
         positions[numbers[each.number]] = answers
         answers += 1
         messages += [answer, *results]
-    return messages, positions
+    return list(sanitize(messages).messages), positions
+
+
+def _without_raw(message: Message) -> Message:
+    """Return a message without the provider's own, which nobody redacts."""
+    if not isinstance(message, AssistantMessage) or message.turn.raw is None:
+        return message
+    return AssistantMessage(replace(message.turn, raw=None))
 
 
 def _as_answer(
@@ -487,6 +523,15 @@ def _refuse(call: ToolCall, tools: Toolset, finish: Finish) -> Failure | None:
         return parsed
     checked = parsed.tool.check_arguments(parsed.arguments)
     return checked if isinstance(checked, Failure) else None
+
+
+def _has_same_types(before: Json, after: Json) -> bool:
+    """Whether only texts differ, so that a schema, which is not known here, would hardly tell them apart."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return all(map(_has_same_types, before.values(), after.values()))
+    if isinstance(before, list) and isinstance(after, list):
+        return all(map(_has_same_types, before, after))
+    return type(before) is type(after)
 
 
 def _is_no_object(arguments: str) -> bool:
