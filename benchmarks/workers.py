@@ -142,6 +142,12 @@ class Trouble:
     frozen: int = 0
     restarted: int = 0
     deployed: bool = False
+    log: list[tuple[float, str]] = field(default_factory=list)
+    """What was done, and when."""
+
+    def note(self, what: str) -> None:
+        """Write down what is done now."""
+        self.log.append((time(), what))
 
 
 @dataclass
@@ -228,23 +234,30 @@ def trouble_until_done(
                 victim = dice.choice(fleet.workers)
                 victim.kill()
                 trouble.killed.append((time(), victim.pid))
+                trouble.note(f"killed {victim.pid}")
                 victim.wait()
             elif trouble.frozen < trouble.freezes * share:
                 victim = dice.choice(fleet.workers)
                 victim.send_signal(signal.SIGSTOP)
                 trouble.frozen += 1
+                trouble.note(f"froze {victim.pid}")
                 thaw.append((monotonic() + 2 * fleet.timing.dead_s, victim.pid))
             elif server is not None and trouble.restarted < trouble.restarts * share:
+                trouble.note("stops Postgres")
                 server.stop(signal.SIGINT)
                 server.start()
+                trouble.note("started Postgres")
                 trouble.restarted += 1
             elif not trouble.deployed and share > 0.5:
+                trouble.note("deploys")
                 fleet.replace_all()
+                trouble.note("deployed")
                 trouble.deployed = True
             for at, pid in list(thaw):
                 if monotonic() > at:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGCONT)
+                        trouble.note(f"thawed {pid}")
                     thaw.remove((at, pid))
             sleep(0.1)
     finally:
@@ -252,6 +265,15 @@ def trouble_until_done(
 
 
 # ---------------------------------------------------------------------- judging
+
+
+@dataclass(order=True)
+class TakeOver:
+    """A run that waited for another worker."""
+
+    waited_s: float
+    run_id: str
+    killed_at: float
 
 
 @dataclass
@@ -262,7 +284,7 @@ class Verdict:
     lost: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     in_doubt: int = 0
-    take_overs: list[float] = field(default_factory=list)
+    take_overs: list[TakeOver] = field(default_factory=list)
 
     @property
     def broken(self) -> dict[str, list[str]]:
@@ -303,24 +325,26 @@ def judge(place: str, far: Far, run_ids: Sequence[str], trouble: Trouble) -> Ver
     return verdict
 
 
-def find_take_overs(far: Far, trouble: Trouble) -> Iterator[float]:
-    """Yield how long each run waited for another worker that was under way in a killed one, in seconds."""
-    begun = [line.split() for line in far.lines("begun")]
-    left = {(pid, run_id, at) for at, pid, run_id in map(str.split, far.lines("left"))}
-    for killed_at, pid in trouble.killed:
-        mine = [each for each in begun if each[1] == str(pid)]
-        for at, _, run_id, _ in mine:
-            is_left = any(
-                place[:2] == (str(pid), run_id) and float(place[2]) >= float(at)
-                for place in left
-            )
-            later = [
-                float(each[0])
-                for each in begun
-                if each[2] == run_id and float(each[0]) > killed_at
-            ]
-            if not is_left and later:
-                yield min(later) - killed_at
+def find_take_overs(far: Far, trouble: Trouble) -> Iterator[TakeOver]:
+    """Yield the runs that were under way in a killed process, with how long each waited for another one.
+
+    A run that another worker had taken over before the kill, from a frozen process, was not under way in it.
+    """
+    begun: dict[str, list[tuple[float, str]]] = {}
+    for at, pid, run_id, _ in map(str.split, far.lines("begun")):
+        begun.setdefault(run_id, []).append((float(at), pid))
+    left = {
+        (pid, run_id): float(at)
+        for at, pid, run_id in map(str.split, far.lines("left"))
+    }
+    for killed_at, killed in trouble.killed:
+        for run_id, begins in begun.items():
+            before = [each for each in begins if each[0] <= killed_at]
+            after = [each[0] for each in begins if each[0] > killed_at]
+            if not before or not after or before[-1][1] != str(killed):
+                continue
+            if left.get((str(killed), run_id), 0.0) < before[-1][0]:
+                yield TakeOver(min(after) - killed_at, run_id, killed_at)
 
 
 @contextmanager
@@ -411,10 +435,17 @@ def print_verdict(
     print_broken(verdict.broken, width=24)
     print(f"  {'in doubt':24}{verdict.in_doubt:6}")
     if verdict.take_overs:
-        p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))]
+        p95 = verdict.take_overs[int(0.95 * (len(verdict.take_overs) - 1))].waited_s
+        longest = verdict.take_overs[-1]
         print(
-            f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {verdict.take_overs[-1]:.1f} s"
+            f"  {'take-overs':24}{len(verdict.take_overs):6}, p95 {p95:.1f} s, longest {longest.waited_s:.1f} s"
         )
+        if longest.waited_s > 1.25 * given.dead:
+            print(f"  meanwhile, in seconds after the kill of {longest.run_id}:")
+            for at, what in trouble.log:
+                since_s = at - longest.killed_at
+                if -2 * given.dead < since_s < longest.waited_s:
+                    print(f"    {since_s:7.1f}  {what}")
 
 
 def serve(place: str, folder: str, version: str, timing: str) -> None:

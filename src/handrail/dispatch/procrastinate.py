@@ -177,8 +177,8 @@ class ProcrastinateRows:
     def requeue_dead(self, database: Database, now: float, dead_s: float) -> int:
         """See `SegmentRows.requeue_dead`."""
         requeued = database.run(_SQL["requeue_dead"], (_LOCK, now - dead_s, now))
-        database.run(_SQL["forget_dead"], (now - dead_s,))
         database.run(_SQL["forget_ended"])
+        database.run(_SQL["forget_dead"], (now - dead_s,))
         if requeued:
             database.run(_SQL["wake"])
         return len(requeued)

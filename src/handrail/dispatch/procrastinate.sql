@@ -161,14 +161,18 @@ UPDATE handrail_jobs.procrastinate_jobs AS s SET status = 'todo', worker_id = NU
   handrail_cancelled = s.abort_requested, handrail_since = ?
 FROM dead WHERE s.id = dead.id RETURNING 1
 
--- forget_dead: Silent workers; one that comes back registers again.
+-- forget_dead: Silent workers; one that comes back registers again. A worker to which a job refers is left for the
+-- next sweep: deleting it changes the job, and a frozen process may have that locked.
 DELETE FROM handrail_jobs.procrastinate_workers WHERE id IN (
   SELECT w.id FROM handrail_jobs.procrastinate_workers AS w
-  WHERE w.handrail_worker IS NOT NULL AND w.last_heartbeat < to_timestamp(?) FOR UPDATE SKIP LOCKED)
+  WHERE w.handrail_worker IS NOT NULL AND w.last_heartbeat < to_timestamp(?) AND NOT EXISTS (
+    SELECT 1 FROM handrail_jobs.procrastinate_jobs AS s WHERE s.worker_id = w.id AND s.status = 'doing')
+  FOR UPDATE OF w SKIP LOCKED)
 
 -- forget_ended: Segments that somebody ended by procrastinate's own tools: no finished row is kept.
-DELETE FROM handrail_jobs.procrastinate_jobs
-WHERE task_name = 'handrail.segment' AND status NOT IN ('todo', 'doing')
+DELETE FROM handrail_jobs.procrastinate_jobs WHERE id IN (
+  SELECT s.id FROM handrail_jobs.procrastinate_jobs AS s
+  WHERE s.task_name = 'handrail.segment' AND s.status NOT IN ('todo', 'doing') FOR UPDATE SKIP LOCKED)
 
 -- stats: How the queues stand.
 SELECT queue_name, count(*) FILTER (WHERE status = 'todo'), count(*) FILTER (WHERE status = 'doing'),
