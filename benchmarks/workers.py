@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import random
 import re
@@ -26,9 +27,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep, time
 from typing import Any
 
@@ -40,7 +43,6 @@ from handrail import admin
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.port import Running, Segment, Timing
 from handrail.dispatch.worker import Worker
-from handrail.futures import result_now
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -157,6 +159,7 @@ class Fleet:
     place: str
     folder: Path
     timing: Timing
+    far: Far
     version: int = 1
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -200,11 +203,36 @@ def submit_all(store: Any, run_ids: Sequence[str]) -> None:
                 runtime.submit(f"Go {run_id}", run_id=run_id, idempotent=True)
 
 
-def approve_all(store: Any) -> None:
-    """Approve whatever is asked."""
-    for question in result_now(store.list_approvals()):
-        with suppress(hr.ConfigError):  # somebody was quicker, or it is closed
-            admin.approve(store, question.id, by="anna")
+@contextmanager
+def people(place: str) -> Iterator[None]:
+    """Approve whatever is asked, eight questions at a time, beside everything else."""
+    over = Event()
+    store: Any = opener(place)()
+
+    def approve(question_id: str) -> None:
+        # somebody was quicker, or it is closed; or the database is away, and it is asked again
+        with suppress(hr.ConfigError, hr.StoreUnavailable):
+            admin.approve(store, question_id, by="anna")
+
+    def approve_all() -> None:
+        with ThreadPoolExecutor(8) as hands:
+            while not over.wait(0.1):
+                with suppress(hr.StoreUnavailable):
+                    rows = store.use_connection(
+                        lambda database: database.run(
+                            "SELECT id FROM approvals WHERE state = 'open' LIMIT 100"
+                        )
+                    )
+                    list(hands.map(approve, [question_id for (question_id,) in rows]))
+
+    approving = Thread(target=approve_all)
+    approving.start()
+    try:
+        yield
+    finally:
+        over.set()
+        approving.join()
+        store.close()
 
 
 def count_ended(store: Any) -> int:
@@ -219,17 +247,17 @@ def trouble_until_done(
     fleet: Fleet, place: str, runs: int, trouble: Trouble, server: Any, *, until: float,
     dice: random.Random,
 ) -> None:  # fmt: skip
-    """Kill, freeze, restart and deploy in even steps of the work, and approve, until every run has ended."""
+    """Kill, freeze, restart and deploy in even steps of the work, until every run has ended."""
     store = opener(place)()
+    segments = 2 * runs  # until the question, and after it
     thaw: list[tuple[float, int]] = []
     ended = 0
     try:
         while ended < runs and monotonic() < until:
             fleet.fill()
             with suppress(hr.StoreUnavailable):
-                approve_all(store)
                 ended = count_ended(store)
-            share = (ended + 1) / runs
+            share = min(1.0, (len(fleet.far.lines("left")) + 1) / segments)
             if len(trouble.killed) < trouble.kills * share:
                 victim = dice.choice(fleet.workers)
                 victim.kill()
@@ -373,12 +401,19 @@ def measure(
     store = opener(place)()
     submit_all(store, run_ids)
     store.close()
-    fleet = Fleet(place, folder, timing)
+    fleet = Fleet(place, folder, timing, far)
     until = monotonic() + seconds
     try:
-        trouble_until_done(
-            fleet, place, runs, trouble, server, until=until, dice=random.Random(seed)
-        )
+        with people(place):
+            trouble_until_done(
+                fleet,
+                place,
+                runs,
+                trouble,
+                server,
+                until=until,
+                dice=random.Random(seed),
+            )
     finally:
         fleet.end()
     return judge(place, far, run_ids, trouble)
@@ -452,6 +487,9 @@ def serve(place: str, folder: str, version: str, timing: str) -> None:
     """Be a worker."""
     if not re.fullmatch(r"[0-9.,]+", timing):
         raise SystemExit(f"{timing!r} are no times")
+    logging.basicConfig(
+        level=logging.INFO, format="%(created).1f %(process)d %(name)s %(message)s"
+    )
     beat_s, dead_s, sweep_s = map(float, timing.split(","))
     paces = Timing(
         poll_s=0.2, beat_s=beat_s, dead_s=dead_s, sweep_s=sweep_s, aside_s=1.0

@@ -297,6 +297,33 @@ class DispatcherContract:
 
         asyncio.run(scenario())
 
+    @pytest.mark.parametrize("is_steady", [True, False])
+    def test_a_worker_that_has_just_started_takes_over_where_another_was_in_touch(
+        self, dispatchers, is_steady
+    ):
+        """By itself it would first give everybody 80 s to say that they live."""
+
+        def leave_behind(database, now):
+            rows = dispatcher._rows
+            rows.beat(database, now - 100, "dead", is_steady=True)
+            assert rows.claim(
+                database, worker="dead", queue="default", most=1, aside=()
+            )
+            rows.beat(database, now - 1, "alive", is_steady=is_steady)
+
+        async def scenario():
+            dispatcher.enqueue(Segment("r")).result(PATIENCE_S)
+            dispatcher.transact(leave_behind).result(PATIENCE_S)
+            worker = Worker(dispatcher)
+            async with worker.at_work():
+                await until(lambda: dispatcher.stats().result(PATIENCE_S).workers > 1)
+                dispatcher.enqueue(Segment("later")).result(PATIENCE_S)
+                await until(lambda: "later" in worker.runs)
+            assert ("r" in worker.runs) == is_steady
+
+        dispatcher = dispatchers(Timing(poll_s=0.05, beat_s=40, dead_s=90, sweep_s=40))
+        asyncio.run(scenario())
+
     def take_away(self, dispatcher) -> None:
         """Let every segment wait that is performed, as if its worker had been found dead."""
         dispatcher.transact(

@@ -96,9 +96,15 @@ class LeaseRows:
             self._notify(database, CANCELLED)
         return bool(dropped or marked)
 
-    def beat(self, database: Database, now: float, worker: str) -> None:
+    def beat(
+        self, database: Database, now: float, worker: str, *, is_steady: bool
+    ) -> None:
         """See `SegmentRows.beat`."""
-        database.run(_SQL["beat"], (worker, now))
+        database.run(_SQL["beat"], (worker, now, "steady" if is_steady else "up"))
+
+    def has_steady(self, database: Database, since: float) -> bool:
+        """See `SegmentRows.has_steady`."""
+        return bool(database.run(_SQL["steady"], (since,)))
 
     def leave(self, database: Database, worker: str) -> None:
         """See `SegmentRows.leave`."""

@@ -18,9 +18,12 @@ DELETE FROM segments WHERE run_id = ? AND worker IS NULL RETURNING 1
 -- mark_cancelled: Those that are performed are told so by their worker.
 UPDATE segments SET cancelled = 1 WHERE run_id = ? AND worker IS NOT NULL RETURNING 1
 
--- beat: A worker is alive.
-INSERT INTO workers(worker, deployment, toolset, beat, state) VALUES (?, '', '', ?, 'up')
-ON CONFLICT(worker) DO UPDATE SET beat = excluded.beat
+-- beat: A worker is alive; `steady` once it has been in touch for two beats.
+INSERT INTO workers(worker, deployment, toolset, beat, state) VALUES (?, '', '', ?, ?)
+ON CONFLICT(worker) DO UPDATE SET beat = excluded.beat, state = excluded.state
+
+-- steady: Whether a steady worker was alive then.
+SELECT 1 FROM workers WHERE state = 'steady' AND beat >= ? LIMIT 1
 
 -- leave: A worker has ended.
 DELETE FROM workers WHERE worker = ?

@@ -131,9 +131,15 @@ class ProcrastinateRows:
         marked = database.run(_SQL["mark_cancelled"], (name,))
         return bool(dropped or marked)
 
-    def beat(self, database: Database, now: float, worker: str) -> None:
+    def beat(
+        self, database: Database, now: float, worker: str, *, is_steady: bool
+    ) -> None:
         """See `SegmentRows.beat`."""
-        database.run(_SQL["beat"], (worker, now))
+        database.run(_SQL["beat"], (worker, now, is_steady))
+
+    def has_steady(self, database: Database, since: float) -> bool:
+        """See `SegmentRows.has_steady`."""
+        return bool(database.run(_SQL["steady"], (since,)))
 
     def leave(self, database: Database, worker: str) -> None:
         """See `SegmentRows.leave`."""
@@ -236,7 +242,7 @@ def make_tables(store: DurableStore) -> None:
         ) from error
 
 
-_OURS = "handrail_1"
+_OURS = "handrail_2"
 """Our own columns and indexes, among the names of migrations."""
 
 

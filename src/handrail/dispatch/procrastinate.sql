@@ -19,7 +19,8 @@ ALTER TABLE handrail_jobs.procrastinate_jobs
   ADD COLUMN IF NOT EXISTS handrail_cancelled boolean NOT NULL DEFAULT false,
   ADD COLUMN IF NOT EXISTS handrail_since double precision NOT NULL DEFAULT 0;
 ALTER TABLE handrail_jobs.procrastinate_workers
-  ADD COLUMN IF NOT EXISTS handrail_worker text COLLATE "C" UNIQUE;
+  ADD COLUMN IF NOT EXISTS handrail_worker text COLLATE "C" UNIQUE,
+  ADD COLUMN IF NOT EXISTS handrail_steady boolean NOT NULL DEFAULT false;
 ALTER TABLE handrail_jobs.procrastinate_jobs SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX IF NOT EXISTS handrail_once ON handrail_jobs.procrastinate_jobs(queueing_lock)
   WHERE status IN ('todo', 'doing');
@@ -68,9 +69,14 @@ WHERE lock = ? AND status = 'todo' AND task_name = 'handrail.segment' RETURNING 
 UPDATE handrail_jobs.procrastinate_jobs SET abort_requested = true
 WHERE lock = ? AND status = 'doing' AND task_name = 'handrail.segment' RETURNING 1
 
--- beat: A worker is alive.
-INSERT INTO handrail_jobs.procrastinate_workers(handrail_worker, last_heartbeat) VALUES (?, to_timestamp(?))
-ON CONFLICT(handrail_worker) DO UPDATE SET last_heartbeat = excluded.last_heartbeat
+-- beat: A worker is alive; `steady` once it has been in touch for two beats.
+INSERT INTO handrail_jobs.procrastinate_workers(handrail_worker, last_heartbeat, handrail_steady)
+VALUES (?, to_timestamp(?), CAST(? AS boolean))
+ON CONFLICT(handrail_worker) DO UPDATE SET last_heartbeat = excluded.last_heartbeat,
+  handrail_steady = excluded.handrail_steady
+
+-- steady: Whether a steady worker was alive then.
+SELECT 1 FROM handrail_jobs.procrastinate_workers WHERE handrail_steady AND last_heartbeat >= to_timestamp(?) LIMIT 1
 
 -- leave: A worker has ended.
 DELETE FROM handrail_jobs.procrastinate_workers WHERE handrail_worker = ?

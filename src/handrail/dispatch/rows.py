@@ -67,8 +67,18 @@ class SegmentRows(Protocol):
         """Delete the waiting segments of a run and mark those that are performed; False where there was none."""
         ...
 
-    def beat(self, database: Database, now: float, worker: str) -> None:
-        """Record that a worker is alive; registers it where nobody knows it, or no longer."""
+    def beat(
+        self, database: Database, now: float, worker: str, *, is_steady: bool
+    ) -> None:
+        """Record that a worker is alive; registers it where nobody knows it, or no longer.
+
+        Args:
+            is_steady: Whether it has been in touch for two beats.
+        """
+        ...
+
+    def has_steady(self, database: Database, since: float) -> bool:
+        """Whether a steady worker was alive at that time or later."""
         ...
 
     def leave(self, database: Database, worker: str) -> None:

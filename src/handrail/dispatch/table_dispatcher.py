@@ -7,7 +7,8 @@ something is heard or the next poll is due.
 Rule 1: what the database says is held, and nobody performs, is settled or released in the next round: the answer to
         a claim may be lost, and so may the statement that finishes a segment.
 Rule 2: a worker that was out of touch itself, frozen or cut off from the database, first says that it is alive and
-        gives the others time to do so, before it counts anybody as dead.
+        gives the others time to do so, before it counts anybody as dead. It need not where another one has been in
+        touch all the time: whoever lives has then had that time.
 """
 
 from __future__ import annotations
@@ -225,7 +226,8 @@ class _Shift:
         """The queues that had more waiting when we last looked."""
         self._looked = self._probed = -1e9
         self._beaten = -1e9
-        self._in_touch_since = self._reached = self._swept = time.monotonic()
+        self._in_touch_since = self._reached = time.monotonic()
+        self._swept = -1e9
         self._is_silent = False
 
     def hear(self, what: str) -> None:
@@ -298,20 +300,31 @@ class _Shift:
         # a shorter silence whoever seems dead is.
         if now - self._reached > max(timing.beat_s, timing.dead_s - 3 * timing.beat_s):
             self._in_touch_since = now
-        if now - self._beaten >= self._timing.beat_s or self._in_touch_since == now:
-            await self._transact(
-                lambda database, at: self._rows.beat(database, at, self._worker)
+        is_steady = now - self._in_touch_since >= 2 * timing.beat_s
+        is_vouched_for = False
+        if now - self._beaten >= timing.beat_s or self._in_touch_since == now:
+            is_vouched_for = await self._transact(
+                lambda database, at: self._beat(database, at, is_steady=is_steady)
             )
             self._beaten = now
-        is_time = now - self._swept >= self._timing.sweep_s
-        if is_time and now - self._in_touch_since >= 2 * self._timing.beat_s:
+        is_time = now - self._swept >= timing.sweep_s
+        if is_time and (is_steady or is_vouched_for):
             self._swept = now
-            dead_s = self._timing.dead_s
+            dead_s = timing.dead_s
             requeued = await self._transact(
                 lambda database, at: self._rows.requeue_dead(database, at, dead_s)
             )
             if requeued:
                 log.warning("%d segments of dead workers wait again", requeued)
+
+    def _beat(self, database: Database, at: float, *, is_steady: bool) -> bool:
+        """Say that we are alive; return whether a steady worker was, so lately that all who live have beaten since.
+
+        Steady at s, it was in touch from two beats before s on, and so was whoever lives.
+        """
+        timing = self._timing
+        self._rows.beat(database, at, self._worker, is_steady=is_steady)
+        return self._rows.has_steady(database, at - timing.dead_s + 2 * timing.beat_s)
 
     async def _look_at_held(self) -> None:
         """Tell what runs here whether it was cancelled or lost; settle what nobody performs."""
