@@ -32,10 +32,12 @@ from handrail.records import (
     ApprovalRequest,
     AuditEntry,
     AuditRecord,
+    BreakerState,
     JournalEntry,
     JournalStep,
     RunRecord,
     StandingApproval,
+    Starts,
     StoredRun,
     Submission,
     SubmittedRun,
@@ -253,6 +255,47 @@ class SubmittedRunStore(RunStore, Protocol):
 
     def list_cancelled(self, run_ids: Sequence[str]) -> StoreAnswer[Sequence[str]]:
         """Return which of these runs somebody has asked to end."""
+        ...
+
+
+@runtime_checkable
+class LimitStore(Protocol):
+    """A store that counts the rates and breakers of tools for all processes that use it, by its own clock.
+
+    `tests/stores/limit_contract.py` is the suite that every one inherits.
+    """
+
+    def take_starts(
+        self, bucket: str, *, starts: int, seconds: float, most: int, longest_s: float
+    ) -> StoreAnswer[Starts]:
+        """Take starts from a bucket that lets `starts` go in `seconds`; see `rate_limits`.
+
+        Args:
+            most: How many are wanted at once. One is given where the bucket would be less than half full otherwise.
+            longest_s: How long the caller would wait; nothing is taken where it is longer.
+        """
+        ...
+
+    def note_unreached(
+        self, tool: str, *, most: int, rest_s: float
+    ) -> StoreAnswer[BreakerState]:
+        """Count an attempt that could not reach what its tool needs; after `most` in a row the tool rests."""
+        ...
+
+    def note_reached(self, tool: str) -> StoreAnswer[None]:
+        """Close a tool's breaker: an attempt has reached what the tool needs."""
+        ...
+
+    def try_tool(self, tool: str, *, within_s: float) -> StoreAnswer[float]:
+        """Return how long a tool is left alone: 0 where the caller may start it.
+
+        Of several callers that ask once the rest is over, one may start it. If it has not reported after `within_s`,
+        another one may.
+        """
+        ...
+
+    def list_breakers(self) -> StoreAnswer[Sequence[BreakerState]]:
+        """Return the tools whose last attempt failed."""
         ...
 
 

@@ -338,6 +338,31 @@ class StandingApproval(Struct, frozen=True):
     at: float = 0.0
 
 
+class Starts(Struct, frozen=True):
+    """What a store gives of a tool's rate.
+
+    Attributes:
+        count: How many calls may start; 0 where the first would be due too late.
+        wait_s: When it may, in seconds from now, where it is one; where it is none, when one could.
+    """
+
+    count: int
+    wait_s: float = 0.0
+
+
+class BreakerState(Struct, frozen=True):
+    """A tool whose last attempt could not reach what it needs.
+
+    Attributes:
+        failures: Such attempts in a row, of all processes.
+        rest_s: How much longer the tool is left alone; below 0 where one call may try, None where each may.
+    """
+
+    tool: str
+    failures: int
+    rest_s: float | None = None
+
+
 class WriteRecord(Struct, frozen=True):
     """One write in the ledger.
 

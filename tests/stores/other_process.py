@@ -107,6 +107,24 @@ def race_of_begins(store, runs, threads):
         return list(zip(*pool.map(begin, range(int(threads))), strict=True))
 
 
+def race_for_starts(store, starts, threads):
+    """Ask for starts of one rate in every thread, until there is none; say how many there were."""
+
+    def take(_):
+        rate = {"starts": int(starts), "seconds": 3600.0}
+        count = 0
+        while (
+            given := store.take_starts("b", **rate, most=3, longest_s=0.0)
+            .result(60)
+            .count
+        ):
+            count += given
+        return count
+
+    with ThreadPoolExecutor(int(threads)) as pool:
+        return sum(pool.map(take, range(int(threads))))
+
+
 def _begun(store, record):
     try:
         store.begin_run(record, new=True).result(60)
@@ -159,6 +177,7 @@ RACES = (
     race_of_locks,
     race_of_begins,
     race_for_approvals,
+    race_for_starts,
 )
 DEEDS = {
     deed.__name__: deed

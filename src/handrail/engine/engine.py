@@ -110,6 +110,7 @@ from handrail.ports import (
     AuditStore,
     GatheringStore,
     LeaseStore,
+    LimitStore,
     LookUpStore,
     Model,
     Notifier,
@@ -125,6 +126,7 @@ from handrail.records import AuditRecord, RunRecord, StoredRun
 from handrail.runs import Run
 from handrail.sandboxes import levels
 from handrail.schemas import hints
+from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Tools, Toolset
 from handrail.workers import reimport
@@ -285,7 +287,8 @@ class Engine:
             repair=repair,
         )
         """What is the same for all runs; each one replaces what is its own."""
-        self.services = SharedResources(_resolve_notifier(notify))
+        limits = SharedLimits(opened, now) if isinstance(opened, LimitStore) else None
+        self.services = SharedResources(_resolve_notifier(notify), limits)
         self._models: dict[str, Model] = {}
         self._selector = selector
         self._showing = ToolVisibility(self.tools, self.policy, selector)

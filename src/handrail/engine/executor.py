@@ -11,6 +11,7 @@ Rule 2: an effect says what it is for. Nothing here looks into the generator tha
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -72,6 +73,7 @@ from handrail.futures import then, wait_for
 from handrail.ports import LeaseStore
 from handrail.records import ApprovalRequest
 from handrail.sandboxes import levels
+from handrail.tools.shared_limits import uncounted
 from handrail.tools.tool import BaseTool
 from handrail.workers.threads import ThreadTask
 
@@ -141,6 +143,7 @@ class BatchExecutor:
         """Called once every call has its result; set by whoever has to wait for it."""
         self.is_running = False
         self.cancelled = False
+        engine.services.limits.look()
         self.troubled = engine.services.limits.troubled
         self.attempts = Attempts(
             run_id=active.id,
@@ -557,6 +560,18 @@ class BatchExecutor:
         wait_s = self.engine.services.limits.wait_s(
             tool.name, key, tool.rate_limit, now=now, most_s=most_s
         )
+        if isinstance(wait_s, ThreadFuture):
+            work = partial(_answer_within, wait_s, uncounted(tool.name))
+            effect = pending.effect
+            self.run_async(state, effect, work, partial(self.keep_to, state, effect))
+        else:
+            self.keep_to(state, pending.effect, wait_s)
+
+    def keep_to(
+        self, state: CallState, effect: Effect[Admitted], wait_s: float | Failure
+    ) -> None:
+        """Let the call go after so many seconds, or say why it may not."""
+        pending = self.wait(state, effect)
         if isinstance(wait_s, Failure):
             self.answer_pending(state, pending, wait_s)
         elif wait_s > 0:
@@ -741,16 +756,38 @@ class BatchExecutor:
             return
         if tool.name in self.troubled:
             held = self.engine.services.limits.rests(tool.name, self.engine.now())
-            if held is not None:
-                error = HeldBack(
-                    held.code,
-                    held.message,
-                    suggestion=held.suggestion,
-                    retryable=held.retryable,
+            if isinstance(held, ThreadFuture):
+                work = partial(_answer_within, held, None)
+                self.run_async(
+                    state, effect, work, partial(self.invoke_rested, state, effect)
                 )
-                self.answer(state, Raised(error))
+                return
+            if held is not None:
+                self.hold_back(state, held)
                 return
         self.start(state, effect)
+
+    def hold_back(self, state: CallState, held: Failure) -> None:
+        """Answer a call whose tool is left alone: it was not started."""
+        error = HeldBack(
+            held.code,
+            held.message,
+            suggestion=held.suggestion,
+            retryable=held.retryable,
+        )
+        self.answer(state, Raised(error))
+
+    def invoke_rested(
+        self, state: CallState, effect: Invoke[Admitted], held: Failure | None
+    ) -> None:
+        """Start a tool that was left alone, if this call is the one that may try."""
+        if held is not None:
+            self.hold_back(state, held)
+        elif effect.call.tool.writes and self.leases[state].over:
+            self.answer(state, Unfinished(End.NOT_STARTED))
+        else:
+            self.start(state, effect)
+        self.run_until_blocked()
 
     def is_entered(self, state: CallState, effect: Invoke[Admitted]) -> bool:
         """Whether the store has the model's answer that asked for a write; else the write starts later, or never.
@@ -1024,6 +1061,14 @@ def _decide(
 def _follow(answer: ThreadFuture[bool]) -> ThreadFuture[bool]:
     """Return a future that ends as another one does, and can be cancelled without it."""
     return cast("ThreadFuture[bool]", then(answer, bool))
+
+
+async def _answer_within(answer: ThreadFuture[Any], otherwise: Any) -> Any:
+    """Return what the store answers, or something else where it is silent for too long."""
+    try:
+        return await asyncio.wait_for(wait_for(answer), STORE_S)
+    except TimeoutError:
+        return otherwise
 
 
 async def _wait_for_all(answers: Sequence[ThreadFuture[Any]]) -> None:

@@ -34,6 +34,7 @@ from handrail.ports import Approver, Notifier
 from handrail.records import ApprovalRequest
 from handrail.tools.locks import Locks
 from handrail.tools.rate_limits import Limits
+from handrail.tools.shared_limits import SharedLimits
 from handrail.tools.tool import BaseTool
 from handrail.workers.file_walls import declared_files, wall_for
 from handrail.workers.processes import ProcessPool, WorkerCall
@@ -83,13 +84,15 @@ class RecentNames:
 class SharedResources:
     """Threads, worker processes, locks, rate limits and opened tools of one runtime in one process."""
 
-    def __init__(self, notifier: Notifier | None = None) -> None:
+    def __init__(
+        self, notifier: Notifier | None = None, limits: Limits | SharedLimits | None = None
+    ) -> None:
         self.notifier = notifier
         """Who is told of questions that wait."""
         self.threads = ThreadPool()
         self.processes = ProcessPool()
         self._walled: dict[Hashable, ProcessPool] = {}
-        self.limits = Limits()
+        self.limits = limits or Limits()
         self.deciding_threads = ThreadPool()
         """For functions that decide whether a call may run. Tools that hang must not keep others from being decided
         about, nor functions that hang keep tools from running."""

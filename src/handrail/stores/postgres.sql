@@ -223,6 +223,14 @@ CREATE TABLE submitted(
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
 
+-- schema_10: Rates of tools, and tools that could not reach what they need; see stores/limits.py.
+CREATE TABLE rates(
+  name text COLLATE "C" PRIMARY KEY, due double precision NOT NULL, taken bigint NOT NULL, apart_s double precision NOT NULL,
+  full_s double precision NOT NULL, at double precision NOT NULL) WITH (fillfactor = 50);
+CREATE INDEX rates_due ON rates(due);
+CREATE TABLE breakers(
+  tool text COLLATE "C" PRIMARY KEY, failures bigint NOT NULL, most bigint NOT NULL, until double precision, tried double precision);
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (%s, extract(epoch FROM clock_timestamp()))
 

@@ -110,6 +110,14 @@ CREATE TABLE submitted(
 CREATE INDEX submitted_swept ON submitted(swept);
 CREATE INDEX submitted_wake ON submitted(wake_at) WHERE wake_at IS NOT NULL;
 
+-- schema_9: Rates of tools, and tools that could not reach what they need; see stores/limits.py.
+CREATE TABLE rates(
+  name TEXT PRIMARY KEY, due REAL NOT NULL, taken INTEGER NOT NULL, apart_s REAL NOT NULL, full_s REAL NOT NULL,
+  at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX rates_due ON rates(due);
+CREATE TABLE breakers(
+  tool TEXT PRIMARY KEY, failures INTEGER NOT NULL, most INTEGER NOT NULL, until REAL, tried REAL) WITHOUT ROWID;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 

@@ -23,7 +23,7 @@ from handrail import plugins
 from handrail.errors import ConfigError, RunNameTaken
 from handrail.records import RunRecord, StoredRun, Submission, SubmittedRun
 from handrail.stores.database import Database
-from handrail.stores.durable import DurableStore
+from handrail.stores.limits import SharedLimitRows
 from handrail.stores.sql_values import (
     decode_name,
     encode_journal,
@@ -41,7 +41,7 @@ STALE_S = 60.0
 _OVER = ("done", "failed", "cancelled", "poisoned")
 
 
-class SubmittedRuns(DurableStore):
+class SubmittedRuns(SharedLimitRows):
     """What a store of runs has for workers."""
 
     # what `DurableRuns` has

@@ -4,7 +4,9 @@ A rate is a token bucket: `30/min` lets 30 calls go at once and then one every t
 it learns how long to wait, so those who wait go one after another, in the order in which they asked.
 
 A breaker counts attempts that failed to reach what the tool needs. After so many in a row the tool is not started for a
-while; then one call may try, and its end decides for all.
+while; then one call may try, and its end decides for all. A try that never reports ends after the same while.
+
+`Limits` counts in one process. Where the store is shared, `shared_limits` counts in its rows, by the same rules.
 
 Rule 1: nothing here reads a clock: `now` is monotonic seconds, and the driver's.
 """
@@ -66,25 +68,65 @@ class Bucket(Struct):
 
 
 class Breaker(Struct):
-    """The state of a tool that fails to reach what it needs."""
+    """The state of a tool that fails to reach what it needs.
+
+    Attributes:
+        failures: Attempts in a row that failed.
+        until: The tool is left alone until then; in the past where the breaker is closed.
+        tried: Until when a call may try, while the others wait for its end.
+    """
 
     failures: int = 0
     until: float = float("-inf")
-    trying: bool = False
+    tried: float = float("-inf")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the tool may be started whenever."""
+        return self.until == float("-inf")
 
     def rest_s(self, now: float) -> float:
         """How much longer the tool is to be left alone; 0 for the one call that may try."""
-        if self.until <= now and not self.trying:
-            self.trying = self.until > float("-inf")
+        if self.is_closed:
             return 0.0
-        return max(self.until - now, 1.0 if self.trying else 0.0)
+        if max(self.until, self.tried) <= now:
+            self.tried = now + REST_S
+            return 0.0
+        return max(self.until - now, 1.0 if self.tried > now else 0.0)
 
     def note_failed(self, most: int, now: float) -> None:
         """Note one more failed attempt; open the breaker after `most`."""
         self.failures += 1
-        self.trying = False
+        self.tried = float("-inf")
         if self.failures >= most:
             self.until = now + REST_S
+
+
+def rate_failure(tool: str, whom: str, rate: Rate, next_s: float) -> Failure:
+    """Return what a call is told whose turn comes too late.
+
+    Args:
+        whom: For whom the rate is counted; empty for all.
+        next_s: When a call could be started that does not wait.
+    """
+    times = "times" if rate.starts > 1 else "time"
+    counted = f" for {whom}" if whom else ""
+    return Failure(
+        Code.RATE_LIMITED,
+        f"`{tool}` may be started {rate.starts} {times} in {rate.seconds:g} s{counted}, and has been.",
+        f"Go on without it, or try again in {next_s:.0f} s.",
+        retryable=True,
+    )
+
+
+def rest_failure(tool: str, failures: int, rest_s: float) -> Failure:
+    """Return what a call is told whose tool is left alone."""
+    return Failure(
+        Code.UNAVAILABLE,
+        f"`{tool}` could not reach what it needs {failures} times in a row, and is left alone for a while.",
+        f"Go on without it, or try again in {rest_s:.0f} s.",
+        retryable=True,
+    )
 
 
 class Limits:
@@ -117,14 +159,10 @@ class Limits:
         if wait_s is not None:
             return wait_s
         next_s = bucket.due + rate.seconds / rate.starts - rate.seconds - now
-        times = "times" if rate.starts > 1 else "time"
-        whom = f" for {key[1]}" if key[1] else ""
-        return Failure(
-            Code.RATE_LIMITED,
-            f"`{tool}` may be started {rate.starts} {times} in {rate.seconds:g} s{whom}, and has been.",
-            f"Go on without it, or try again in {next_s:.0f} s.",
-            retryable=True,
-        )
+        return rate_failure(tool, key[1], rate, next_s)
+
+    def look(self) -> None:
+        """Learn what other processes have noted: here there are none."""
 
     def rests(self, tool: str, now: float) -> Failure | None:
         """Return the failure for a tool that is to be left alone; None when it may be started."""
@@ -132,14 +170,7 @@ class Limits:
         if breaker is None:
             return None
         rest_s = breaker.rest_s(now)
-        if rest_s <= 0:
-            return None
-        return Failure(
-            Code.UNAVAILABLE,
-            f"`{tool}` could not reach what it needs {breaker.failures} times in a row, and is left alone for a while.",
-            f"Go on without it, or try again in {rest_s:.0f} s.",
-            retryable=True,
-        )
+        return rest_failure(tool, breaker.failures, rest_s) if rest_s > 0 else None
 
     def note_reached(self, tool: str) -> None:
         """Note an attempt that reached what the tool needs, whatever came back."""
