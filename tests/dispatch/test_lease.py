@@ -1,17 +1,21 @@
 """The dispatcher of our own on SQLite."""
 
+import asyncio
 import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 
+from handrail.dispatch import table_dispatcher
 from handrail.dispatch.choice import open_dispatcher
 from handrail.dispatch.lease import _SQL, LeaseDispatcher
+from handrail.dispatch.port import Segment
 from handrail.errors import ConfigError
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
 from tests.dispatch.contract import DispatcherContract
-from tests.dispatch.workers import PROMPT
+from tests.dispatch.workers import PATIENCE_S, PROMPT, Worker, until
 
 
 class TestLeaseOnSqlite(DispatcherContract):
@@ -26,6 +30,26 @@ class TestLeaseOnSqlite(DispatcherContract):
 
     def make(self, store, timing=PROMPT):
         return LeaseDispatcher(store, timing=timing)
+
+    def test_a_worker_ends_though_its_database_hangs(self, dispatchers, monkeypatch):
+        monkeypatch.setattr(table_dispatcher, "_CANCEL_S", 0.1)
+        monkeypatch.setattr(table_dispatcher, "_LEAVE_S", 0.1)
+
+        async def scenario():
+            worker = Worker(dispatchers())
+            worker.gate.clear()
+            worker.dispatcher.enqueue(Segment("r")).result(PATIENCE_S)
+            shift = asyncio.ensure_future(
+                worker.dispatcher.work(worker.perform, concurrency=1)
+            )
+            await until(lambda: worker.running)
+            hanging.execute("BEGIN IMMEDIATE")
+            await worker.dispatcher.stop(grace_s=0.0)
+            await shift
+            hanging.rollback()
+
+        with closing(sqlite3.connect(self.folder / "runs.db")) as hanging:
+            asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from handrail.dispatch.port import Timing
 from handrail.dispatch.worker import Worker
 from handrail.errors import ConfigError, RunNameTaken, RunUnderWay
 from handrail.futures import result_now
-from handrail.records import MOST_TAKEOVERS, ApprovalRequest
+from handrail.records import MOST_TAKEOVERS, ApprovalRequest, RunRecord
 from handrail.testing import ScriptedModel, call
 from handrail.testing.crashes import opener
 
@@ -387,6 +387,19 @@ def test_a_question_of_a_run_that_a_call_has_started_wakes_the_outer_one(client)
     assert result_now(client.store.load_run("r2")).record.status == "waiting"
 
 
+def test_cancelling_a_run_that_a_call_has_started_wakes_the_outer_one(client):
+    only_of_lease(client)
+    for run_id in ("r", "r2"):
+        client.submit("Go.", run_id=run_id)
+    result_now(client.store.begin_run(RunRecord("r.1.0", {})))
+    rows(client, "UPDATE runs SET status = 'waiting' RETURNING 1")
+    rows(client, "DELETE FROM segments RETURNING 1")
+    assert result_now(client.store.request_cancel("r.1.0"))
+    assert result_now(client.store.load_run("r")).record.status == "queued"
+    assert result_now(client.store.load_run("r2")).record.status == "waiting"
+    assert waiting(client) == 1
+
+
 def test_a_segment_of_the_past_does_nothing(place, client):
     client.submit("Go.", run_id="r")
     rows(client, "UPDATE submitted SET segment = 2 RETURNING 1")
@@ -419,11 +432,27 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(place, client):
             client.submit("Go.", run_id="r")
             await asyncio.wait_for(shop.inside.wait(), SOON_S)
         assert waiting(client) == 1
+        # as if it had been handed over before: the next attempt is one more
+        assert result_now(client.store.take_segment("r", 1, again=True))
+        [(deaths,)] = rows(client, "SELECT deaths FROM submitted")
+        assert deaths == 0
         shop.gate.set()
         async with working(place, shop.tools(), call("hold"), "Done."):
             return await result(client, "r")
 
     assert asyncio.run(hand_over()).text == "Done."
+
+
+def test_a_worker_that_dies_after_another_has_handed_the_run_over_is_counted(client):
+    client.submit("Go.", run_id="r")
+    rows(client, "UPDATE runs SET status = 'running' RETURNING 1")
+    deaths = []
+    for note in ("handed over", "", ""):
+        if note:
+            result_now(client.store.note_segment("r", note))
+        taken = result_now(client.store.take_segment("r", 1, again=True))
+        deaths.append(taken.submission.deaths)
+    assert deaths == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["a b", "日本 ✓", "r.1.0", "a'; DROP--"])

@@ -187,8 +187,9 @@ class Dispatcher(Protocol):
     async def stop(self, *, grace_s: float) -> None:
         """Take no more segments; return once those that run have ended.
 
-        What still runs after `grace_s` is cancelled and handed over: it waits for another worker. Does nothing where
-        `work` does not run.
+        What still runs after `grace_s` is cancelled and handed over: it waits for another worker. A database that does
+        not answer is given up after a while, and the others find this worker dead. Does nothing where `work` does not
+        run.
         """
         ...
 

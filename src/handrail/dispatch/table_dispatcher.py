@@ -51,6 +51,8 @@ _LARGEST_NUMBER = 2**31 - 1
 _MOST_ASIDE = 1000
 _CANCEL_S = 5.0
 """How long a cancelled task may take to end before its segment is handed over."""
+_LEAVE_S = 10.0
+"""How long a worker that ends waits for its database; then the others find it dead."""
 
 
 class TableDispatcher:
@@ -215,6 +217,8 @@ class _Shift:
         self._ended = asyncio.Event()
         self._is_stopping = False
         self._is_over = False
+        self._is_given_up = False
+        self._rounds: asyncio.Future[None] | None = None
         self._running: dict[tuple[int, int], Running] = {}
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._unsettled: dict[tuple[int, int], bool] = {}
@@ -239,14 +243,25 @@ class _Shift:
 
     async def run(self) -> None:
         """Work until `stop` was called and what ran has ended."""
+        self._rounds = asyncio.ensure_future(self._work_rounds())
         try:
-            while not (self._is_stopping and (self._is_over or not self._tasks)):
-                await self._round()
-                await self._sleep()
+            await self._rounds
+        except asyncio.CancelledError:
+            if not self._is_given_up:
+                raise
+            log.warning("the worker ends, and its store does not answer")
         finally:
             await self._end_tasks()
-            await self._leave()
+            if not self._is_given_up:
+                leaving = asyncio.ensure_future(self._leave())
+                await asyncio.wait({leaving}, timeout=_LEAVE_S)
+                leaving.cancel()
             self._ended.set()
+
+    async def _work_rounds(self) -> None:
+        while not (self._is_stopping and (self._is_over or not self._tasks)):
+            await self._round()
+            await self._sleep()
 
     async def stop(self, grace_s: float) -> None:
         """Claim no more, wait for what runs, cancel it after the grace, and wait until the shift has ended."""
@@ -257,7 +272,13 @@ class _Shift:
         await self._end_tasks()
         self._is_over = True
         self._heard.set()
-        await self._ended.wait()
+        try:
+            await asyncio.wait_for(self._ended.wait(), 2 * _LEAVE_S)
+        except TimeoutError:
+            self._is_given_up = True
+            if self._rounds is not None:
+                self._rounds.cancel()
+            await self._ended.wait()
 
     async def _end_tasks(self) -> None:
         """Cancel what runs. What does not end in time is handed over as it is: the run's epoch fences it."""

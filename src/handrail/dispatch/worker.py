@@ -181,8 +181,12 @@ class Worker:
             outcome = await self._carry_out(segment, running)
         except HandBack as error:
             outcome = f"handed back: {error}"
-            with suppress(StoreUnavailable):
-                await wait_for(self._store.note_segment(segment.run_id, str(error)))
+            if not running.lost.is_set():
+                await self._note(segment, str(error))
+            raise
+        except asyncio.CancelledError:
+            # so that the next worker does not count this one as dead
+            await self._note(segment, "handed over by a worker that has ended")
             raise
         except StoreUnavailable as error:
             outcome = f"handed back: {error}"
@@ -197,6 +201,11 @@ class Worker:
                 outcome,
                 monotonic() - began,
             )
+
+    async def _note(self, segment: Segment, why: str) -> None:
+        """Record why a segment is not carried out here to its end."""
+        with suppress(StoreUnavailable):
+            await wait_for(self._store.note_segment(segment.run_id, why))
 
     async def _carry_out(self, segment: Segment, running: Running) -> str:
         """Resume the run of a segment; return what became of it, for the log."""

@@ -244,6 +244,8 @@ class DurableRuns(SubmittedRuns):
             if not database.run(_SQL["cancel"], (now, run_id)):
                 return False
             _close_approvals(database, run_id, now)
+            # a run that waits for this one, which its call has started, goes on
+            self._note_answer(database, decode_name(run_id), now)
             return True
 
         return self._submit(cancel)

@@ -99,6 +99,7 @@ class SubmittedRuns(SharedLimitRows):
             if again and stored.record.status == "running":
                 [[deaths]] = database.run(_SQL["died"], (run_id,))
                 submission = replace(submission, deaths=deaths)
+            database.run(_SQL["begin"], (run_id,))
             return SubmittedRun(stored, submission)
 
         return self._submit(take)

@@ -29,8 +29,11 @@ UPDATE submitted SET dispatcher = ? WHERE run_id = ? RETURNING run_id
 -- soon: The next sweep looks at the run.
 UPDATE submitted SET swept = 0 WHERE run_id = ? RETURNING run_id
 
--- died: Count a worker that died in a segment.
-UPDATE submitted SET deaths = deaths + 1 WHERE run_id = ? RETURNING deaths
+-- died: Count a worker that died in a segment; one that left a note has handed it back and lives.
+UPDATE submitted SET deaths = deaths + CASE WHEN note = '""' THEN 1 ELSE 0 END WHERE run_id = ? RETURNING deaths
+
+-- begin: Whoever has a segment now has left no note.
+UPDATE submitted SET note = '""' WHERE run_id = ? AND note <> '""' RETURNING run_id
 
 -- note: Why a segment was handed back.
 UPDATE submitted SET note = ? WHERE run_id = ? RETURNING run_id
