@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import count
+from secrets import token_hex
 from threading import Event, Thread
 from typing import Any
 
@@ -19,6 +22,9 @@ RUNS_A_SECOND = 100
 STEPS = 5
 PERIOD_S = 20.0
 WRITES_A_SECOND = 200
+THREADS = 16
+RESULTS_A_SECOND = 20
+RESULT_BYTES = 256 * 1024
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -31,34 +37,78 @@ def figures(quick: bool) -> list[Figure]:
         with opened() as store:
             if store is not None:
                 rows += _deletion(kind, store, QUICK_ROWS if quick else ROWS)
+        with opened() as store:
+            if store is not None:
+                rows += _long_results(kind, store, 100 if quick else 500)
     return rows
 
 
 def _steady(kind: str, store: Any, period_s: float) -> list[Figure]:
-    """Take runs for six periods, and look how far the store grows after the second one."""
-    stop, latencies = Event(), [0.0]
+    """Take runs for six periods, and look how far the store grows after the second one.
+
+    A period without a keeper comes first: what writes wait for on this machine anyway.
+    """
+    alone: list[float] = []
+    _take_runs(store, "alone", period_s, alone)
+    stop = Event()
     retention = Retention(runs_s=period_s, results_s=period_s, audit_s=period_s)
     keeper = Thread(target=keep_regularly, args=(store, retention, stop))
-    keeper.start()
     sizes: list[int] = []
-    began = time.perf_counter()
-    number = 0
-    while (elapsed := time.perf_counter() - began) < 6 * period_s:
-        _take_run(store, f"run-{number}", latencies)
-        number += 1
-        if elapsed > 2 * period_s and number % RUNS_A_SECOND == 0:
-            sizes.append(store.use_connection(lambda base: base.size_bytes()))
-        time.sleep(max(0.0, number / RUNS_A_SECOND - (time.perf_counter() - began)))
+    watch = Thread(target=_watch_size, args=(store, stop, 2 * period_s, sizes))
+    keeper.start()
+    watch.start()
+    latencies: list[float] = []
+    number = _take_runs(store, "run", 6 * period_s, latencies)
     stop.set()
     keeper.join()
+    watch.join()
     what = f"{kind}: {RUNS_A_SECOND} runs/s, kept for {period_s:g} s,"
+    alone.sort()
     latencies.sort()
     return [
         Figure(f"{what} largest size", max(sizes) / sizes[0], "x steady", 1.2,
                note=f"{number / 6 / period_s:.0f} runs/s, {sizes[0] / 1e6:.1f} MB"),
         Figure(f"{what} slowest write", latencies[-1] * 1e3, "ms", 50.0,
-               note=f"99 %: {latencies[len(latencies) * 99 // 100] * 1e3:.1f} ms"),
+               note=f"99.9 %: {_share(latencies, 999):.1f}, 99 %: {_share(latencies, 990):.1f} ms; "
+               f"without a keeper {alone[-1] * 1e3:.1f}, {_share(alone, 999):.1f}, {_share(alone, 990):.1f} ms"),
     ]  # fmt: skip
+
+
+def _share(latencies: list[float], thousandths: int) -> float:
+    """Return what so many thousandths of the sorted times stay below, in milliseconds."""
+    return latencies[len(latencies) * thousandths // 1000] * 1e3
+
+
+def _watch_size(store: Any, stop: Event, after_s: float, sizes: list[int]) -> None:
+    """Note the size of the store every second, on a connection of its own."""
+    connection = store.open_connection()
+    while not stop.wait(after_s):
+        sizes.append(connection.size_bytes())
+        after_s = 1.0
+    connection.close()
+
+
+def _take_runs(store: Any, name: str, seconds: float, latencies: list[float]) -> int:
+    """Take runs at their rate, in as many threads as that needs; return how many."""
+    numbers = count()
+    began = time.perf_counter()
+    taken: list[int] = []
+
+    def take() -> None:
+        for number in numbers:
+            wait_s = number / RUNS_A_SECOND - (time.perf_counter() - began)
+            if time.perf_counter() - began + max(0.0, wait_s) > seconds:
+                return
+            time.sleep(max(0.0, wait_s))
+            _take_run(store, f"{name}-{number}", latencies)
+            taken.append(number)
+
+    threads = [Thread(target=take) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(taken)
 
 
 def _take_run(store: Any, run_id: str, latencies: list[float]) -> None:
@@ -91,6 +141,46 @@ class _After(Event):
     def is_set(self) -> bool:
         self._left -= 1
         return self._left < 0
+
+
+def _long_results(kind: str, store: Any, number: int) -> list[Figure]:
+    """Save long results beside writes, and delete them beside writes: what these wait for, and the room it takes."""
+    runs = [f"long-{at}" for at in range(number)]
+    for run_id in runs:
+        epoch = store.begin_run(RunRecord(run_id, {})).result().record.epoch
+        store.append_entry(JournalEntry(run_id, epoch, (), "done")).result()
+    before = store.use_connection(lambda base: base.size_bytes())
+    alone: list[float] = []
+    _write_beside(store, alone, lambda: time.sleep(number / RESULTS_A_SECOND))
+    saving: list[float] = []
+    _write_beside(store, saving, lambda: _save_results(store, runs))
+    size = store.use_connection(lambda base: base.size_bytes()) - before
+    deleting: list[float] = []
+    everything = Retention(results_s=0.001)
+    began = time.perf_counter()
+    _write_beside(store, deleting, lambda: keep(store, everything, rest=time.sleep))
+    took_s = time.perf_counter() - began
+    for latencies in (alone, saving, deleting):
+        latencies.sort()
+    what = f"{kind}: {number} results of {RESULT_BYTES >> 10} KB,"
+    return [
+        Figure(f"{what} room beside their bytes", size / (number * RESULT_BYTES), "x", 1.2),
+        Figure(f"{what} slowest write while they are saved", saving[-1] * 1e3, "ms", 50.0,
+               note=f"{RESULTS_A_SECOND} results/s; 99 %: {_share(saving, 990):.1f} ms; "
+               f"alone {alone[-1] * 1e3:.1f} and {_share(alone, 990):.1f} ms"),
+        Figure(f"{what} slowest write while they go", deleting[-1] * 1e3, "ms", 50.0,
+               note=f"in {took_s:.1f} s; 99 %: {_share(deleting, 990):.1f} ms"),
+    ]  # fmt: skip
+
+
+def _save_results(store: Any, runs: Sequence[str]) -> None:
+    """Save a long result for each run, at their rate; random text, which no server compresses."""
+    text = token_hex(RESULT_BYTES // 2)
+    began = time.perf_counter()
+    for at, run_id in enumerate(runs):
+        wait_s = at / RESULTS_A_SECOND - (time.perf_counter() - began)
+        time.sleep(max(0.0, wait_s))
+        store.save_result(run_id, f"{at:8}{text[8:]}").result()
 
 
 def _deletion(kind: str, store: Any, rows: int) -> list[Figure]:
