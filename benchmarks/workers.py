@@ -419,6 +419,55 @@ def measure(
     return judge(place, far, run_ids, trouble)
 
 
+def time_of_ten(place: str, name: str) -> float:
+    """Submit ten runs of a tenant, and return after how many seconds all had ended."""
+    store: Any = opener(place)()
+    pattern = f"@{name}/%"
+    began = monotonic()
+    with hr.SyncRuntime([], store=store) as runtime:
+        for number in range(10):
+            runtime.submit(f"Go {name}-{number}", run_id=f"{number}", scope=name)
+    while True:
+        [[ended]] = store.use_connection(
+            lambda database: database.run(
+                "SELECT count(*) FROM runs WHERE run_id LIKE ? AND status = 'done'",
+                (pattern,),
+            )
+        )
+        if ended == 10:
+            store.close()
+            return monotonic() - began
+        sleep(0.02)
+
+
+def measure_fairness(place: str, folder: Path, timing: Timing, runs: int) -> None:
+    """Print how much later ten runs of a tenant end while another one has many waiting."""
+    far = Far(folder)
+    fleet = Fleet(place, folder, timing, far)
+    fleet.fill()
+    try:
+        with people(place):
+            time_of_ten(place, "first")  # until all have started
+            alone = [time_of_ten(place, f"alone{at}") for at in range(3)]
+            store: Any = opener(place)()
+            with hr.SyncRuntime([], store=store) as runtime:
+                for number in range(runs):
+                    runtime.submit(f"Go big-{number}", run_id=f"{number}", scope="big")
+            beside = [time_of_ten(place, f"beside{at}") for at in range(3)]
+            [[left]] = store.use_connection(
+                lambda database: database.run(
+                    "SELECT count(*) FROM runs WHERE run_id LIKE '@big/%' AND status = 'queued'"
+                )
+            )
+            store.close()
+    finally:
+        fleet.end()
+    print(
+        f"ten runs of a tenant end after {', '.join(f'{each:.1f}' for each in alone)} s; beside {runs} of another one "
+        f"(at the end {left} of them still waited) after {', '.join(f'{each:.1f}' for each in beside)} s"
+    )
+
+
 def main() -> int:
     """Print the counts; the exit code is 1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workers")
@@ -437,6 +486,9 @@ def main() -> int:
         default=20.0,
         help="when a silent worker counts as dead, in seconds",
     )
+    parser.add_argument(
+        "--fair", action="store_true", help="only look how tenants share the workers"
+    )
     given = parser.parse_args()
     trouble = Trouble(given.kills, given.freezes, given.restarts)
     timing = Timing(beat_s=given.dead / 4, dead_s=given.dead, sweep_s=given.dead / 4)
@@ -448,6 +500,10 @@ def main() -> int:
             "seconds": given.seconds,
             "seed": given.seed,
         }
+        if given.fair:
+            with server_of_our_own() as server:
+                measure_fairness(server.dsn, Path(folder), timing, given.runs)
+            return 0
         if given.store:
             verdict = measure(given.runs, trouble, place=given.store, **how)
         else:

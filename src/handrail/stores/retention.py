@@ -48,6 +48,10 @@ TRANSACTIONS_A_CHECKPOINT = 8
 """Often enough that no writer finds the log of a SQLite file so long that it has to carry it into the tables itself."""
 MAX_PIECE_BYTES = 1024 * 1024
 """Long results that one transaction deletes, unless one of them is longer."""
+SERVER_PIECE_S = 0.02
+SERVER_REST_FACTOR = 1.0
+"""The same on a server, where nobody waits for these rows: a piece of 3 ms would be one run, since each of its
+statements costs a round trip."""
 
 _PAGE_ROWS = 500
 _WALK_ROWS = 5000
@@ -262,6 +266,11 @@ class _Sweep:
         self._rest = rest
         self._now = connection.now()
         self._piece_rows = 25
+        self._piece_s = PIECE_S
+        self._rest_factor = REST_FACTOR
+        if store.has_own_connections:
+            self._piece_s = SERVER_PIECE_S
+            self._rest_factor = SERVER_REST_FACTOR
         self._transactions = 0
         self._staying_since: list[float] = []
         """When the ended runs began that are old and stay."""
@@ -640,12 +649,12 @@ class _Sweep:
         self._transactions += 1
         if self._transactions % TRANSACTIONS_A_CHECKPOINT == 0:
             self._connection.checkpoint()
-        self._rest(REST_FACTOR * took_s)
+        self._rest(self._rest_factor * took_s)
 
     def _adapt(self, took_s: float) -> None:
-        if took_s > PIECE_S:
+        if took_s > self._piece_s:
             self._piece_rows = max(self._piece_rows // 2, 1)
-        elif took_s < PIECE_S / 3:
+        elif took_s < self._piece_s / 3:
             self._piece_rows = min(self._piece_rows * 2, MAX_PIECE_ROWS)
 
     def _pieces(
