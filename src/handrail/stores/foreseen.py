@@ -181,6 +181,10 @@ class ForeseenGroup:
         self._now = now
         return now
 
+    def now(self) -> float:
+        """See `database.Database.now`: whoever asks for it, such as a dispatcher, needs a transaction of the server."""
+        raise Unforeseen
+
     def rows(self, names: Sequence[WriteName]) -> Iterable[Values]:
         """See `database.Transaction.rows`: no row for a claim, and our own for what ends or goes on."""
         self._names = names
