@@ -672,8 +672,8 @@ def _may_write(state: CallState) -> bool:
 def _waits_for_nobody(call: ParsedCall) -> bool:
     """Whether a call may start at once that is the only one of its turn which may wait."""
     text = call.call.arguments
-    # an escape may spell the sign of a reference
-    return not (call.tool.after or "$" in text or "\\u" in text)
+    # an escape may spell the sign of a reference, and so may a text that had to be repaired
+    return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
 
 
 def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:
