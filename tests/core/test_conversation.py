@@ -342,6 +342,20 @@ def test_glued_calls_of_a_reading_tool_are_taken_apart():
     assert [result.call_id for result in talk.results] == ["c1", "c1_2"]
 
 
+@given(
+    text=st.lists(
+        st.sampled_from(['{"a": {"b": 1}}', '{"a": [{}, {}]}', "{}", " ", "\n", "\t", ",", "}{"])
+    ).map("".join)
+)  # fmt: skip
+def test_every_text_that_can_be_taken_apart_is_found_at_a_glance(text):
+    calls = [ToolCall("c", "find", text)]
+    turn = split_glued_calls(Turn(calls=calls, finish="calls"), TOOLS)
+    texts = jsontext.split(text) or []
+    # equal ones are one, and left to the reader that names the repair
+    expected = texts if len(texts) > 1 else [text]
+    assert [each.arguments for each in turn.calls] == expected
+
+
 def test_glued_calls_of_a_writing_tool_are_refused():
     talk = Talk(ToolCall("c1", "pay", '{"amount": 1}{"amount": 2}'), "Done.")
     talk.run()

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.core.execution import execute
-from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
+from handrail.core.attempts import CallOutcome
+from handrail.core.execution import execute, shape_at_length
+from handrail.core.plain_calls import (
+    is_plain,
+    shape_plainly,
+    take_first_step,
+    take_last_step,
+)
 from handrail.core.policy import Policy, Rule
 from handrail.core.redaction import KnownSecrets
 from handrail.effects import Returned
@@ -83,6 +89,37 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
     assert fields_of(result) == fields_of(
         end_of_execution(execute(call, run, began), outcome())
     )
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    value=VALUES,
+    limit=LIMITS,
+    redacts=st.booleans(),
+    replayed=st.booleans(),
+    note=st.sampled_from(["", "", "late"]),
+)
+def test_a_result_that_is_shaped_plainly_is_that_which_is_shaped_at_length(
+    value, limit, redacts, replayed, note
+):
+    call = admitted(reading(result_bytes=limit), city="Bern")
+    run = replace(
+        World().conduct, secrets=KnownSecrets(["hunter2"]) if redacts else None
+    )
+    outcome = CallOutcome(
+        call, value, attempts=2, replayed=replayed, note=note, done_under="r_1/1/0"
+    )
+    plain = shape_plainly(outcome, run)
+    if plain is not None:
+        with pytest.raises(StopIteration) as end:
+            next(shape_at_length(outcome, run))
+        assert fields_of(plain) == fields_of(end.value.value)
+
+
+def test_a_short_result_without_anything_to_say_of_it_is_shaped_plainly():
+    outcome = CallOutcome(admitted(reading(), city="Bern"), {"rows": [1, "a"]})
+    assert shape_plainly(outcome, World().conduct).text == '{"rows":[1,"a"]}'
+    assert shape_plainly(replace(outcome, note="late"), World().conduct) is None
 
 
 def end_of_execution(execution, outcome):

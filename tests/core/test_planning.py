@@ -12,6 +12,7 @@ from handrail.core.planning import (
     NoSuchResult,
     Step,
     fill_references,
+    find_waits,
     mentions_results,
     plan,
     plan_steps,
@@ -417,6 +418,13 @@ def meet(first: Step, second: Step) -> bool:
 
 
 @settings(max_examples=150, deadline=None)
+@given(steps=turns() | turns(declared=True))
+def test_what_a_driver_follows_is_the_same_without_the_rest_of_the_plan(steps):
+    plan = plan_steps(steps)
+    waits = find_waits(steps)
+    assert (waits.waits_for, waits.uses) == (plan.waits_for, plan.uses)
+
+
 @given(steps=turns(declared=True))
 def test_a_plan_keeps_every_call_and_never_goes_round_in_a_circle(steps):
     planned = plan_steps(steps)

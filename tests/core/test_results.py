@@ -433,3 +433,24 @@ def test_a_page_of_very_many_matches_takes_the_memory_of_that_page():
 
 def test_a_page_of_matches_in_one_long_line_grows_with_it_and_no_faster():
     check_growth(lambda size: lambda: page("ab" * size, size, 8000, "b"), 300_000)
+
+
+ROWS = st.lists(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+        | st.sampled_from(["\ud800", "\u200b", b"ab", b"\xff", date(2026, 3, 1), "x" * 300]),
+        lambda parts: st.lists(parts, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b"]), parts, max_size=2),
+        max_leaves=6,
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+class ParsedList(list):
+    """A list of one's own: its text is that of any list, and is parsed."""
+
+
+@given(rows=ROWS, times=st.sampled_from([1, 20]))
+def test_a_list_is_cut_by_its_own_rows_as_it_is_by_those_of_its_text(rows, times):
+    assert shape(rows * times, 600) == shape(ParsedList(rows * times), 600)

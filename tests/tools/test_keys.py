@@ -180,3 +180,17 @@ def test_a_fingerprint_is_made_of_any_text():
 
 def test_a_write_without_a_key_is_named_by_its_place():
     assert default_key("r1", 3, 0) == "r1/3/0"
+
+
+@given(
+    value=st.dictionaries(
+        st.text() | st.sampled_from(["\x00", "\x7f", "\u2028", "é", "\ud800"]),
+        st.text(st.characters(exclude_categories=[])) | st.integers() | st.booleans()
+        | st.none() | st.sampled_from([2**64, -(2**63), 10**40, "\x1f\"\\/"]),
+    )
+)  # fmt: skip
+def test_the_text_of_plain_arguments_is_that_of_pythons_encoder(value):
+    expected = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    assert canonical(value) == expected

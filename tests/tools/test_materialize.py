@@ -8,10 +8,19 @@ from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import handrail as hr
 from handrail.errors import TooLarge
-from handrail.tools.materialize import MOST_BYTES, MOST_VALUES, read
+from handrail.tools.materialize import (
+    LONG_BYTES,
+    MOST_BYTES,
+    MOST_VALUES,
+    Reading,
+    is_plain,
+    read,
+)
 from handrail.workers.threads import wrap_value
 from tests.dialects.contract import check_growth
 
@@ -198,3 +207,36 @@ def test_a_write_that_returns_too_much_is_done_and_says_so_to_whoever_asks_again
 def test_the_work_of_measuring_grows_with_the_value_and_no_faster(what):
     row = 1 if what == "flat" else {"id": 1, "tags": ["a"]}
     check_growth(lambda size: partial(wrap_value, [row] * size), 100_000)
+
+
+PARTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+    | st.just("a" * (LONG_BYTES // 3)) | st.tuples() | st.just(b"bytes"),
+    lambda parts: st.lists(parts, max_size=4)
+    | st.dictionaries(st.text(max_size=3), parts, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(value=PARTS)
+def test_what_is_plain_at_a_glance_is_read_as_it_is_and_not_long(value):
+    if is_plain(value, type(value)):
+        reading = read(value)
+        assert reading == Reading(value, reading.size, has_iterators=False)
+        assert reading.size <= LONG_BYTES + 64  # names of fields, which are short here
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[["a" * LONG_BYTES, "b"]], [[1] * 300], {"of": iter(())}, [{"of": [b"b"]}]],
+    ids=["long", "many", "iterator", "bytes"],
+)
+def test_what_is_not_plain_at_a_glance_is_left_to_the_reader(value):
+    assert not is_plain(value, type(value))
+
+
+def test_a_value_within_itself_is_left_to_the_reader():
+    value = [1]
+    value.append(value)
+    assert not is_plain(value, list)
+    assert is_plain([[1], [1]], list)

@@ -21,6 +21,7 @@ from handrail.effects import Resource
 from handrail.errors import Code, Failure, NoEffect, ToolDefinitionError, ToolError
 from handrail.runtime import Runtime
 from handrail.sync import SyncRuntime
+from handrail.tools import declaration
 from handrail.tools.function_tool import FunctionTool, tool
 from handrail.tools.tool import BaseTool, Then, ToolSettings
 from handrail.tools.toolset import Toolset
@@ -917,3 +918,15 @@ def test_a_schema_that_is_no_object_is_a_definition_error(schema):
             parameters=schema,
             effect="read",
         )
+
+
+def test_what_a_setting_is_where_nobody_declares_it_is_one_of_its_kind():
+    usual = {
+        name: vars(BaseTool)[name]
+        for name in BaseTool.__annotations__
+        if name in vars(BaseTool)
+    }
+    assert declaration.find_fault({**usual, "name": "usual"}) == ""
+    assert "timeout_s" in declaration.find_fault(
+        {**usual, "name": "odd", "timeout_s": "9"}, usual
+    )

@@ -163,7 +163,7 @@ def make_outcome(call: Admitted, outcome: Returned, attempts: int) -> CallOutcom
 
 def _read_iterators(value: Any) -> Any:
     """Return a value that can be read twice, by the ledger and for the model."""
-    if materialize.is_flat(value, type(value)):  # as nearly every result is
+    if materialize.is_plain(value, type(value)):  # as nearly every result is
         return value
     try:
         if not materialize.has_iterators(value):

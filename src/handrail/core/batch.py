@@ -240,8 +240,13 @@ class Batch:
 
     def _plan(self) -> None:
         """Work out which call waits for which, and start those that wait for nobody."""
+        waiting = [state for state in self.states if state.pending is not None]
+        only = waiting[0].pending
+        if len(waiting) == 1 and only is not None and _waits_for_nobody(only):
+            self._begin(waiting[0], only)
+            return
         injected = self._settings.injected
-        plan = planning.plan_steps(
+        plan = planning.find_waits(
             [_step_to_plan(state, injected) for state in self.states]
         )
         self._uses = plan.uses
@@ -662,6 +667,13 @@ def _may_write(state: CallState) -> bool:
     """Whether a call without a result may be a write: its tool writes, or has not been found yet."""
     call = state.admitted or state.pending or state.undecided
     return call is None or call.tool.writes
+
+
+def _waits_for_nobody(call: ParsedCall) -> bool:
+    """Whether a call may start at once that is the only one of its turn which may wait."""
+    text = call.call.arguments
+    # an escape may spell the sign of a reference, and so may a text that had to be repaired
+    return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
 
 
 def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:

@@ -13,6 +13,7 @@ Rule 2: the history is valid JSON always: malformed arguments never go back, bec
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -432,14 +433,18 @@ def split_glued_calls(turn: Turn, tools: Toolset) -> Turn:
     A write is left as it is, and refused: of glued arguments nobody knows which the model meant.
     """
     for call in turn.calls:
-        if call.arguments.find("}", 0, -1) >= 0:
+        if call.arguments.find("}", 0, -1) >= 0 and _GLUE.search(call.arguments):
             break
     else:
-        return turn  # no object ends before its text does
+        return turn  # no object begins right after another one
     calls = [part for call in turn.calls for part in _split_call(call, turn, tools)]
     if len(calls) == len(turn.calls):
         return turn
     return replace(turn, calls=calls, raw=None)
+
+
+_GLUE = re.compile(r"\}[ \t\r\n]*\{")
+"""Between two objects in a row there is nothing but white space; between items of a list there is a comma."""
 
 
 def _split_call(call: ToolCall, turn: Turn, tools: Toolset) -> Sequence[ToolCall]:

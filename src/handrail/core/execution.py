@@ -40,6 +40,7 @@ from handrail.core.attempts import (
     wait,
     wait_before,
 )
+from handrail.core.plain_calls import shape_plainly
 from handrail.core.policy import Decision
 from handrail.core.results import join_notes
 from handrail.core.run_settings import RunSettings
@@ -261,9 +262,19 @@ def _shape_result(
     outcome: CallOutcome, settings: RunSettings
 ) -> Generator[Effect[Admitted], Any, ToolResult]:
     """Shape the result for the model, and store the whole of one that does not fit."""
-    call = outcome.call
     if outcome.failure is not None:
         return _shape_failure(outcome, outcome.failure, settings)
+    plain = shape_plainly(outcome, settings)
+    if plain is not None:
+        return plain
+    return (yield from shape_at_length(outcome, settings))
+
+
+def shape_at_length(
+    outcome: CallOutcome, settings: RunSettings
+) -> Generator[Effect[Admitted], Any, ToolResult]:
+    """Shape the result of a call that succeeded: remove what the model must not read, cut it, note what was done."""
+    call = outcome.call
     value, shaped = yield from compute(outcome.size, partial(_cut, outcome, settings))
     note = join_notes(call.note, outcome.note)
     repairs = [name for name in call.repairs if name != NULLS_LEFT_OUT]

@@ -5,18 +5,20 @@ two steps here, and begins the generator of `execution` only when a call turns o
 for each call, a run of ten turns with four calls each costs 1.73 times the loop that anybody writes first; without,
 1.13 (`python -m benchmarks loop`).
 
-Rule 1: both steps are those that `execution.execute` would take. A property test in `tests/core/test_plain_calls.py`
-        compares both ways.
+Rule 1: both steps are those that `execution.execute` would take, and a result is shaped as it would be there. A
+        property test in `tests/core/test_plain_calls.py` compares both ways.
 """
 
 from __future__ import annotations
+
+from typing import TypeGuard
 
 from pydantic_core import from_json
 
 from handrail.calls import ToolResult
 from handrail.core import results
 from handrail.core.admission import Admitted
-from handrail.core.attempts import start_attempt
+from handrail.core.attempts import CallOutcome, start_attempt
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
 from handrail.effects import Invoke, Returned
@@ -52,11 +54,7 @@ def take_last_step(
     tool = call.tool
     value = outcome.value
     text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
-    if (
-        type(text) is str
-        and is_clean(text)
-        and (settings.secrets is None or settings.secrets.text(text) == text)
-    ):
+    if _may_be_shown(text, settings):
         return ToolResult(
             call.call.id, tool.name, value, text=text, attempts=1, label=tool.label
         )
@@ -64,3 +62,36 @@ def take_last_step(
     if text is not None and outcome.has_iterators and materialize.has_iterators(value):
         outcome.value = from_json(text)
     return None
+
+
+def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | None:
+    """Return the result of any call that succeeded, where its value is plain and all of it is shown; else None."""
+    call = outcome.call
+    value = outcome.value
+    if call.repairs or call.note or outcome.note:
+        return None
+    if not materialize.is_plain(value, type(value)):
+        return None
+    tool = call.tool
+    text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)
+    if not _may_be_shown(text, settings):
+        return None
+    return ToolResult(
+        call.call.id,
+        tool.name,
+        value,
+        text=text,
+        attempts=outcome.attempts,
+        replayed=outcome.replayed,
+        done_under=outcome.done_under,
+        label=tool.label,
+    )
+
+
+def _may_be_shown(text: str | bytes | None, settings: RunSettings) -> TypeGuard[str]:
+    """Whether a text is what the model may read: all of a value, with nothing to remove."""
+    return (
+        type(text) is str
+        and is_clean(text)
+        and (settings.secrets is None or settings.secrets.text(text) == text)
+    )

@@ -93,14 +93,42 @@ def make_step(call_id: str, tool: BaseTool, arguments: Mapping[str, Json]) -> St
     return Step(call_id, tool.name, arguments, touches, after)
 
 
-def plan_steps(steps: Sequence[Step]) -> Plan:
-    """Plan the steps of one turn."""
+class Waits(Struct, frozen=True):
+    """Who waits for whom, by position in the turn: a part of a `Plan`."""
+
+    waits_for: Sequence[frozenset[int]]
+    uses: Sequence[frozenset[int]]
+
+
+def find_waits(steps: Sequence[Step]) -> Waits | Plan:
+    """Return what a driver follows of a plan; the whole plan only where a step is declared to come after others."""
+    for step in steps:
+        if step.after:
+            return plan_steps(steps)
+    uses = _find_all_uses(steps)
+    queues = _find_queue_waits(steps)
+    return Waits([_union(*pair) for pair in zip(uses, queues, strict=True)], uses)
+
+
+def _find_all_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
     uses: list[frozenset[int]] = []
     places: dict[str, int] = {}
     for index, step in enumerate(steps):
-        uses.append(frozenset(_find_uses(step.arguments, places, before=index)))
+        used = _NOTHING
+        if step.arguments:
+            used = frozenset(_find_uses(step.arguments, places, before=index))
+        uses.append(used)
         # an id that is there twice means, like a variable, its nearest earlier call
         places[step.id] = index
+    return uses
+
+
+_NOTHING = frozenset[int]()
+
+
+def plan_steps(steps: Sequence[Step]) -> Plan:
+    """Plan the steps of one turn."""
+    uses = _find_all_uses(steps)
     queues = _find_queue_waits(steps)
     certain = [_union(*pair) for pair in zip(uses, queues, strict=True)]
     waves, circular = _waves(steps, certain)

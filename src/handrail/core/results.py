@@ -112,10 +112,10 @@ def _in_base64(value: Any) -> Any:
 
 def plain(value: Any) -> Json:
     """Return a value as plain JSON, or None when it has no such form. Of `Media` there is the name."""
-    text = as_text(value)
-    if isinstance(value, str) or (not isinstance(value, dict) and media_in(value)):
-        return text
-    return _parse(text)
+    if isinstance(value, str) or media_in(value):
+        text = as_text(value)
+        return _parse(text) if isinstance(value, dict) else text
+    return _parse(_encode(value))
 
 
 def media_in(value: Any) -> Sequence[Media]:
@@ -280,6 +280,11 @@ def _shape(value: Any, text: str, most_bytes: int) -> Shaped:
     room = max(room - _ROOM_FOR_THE_NOTE, LEAST_RESULT_BYTES)
     if isinstance(value, Page) and (page := _shorten_page(value, text, room)):
         return page
+    if type(value) is list:
+        try:
+            return _shorten_rows(_WrittenRows(value, text), text, room)
+        except LookupError:
+            pass
     if not isinstance(value, str):
         flat = _parse(text)
         if isinstance(flat, list):
@@ -323,7 +328,7 @@ def _repr(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _parse(text: str) -> Json:
+def _parse(text: str | bytes) -> Json:
     try:
         return from_json(text)
     except ValueError:
@@ -357,7 +362,41 @@ def _shorten_text(text: str, room: int) -> Shaped:
     )
 
 
-def _shorten_rows(rows: list[Json], text: str, room: int) -> Shaped:
+class _WrittenRows:
+    """The rows of a list as its text has them, read from both ends inwards, each once.
+
+    Of a long list few rows are shown. Reading its whole text takes longer than writing it, in one step in which nothing
+    else runs.
+    """
+
+    def __init__(self, rows: list[Any], text: str) -> None:
+        self._rows = rows
+        self._text = text
+        self._begin = 1
+        self._end = len(text) - 1
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Json:
+        """Return the next row from the beginning, or from the end where `index` is negative.
+
+        Raises:
+            LookupError: The text has another one there.
+        """
+        written = _write_json(self._rows[index])
+        if index >= 0:
+            is_there = self._text.startswith(written, self._begin)
+            self._begin += len(written) + 1
+        else:
+            is_there = self._text.endswith(written, 0, self._end)
+            self._end -= len(written) + 1
+        if not is_there:
+            raise LookupError(index)
+        return _parse(written)
+
+
+def _shorten_rows(rows: list[Json] | _WrittenRows, text: str, room: int) -> Shaped:
     """Keep as many rows from both ends as fit, alternately, the first one twice as often as the last."""
     head: list[str] = []
     tail: list[str] = []

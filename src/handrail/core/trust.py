@@ -21,6 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from handrail._lazy import cached_property
 from handrail.calls import TRUSTED, Label, ToolResult
 from handrail.core.results import plain
 from handrail.effects import Provenance
@@ -244,26 +245,39 @@ def _find_unnamed(
         destinations = arguments.keys()
     unnamed: dict[str, list[str]] = {}
     for name, value in arguments.items():
-        fixed = _texts_in(_fixed_values(tool, name))
         if name in destinations:
+            fixed = _texts_in(_fixed_values(tool, name))
             missing = [
                 text
                 for text in _texts_in(value, numbers=True, keys=False)
                 if text not in fixed and not _names_destination(words, text)
             ]
         else:
-            missing = [
-                address
-                for text in _texts_in(value)
-                if text not in fixed
-                for address in find_addresses(text)
-                if not words.has(address)
-            ]
+            missing = _find_unnamed_addresses(tool, name, value, words)
         if missing:
             unnamed[name] = list(dict.fromkeys(missing))
     if is_risky and not arguments:
         unnamed["(the call itself)"] = [tool.name]
     return unnamed
+
+
+def _find_unnamed_addresses(
+    tool: BaseTool, name: str, value: Json, words: _Words
+) -> list[str]:
+    """Return the addresses within the texts of an argument that occur in no trusted words."""
+    found = [
+        (text, address)
+        for text in _texts_in(value)
+        for address in find_addresses(text)
+    ]
+    if not found:
+        return []
+    fixed = _texts_in(_fixed_values(tool, name))
+    return [
+        address
+        for text, address in found
+        if text not in fixed and not words.has(address)
+    ]
 
 
 def _names_destination(words: _Words, text: str) -> bool:
@@ -348,6 +362,8 @@ _TOKEN = re.compile(r"[^\s<>\"'`{}|\\^()\[\],;\x7f-\U0010ffff]+")
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*+://.*")
 _MAIL = re.compile(r"[^=:@]++@[^@]+")
 _HOST = re.compile(r"((?:[a-z0-9\-]++\.)++([a-z]{2,24}+))(?![a-z0-9\-@])(/?)")
+_OF_HOST = re.compile(r"[a-z0-9\-]\.[a-z]{2}")
+"""What every name of a host holds. The full stops of sentences are followed by something else."""
 _ENDINGS = frozenset(
     (
         "com", "net", "org", "io", "dev", "app", "co", "info", "biz", "xyz", "ru", "cn", "site", "online", "top",
@@ -363,9 +379,12 @@ def find_addresses(text: str) -> list[str]:
         return []
     if len(text) > _MOST_TEXT:
         return [f"a text of {len(text):,} characters"]
+    text = _normalize(text)
+    if "@" not in text and "://" not in text and not _OF_HOST.search(text):
+        return []
     return [
         address
-        for token in _TOKEN.findall(_normalize(text))
+        for token in _TOKEN.findall(text)
         if (address := _find_address(token))
     ]
 
@@ -401,8 +420,13 @@ class _Words:
     """Trusted texts, in which values are looked for, and entries of directories."""
 
     def __init__(self, texts: Iterable[str], entries: Collection[str] = ()) -> None:
-        self._text = _normalize("\n".join(texts))
+        self._texts = texts
         self._entries = entries
+
+    @cached_property
+    def _text(self) -> str:
+        """All of them as they are compared, once something is looked for in them."""
+        return _normalize("\n".join(self._texts))
 
     def has(self, value: str) -> bool:
         """Whether a value occurs, and not as a part of a longer word or address."""
@@ -478,11 +502,11 @@ def _texts_in(value: Any, *, numbers: bool = False, keys: bool = True) -> list[s
     """Return the texts in a JSON value; with `numbers`, those as texts; with `keys`, the names in objects too."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Mapping):
+    texts: list[str] = []
+    # asked first, since asking whether a list is a mapping takes longer than reading it
+    if not isinstance(value, list | tuple) and isinstance(value, Mapping):
         texts = [str(name) for name in value] if keys else []
         value = list(value.values())
-    else:
-        texts = []
     if isinstance(value, list | tuple):
         for each in value:
             texts += _texts_in(each, numbers=numbers, keys=keys)

@@ -11,7 +11,7 @@ Rule 2: once a write has started, an unavailable store or a cancelled run takes 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -50,6 +50,7 @@ from handrail.effects import (
     NotFound,
     Outcome,
     Raised,
+    Resource,
     Returned,
     Settle,
     SettledState,
@@ -231,11 +232,17 @@ def claim_for(call: Admitted, settings: RunSettings) -> Claim:
         lease_s=_lease_s(tool, settings),
         guard=call.guarded and not tool.repeatable,
         epoch=settings.epoch,
-        locks=tuple(each.key for each in call.resources if each.exclusive),
+        locks=_list_locks(call.resources),
         key_ttl_s=tool.key_ttl_s,
         repeat_window_s=tool.repeat_window_s,
         approval=call.approval,
     )
+
+
+def _list_locks(resources: Sequence[Resource]) -> tuple[str, ...]:
+    if not resources:
+        return ()
+    return tuple([each.key for each in resources if each.exclusive])
 
 
 def name_scope(tenant: str, tool: str) -> str:

@@ -272,9 +272,11 @@ class BatchExecutor:
     def release_resources(self, state: CallState) -> None:
         """Let the next call have what this one held. A write that still runs holds it until it reports."""
         assert state.admitted is not None
-        given_up = list(self.engine.services.given_up)
-        runs_on = state.admitted.tool.writes and any(
-            attempt.state is state for attempt in given_up
+        given_up = self.engine.services.given_up
+        runs_on = (
+            bool(given_up)
+            and state.admitted.tool.writes
+            and any(attempt.state is state for attempt in list(given_up))
         )
         if not runs_on:
             self.engine.services.release(state)

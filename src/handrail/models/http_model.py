@@ -26,6 +26,7 @@ from handrail.dialects.wires.request_bytes import RequestEncoder
 from handrail.errors import ModelError
 from handrail.events import HttpExchange
 from handrail.messages import Delta, Options, TextDelta, Turn
+from handrail.models import streamed_body
 from handrail.ports import Listener, Request
 
 MAX_ATTEMPTS = 3
@@ -313,7 +314,8 @@ class HttpModel:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._drop_closed_loops()
-            self._clients[loop] = httpx2.AsyncClient()
+            client = self._clients[loop] = httpx2.AsyncClient()
+            streamed_body.wrap_connections(client)
         return self._clients[loop]
 
     def _drop_closed_loops(self) -> None:
@@ -457,6 +459,7 @@ class _Line:
         self._headers = headers
         self._timeout = _timeout(timeout_s)
         self._answer: httpx2.Response | None = None
+        self._body: streamed_body.ChunkedBody | None = None
 
     async def perform(self, step: Open | Read | Pause) -> Any:
         match step:
@@ -475,9 +478,15 @@ class _Line:
                 self._answer = await self._client.send(
                     request, stream=True, auth=address.auth
                 )
+                self._body = streamed_body.open_body(self._answer)
                 self._pieces = self._answer.aiter_bytes()
                 return self._answer.status_code, self._answer.headers
             case Read():
+                if self._body is not None:
+                    piece = await self._body.read(self._timeout.read)
+                    if piece:
+                        return piece
+                    self._body = None  # what is left is for the client
                 return await anext(self._pieces, b"")
             case Pause(seconds=seconds):
                 return await asyncio.sleep(seconds)

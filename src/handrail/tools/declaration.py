@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from handrail import _lazy
@@ -43,22 +44,27 @@ class SettingError(Exception):  # it carries an error, its cause
         self.function = function
 
 
-def find_fault(declared: Mapping[str, Any]) -> str:
+def find_fault(
+    declared: Mapping[str, Any], usual: Mapping[str, Any] = MappingProxyType({})
+) -> str:
     """Say what is wrong with a declaration, as the rest of a sentence about its tool; empty when nothing is.
 
     Args:
         declared: The settings of `BaseTool` with what they are; None of one that was left out.
+        usual: What each is where nobody declares it, which is not looked at again.
     """
     return (
-        _find_wrong_kind(declared)
+        _find_wrong_kind(declared, usual)
         or _find_wrong_word(declared)
         or _find_contradiction(declared)
     )
 
 
-def _find_wrong_kind(declared: Mapping[str, Any]) -> str:
+def _find_wrong_kind(declared: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
     for setting, (what, is_one) in _KINDS.items():
         value = declared[setting]
+        if setting in usual and value is usual[setting]:
+            continue
         if not _is_left_out(setting, value) and not is_one(value):
             return f"`{setting}` is {what}, not {value!r}"
     return ""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import TypeAlias
 
+import msgspec
+
 from handrail.errors import Json, ToolDefinitionError
 
 Template: TypeAlias = Callable[[Mapping[str, Json]], str]
@@ -54,7 +56,8 @@ def template(text: str) -> Template:
             value = _look_up(path, arguments)
             if not isinstance(value, str) or _LIKE_OTHER_JSON.match(value):
                 value = canonical(value)
-            parts.append(value.translate(escapes))
+            # letters and digits alone, as most of what names something
+            parts.append(value if value.isalnum() else value.translate(escapes))
             parts.append(literal)
         return "".join(parts)
 
@@ -151,8 +154,17 @@ def _parse(text: str) -> tuple[list[str], list[Sequence[str]]]:
 
 def canonical(value: Json) -> str:
     """Return one text for equal JSON values: keys sorted, no space, integral floats as integers (after RFC 8785)."""
+    if type(value) is dict and _AS_IT_IS.issuperset(map(type, value.values())):
+        try:
+            return _encode_quickly(value).decode()
+        except (ValueError, TypeError, OverflowError):
+            # half of a surrogate pair, or what else has no form in UTF-8
+            pass
     return _encode(_normalize_numbers(value))
 
+
+_encode_quickly = msgspec.json.Encoder(order="sorted").encode
+"""Sorts and spells texts, integers and words as Python's encoder does, in a fifth of its time."""
 
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False

@@ -32,6 +32,12 @@ class Locks:
 
         Who holds some already keeps them, and asks for more: a write that still runs, and is to be done again.
         """
+        if len(resources) == 1 and owner not in self._asked:
+            resource = resources[0]
+            if resource.key not in self._lines:  # mostly nobody else wants it
+                self._asked[owner] = {resource.key: resource.room}
+                self._lines[resource.key] = {owner: resource.room}
+                return True
         wanted = dict(self._asked.get(owner, {}))
         for resource in resources:
             wanted[resource.key] = min(
@@ -47,16 +53,14 @@ class Locks:
         freed: dict[Hashable, None] = {}
         for key in self._asked.pop(owner, {}):
             line = self._lines[key]
+            if len(line) == 1:
+                del self._lines[key]
+                continue
             before = set(_inside(line))
             del line[owner]
-            if line:
-                freed.update(
-                    dict.fromkeys(
-                        other for other in _inside(line) if other not in before
-                    )
-                )
-            else:
-                del self._lines[key]
+            freed.update(
+                dict.fromkeys(other for other in _inside(line) if other not in before)
+            )
         return [other for other in freed if self._may_go(other)]
 
     def describe(self) -> list[Json]:

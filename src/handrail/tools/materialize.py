@@ -37,6 +37,10 @@ _AT_ONCE = 64
 """How many items of an iterator are read before they are measured."""
 
 
+_MOST_INSIDE = 256
+"""How many values the inner lists and dicts of a value may hold that is taken at a glance."""
+
+
 class _Room:
     """How much more a value may hold."""
 
@@ -55,8 +59,10 @@ class _Room:
             raise TooLarge(f"more than {MOST_BYTES // 1024**2} MB")
 
 
-def is_flat(value: Any, kind: type) -> bool:
-    """Whether a value is a scalar, or a list or dict of scalars, and not long.
+def is_plain(value: Any, kind: type) -> bool:
+    """Whether a value is a scalar, or lists and dicts of scalars, and not long.
+
+    One that holds more than a few values in its inner lists and dicts, or itself, is left to `read`.
 
     Args:
         kind: The value's own class.
@@ -70,10 +76,13 @@ def is_flat(value: Any, kind: type) -> bool:
             or (kind is str and len(value) <= LONG_BYTES)
         )
     size = 0
-    for each in value.values() if kind is dict else value:
+    parts = value.values() if kind is dict else value
+    for each in parts:
         part = type(each)
         if part is str:
             size += len(each)
+        elif part is dict or part is list:
+            return _is_plain_inside(list(parts))
         elif (
             part is not int
             and part is not bool
@@ -82,6 +91,27 @@ def is_flat(value: Any, kind: type) -> bool:
         ):
             return False
     return size + _BYTES_AROUND * len(value) <= LONG_BYTES
+
+
+def _is_plain_inside(waiting: list[Any]) -> bool:
+    """Whether these values and all that is in them is plain, and not long. What is in one is added behind the last."""
+    size = 0
+    for each in waiting:
+        kind = type(each)
+        if kind is str:
+            size += len(each)
+        elif kind is dict or kind is list:
+            if len(waiting) + len(each) > _MOST_INSIDE:
+                return False
+            waiting += each.values() if kind is dict else each
+        elif (
+            kind is not int
+            and kind is not bool
+            and kind is not float
+            and each is not None
+        ):
+            return False
+    return size + _BYTES_AROUND * len(waiting) <= LONG_BYTES
 
 
 class Reading(NamedTuple):

@@ -60,6 +60,7 @@ from handrail.schemas.docstrings import read_docstring as read_docstring
 from handrail.schemas.importing import import_schema
 from handrail.schemas.validation import Checked, Checker
 from handrail.tools import declaration, destinations, keys, paging, rate_limits
+from handrail.tools.argument_copies import copy_arguments
 from handrail.tools.call_rules import CallRules
 from handrail.tools.injection import (
     find_injected_kind,
@@ -361,7 +362,7 @@ class BaseTool:
             raise ToolDefinitionError(
                 f"{type(self).__name__} has no method `run`; write one with type hints."
             )
-        if fault := declaration.find_fault(self._settings()):
+        if fault := declaration.find_fault(self._settings(), _USUAL):
             raise ToolDefinitionError(f"Tool {self.name!r}: {fault}.")
         if self.then is not None and not isinstance(self.then, Then):
             raise ToolDefinitionError(
@@ -771,6 +772,11 @@ class BaseTool:
         return self.parameters is self.signature.schema and self.signature.as_written
 
     @cached_property
+    def takes_scalars(self) -> bool:
+        """Whether no argument that fits can be changed by `run`."""
+        return self.as_written and self.signature.takes_scalars
+
+    @cached_property
     def injected_parameters(self) -> Mapping[str, Any]:
         """Parameters that the model never sees: name -> `Context`, `Injected` or `InjectedOpenly`."""
         return {
@@ -912,8 +918,8 @@ class BaseTool:
     ) -> partial[Any]:
         """Return the call, ready to be made: it returns the tool's value, or a coroutine when it `is_async`."""
         # Each attempt has its own: a tool that changes its arguments must not change those of the next attempt.
-        if not (self.as_written or _IMMUTABLE.issuperset(map(type, bound.values()))):
-            bound = strictjson.copy(bound)
+        if not (self.takes_scalars or _IMMUTABLE.issuperset(map(type, bound.values()))):
+            bound = copy_arguments(bound)
         if not self.injected_parameters:
             return partial(self.run, **bound)
         extra = {
@@ -958,6 +964,13 @@ _FLOW: Mapping[str, Any] = {
 
 _INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
 """What a tool records about itself, which declares nothing, and what its class is."""
+
+_USUAL = {
+    name: vars(BaseTool)[name]
+    for name in BaseTool.__annotations__
+    if name in vars(BaseTool)
+}
+"""What each setting is where nobody declares it."""
 
 BaseTool._DECLARABLE = frozenset(BaseTool.__annotations__) - {"run"} - _INTERNAL
 

@@ -72,7 +72,7 @@ def wrap_value(value: Any) -> Returned | Raised:
     what it raises, the tool raises, and later readers (the ledger, the journal, a cut) find what the first one found.
     """
     kind = type(value)
-    if materialize.is_flat(value, kind):  # as nearly every result is
+    if materialize.is_plain(value, kind):  # as nearly every result is
         return Returned(value)
     if hasattr(kind, "__await__") or (
         kind is GeneratorType and value.gi_code.co_flags & CO_ITERABLE_COROUTINE
