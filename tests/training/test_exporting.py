@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -250,6 +254,59 @@ def test_a_later_call_about_something_else_corrects_nothing(tmp_path):
     assert not list(export_runs(store, export))
     assert export.summary.left_out["a pair: a refused call was never corrected"] == 1
     store.close()
+
+
+KILLED = """
+import os, signal, sys
+from dataclasses import dataclass
+import handrail as hr
+from handrail.testing import ScriptedModel, call
+
+@dataclass
+class Report:
+    order: str
+
+@hr.tool(effect="write", key="{order}")
+def refund(order: str) -> str:
+    "Pay money back."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with hr.SyncRuntime([refund], store=sys.argv[1]) as runtime:
+    runtime.run("Go.", model=ScriptedModel([call("refund", order="o1")]), output=Report)
+"""
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_write_that_a_crash_interrupted_is_a_call_in_doubt_and_no_answer(
+    tmp_path, tools
+):
+    file = tmp_path / "handrail.db"
+    words = [sys.executable, "-c", KILLED, f"sqlite:///{file}"]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    with closing(SqliteStore(str(file))) as store:
+        export = TrainingExport("trl", tools=tools, selection=Selection(statuses=()))
+        (row,) = export_runs(store, export)
+    answer, result = row["messages"][1:]
+    wanted = {"name": "refund", "arguments": {"order": "o1"}}
+    assert [each["function"] for each in answer["tool_calls"]] == [wanted]
+    assert "content" not in answer
+    assert "IN_DOUBT" in result["content"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_call_that_gives_the_answer_its_form_is_the_answer_s_text(tmp_path, named):
+    mine = hr.FunctionTool(lambda: "mine", name="answer", effect="read")
+    lines = [call("answer"), ToolCall("c2", "functions.answer_2", "{'order': 'o1',}")]
+    form = {"type": "object", "properties": {"order": {"type": "string"}}}
+    with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
+        with hr.SyncRuntime([mine], store=store) as runtime:
+            model = ScriptedModel(lines)
+            runtime.run("Go.", model=model, output=hr.Form(form, by="tool"))
+        tools = hr.Toolset([mine]) if named else None
+        (row,) = export_runs(store, TrainingExport("trl", tools=tools))
+    assert row["messages"][1]["tool_calls"][0]["function"]["name"] == "answer"
+    answer = {"role": "assistant", "content": '{"order":"o1"}'}
+    assert row["messages"][3:] == [answer]
 
 
 def test_forms_without_weights_cannot_mask():

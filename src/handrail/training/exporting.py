@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.admission import ParsedCall, parse_call
 from handrail.core.history import as_history, sanitize
+from handrail.core.structured_output import name_output_tool
 from handrail.dialects.wires import openai_chat
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, Failure, JournalMismatch, Json
@@ -35,6 +36,7 @@ from handrail.messages import (
     ToolMessage,
     Turn,
 )
+from handrail.parsing.names import resolve_name
 from handrail.ports import ApprovalStore, RunStore
 from handrail.records import StoredRun
 from handrail.tools.toolset import Toolset
@@ -199,7 +201,9 @@ class TrainingExport:
         else:
             turns = list(history.turns)
             unlearnt = {mistake.turn for mistake in mistakes}
-        messages, positions = _conversation(history, turns)
+        messages, positions = _conversation(
+            history, turns, self._find_output_tool(history)
+        )
         shown, changed = self._redact(messages)
         masked: set[int] = set()
         if self._mistakes == "mask":
@@ -317,7 +321,9 @@ class TrainingExport:
             self._check_pair(mistake, turn.finish)
         if any(_is_no_object(call.arguments) for call in calls):
             raise _LeftOut("the chosen arguments are no JSON object")
-        prompt, _ = _conversation(history, history.turns[:number])
+        prompt, _ = _conversation(
+            history, history.turns[:number], self._find_output_tool(history)
+        )
         chosen = AssistantMessage(replace(turn, calls=tuple(calls), raw=None))
         rejected = AssistantMessage(replace(turn, raw=None))
         question = history.turns[number].question
@@ -354,6 +360,20 @@ class TrainingExport:
     def _tags_of(self, name: str) -> set[str]:
         tool = self._tools.get(name) if self._tools is not None else None
         return set(tool.tags) if tool else set()
+
+    def _find_output_tool(self, history: RunHistory) -> str:
+        """Return the name of the tool that gave a run's answer its form; empty if the run asked for none.
+
+        Without the tools, those that gave a result are all that is known of them.
+        """
+        if history.asked.output is None:
+            return ""
+        if self._tools is not None:
+            return name_output_tool(self._tools)
+        names = {
+            result.name for turn in history.turns for result in turn.results if result
+        }
+        return name_output_tool(names)
 
     def _check_tools(self, history: RunHistory) -> None:
         """Check that a run's calls are calls of these tools, where it was recorded with others."""
@@ -408,11 +428,14 @@ def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
 
 
 def _conversation(
-    history: RunHistory, turns: Sequence[HistoryTurn]
+    history: RunHistory, turns: Sequence[HistoryTurn], output_tool: str
 ) -> tuple[list[Message], dict[int, int]]:
     """Return a run's messages, fit to send, and which answer among them (from 0) each of its turns is.
 
     `sanitize` leaves out no answer that is not empty, so the numbers hold for what it returns.
+
+    Args:
+        output_tool: The tool whose calls only give an answer its form; empty if there is none.
     """
     messages = [
         _without_raw(message)
@@ -424,7 +447,7 @@ def _conversation(
     positions: dict[int, int] = {}
     for each in turns:
         messages += each.question
-        answer, results = _as_answer(each, history.asked.output is not None)
+        answer, results = _as_answer(each, output_tool)
         if _is_empty(answer):
             continue
         positions[numbers[each.number]] = answers
@@ -441,23 +464,31 @@ def _without_raw(message: Message) -> Message:
 
 
 def _as_answer(
-    turn: HistoryTurn, has_form: bool
+    turn: HistoryTurn, output_tool: str
 ) -> tuple[AssistantMessage, list[Message]]:
     """Return a turn as an answer and its results, without what only the provider reads.
 
-    A call that only gives the answer its form (`output=`) has no result; its arguments become the answer's text.
+    A call that only gives the answer its form (`output=`) has no result; its arguments become the answer's text. Any
+    other call without a result is one that a crash interrupted, and stays.
     """
-    pairs = list(zip(turn.turn.calls, turn.results, strict=True))
     answer = replace(turn.turn, raw=None)
-    if has_form and any(result is None for _, result in pairs):
-        form = next(call for call, result in pairs if result is None)
-        pairs = [(call, result) for call, result in pairs if result is not None]
-        calls = tuple(call for call, _ in pairs)
-        answer = replace(answer, text=answer.text or form.arguments, calls=calls)
+    forms = [
+        call
+        for call, result in zip(turn.turn.calls, turn.results, strict=True)
+        if result is None and output_tool and _names_tool(call, output_tool)
+    ]
+    if forms:
+        calls = tuple(call for call in answer.calls if call not in forms)
+        text = answer.text or as_history(forms[0].arguments)
+        answer = replace(answer, text=text, calls=calls)
     results: list[Message] = [
-        ToolMessage(result) for _, result in pairs if result is not None
+        ToolMessage(result) for result in turn.results if result is not None
     ]
     return AssistantMessage(answer), results
+
+
+def _names_tool(call: ToolCall, name: str) -> bool:
+    return resolve_name(call.name, [name]) == name
 
 
 def _is_empty(message: Message) -> bool:
