@@ -15,7 +15,13 @@ import handrail as hr
 from handrail.core.admission import ParsedCall, parse_call
 from handrail.errors import Failure
 from handrail.futures import result_now
-from handrail.messages import ToolCall
+from handrail.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from handrail.training import (
@@ -307,6 +313,30 @@ def test_a_call_that_gives_the_answer_its_form_is_the_answer_s_text(tmp_path, na
     assert row["messages"][1]["tool_calls"][0]["function"]["name"] == "answer"
     answer = {"role": "assistant", "content": '{"order":"o1"}'}
     assert row["messages"][3:] == [answer]
+
+
+def test_the_summary_tells_calls_left_out_from_calls_that_a_person_changed(stored):
+    _, summary = exported(stored, "trl")
+    changed = RUNS // 10
+    assert summary.notes["calls taught as a person changed them"] == changed
+    assert summary.notes["corrected calls left out"] == 4 * changed
+
+
+def test_the_refused_answer_is_masked_where_messages_before_it_are_left_out(tmp_path):
+    before = [
+        UserMessage("a"),
+        AssistantMessage(Turn("b")),
+        ToolMessage(hr.ToolResult("none", "get_weather", value="c", text="c")),
+        AssistantMessage(Turn()),
+        UserMessage("d"),
+    ]
+    lines = ["b", call("get_weather", town="x"), call("get_weather", city="x"), "ok"]
+    with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
+        with hr.SyncRuntime([get_weather], store=store) as runtime:
+            runtime.run(before, model=ScriptedModel(lines))
+        (row,) = export_runs(store, TrainingExport("openai"))
+    answers = [each for each in row["messages"] if each["role"] == "assistant"]
+    assert [each.get("weight") for each in answers] == [None, 0, None, None]
 
 
 def test_forms_without_weights_cannot_mask():

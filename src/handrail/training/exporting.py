@@ -220,9 +220,19 @@ class TrainingExport:
         row = self._write(example)
         if masked:
             self.summary.notes["answers that are not to be learnt"] += len(masked)
-        if self._mistakes == "drop" and mistakes:
-            self.summary.notes["corrected calls left out"] += len(mistakes)
+        if self._mistakes == "drop":
+            self._count_dropped(mistakes)
         return row
+
+    def _count_dropped(self, mistakes: Sequence[Mistake]) -> None:
+        edited = sum(mistake.reason == EDITED for mistake in mistakes)
+        notes = {
+            "corrected calls left out": len(mistakes) - edited,
+            "calls taught as a person changed them": edited,
+        }
+        for note, count in notes.items():
+            if count:
+                self.summary.notes[note] += count
 
     def _write(self, example: Example) -> dict[str, Json]:
         form = forms.FORMS[self.form]
