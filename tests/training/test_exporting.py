@@ -346,6 +346,11 @@ def test_forms_without_weights_cannot_mask():
         TrainingExport("alpaca")
 
 
+def test_a_selection_by_tags_needs_the_tools():
+    with pytest.raises(hr.ConfigError, match="needs `tools`"):
+        TrainingExport("trl", selection=Selection(tags=["weather"]))
+
+
 def test_a_running_run_and_an_unknown_name_are_told(stored):
     with pytest.raises(hr.ConfigError, match="no run 'r_none'"):
         list(export_runs(stored, TrainingExport("trl"), ["r_none"]))

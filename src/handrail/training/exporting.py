@@ -108,7 +108,7 @@ class TrainingExport:
         mistakes: `mask` by default where the form has weights, else `drop`.
 
     Raises:
-        ConfigError: There is no such form, or it cannot mask.
+        ConfigError: There is no such form, or it cannot mask; or runs are selected by tags, and no tools have them.
     """
 
     def __init__(
@@ -129,6 +129,10 @@ class TrainingExport:
         if mistakes == "mask" and not has_weights:
             raise ConfigError(
                 f"rows of the form {form} cannot say what is not to be learnt; use `drop` or `keep`"
+            )
+        if selection is not None and selection.tags and tools is None:
+            raise ConfigError(
+                "a selection by tags needs `tools`, since a journal has only their names"
             )
         self.form = form
         self.summary = Summary()
