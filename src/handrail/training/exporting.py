@@ -45,7 +45,7 @@ from handrail.training.examples import Example, Function, Pair
 from handrail.training.mistakes import EDITED, REFUSALS, Mistake, find_mistakes
 from handrail.training.redacting import Redaction
 from handrail.training.selection import Selection
-from handrail.training.texts import arguments_of, dump, read_functions
+from handrail.training.texts import dump, load_arguments, read_functions
 
 Mistakes: TypeAlias = Literal["mask", "drop", "keep"]
 """What becomes of calls that the model should not have written: `mask` exports them and marks their answers as not to
@@ -154,7 +154,7 @@ class TrainingExport:
         for stored in runs:
             self.summary.runs += 1
             try:
-                for row in self._rows_of(stored, store):
+                for row in self._make_rows(stored, store):
                     self.summary.rows += 1
                     yield row
             except _LeftOut as reason:
@@ -176,12 +176,12 @@ class TrainingExport:
             history = read_history(stored)
         except JournalMismatch as error:
             raise _LeftOut("recorded by another version of handrail") from error
-        reason = self._selection.reject(history, self._tags_of)
+        reason = self._selection.reject(history, self._list_tags)
         if reason:
             raise _LeftOut(reason)
         return history
 
-    def _rows_of(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
+    def _make_rows(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
         history = self._select(stored)
         if history.asked.workflow:
             raise _LeftOut("its steps were made by code, not by a model")
@@ -189,13 +189,13 @@ class TrainingExport:
             raise _LeftOut("the model has not answered")
         mistakes = find_mistakes(history, _load_edits(store, stored.record.run_id))
         if self.form == forms.PREFERENCE:
-            yield from self._pairs_of(history, mistakes)
+            yield from self._make_pair_rows(history, mistakes)
         else:
-            yield self._row_of(history, mistakes)
+            yield self._make_row(history, mistakes)
 
     # ------------------------------------------------------------------ examples
 
-    def _row_of(
+    def _make_row(
         self, history: RunHistory, mistakes: Sequence[Mistake]
     ) -> dict[str, Json]:
         self._check_tools(history)
@@ -205,14 +205,14 @@ class TrainingExport:
         else:
             turns = list(history.turns)
             unlearnt = {mistake.turn for mistake in mistakes}
-        messages, positions = _conversation(
+        messages, positions = _build_conversation(
             history, turns, self._find_output_tool(history)
         )
         shown, changed = self._redact(messages)
         masked: set[int] = set()
         if self._mistakes == "mask":
             masked = {positions[each] for each in unlearnt if each in positions}
-            masked |= _positions_of_calls(shown, changed)
+            masked |= _number_answers(shown, changed)
         else:
             self._check_redacted_calls(messages, shown)
         example = Example(
@@ -261,7 +261,7 @@ class TrainingExport:
         if redaction is None:
             return list(messages), set()
         before = redaction.changed
-        shown = [redaction.message(message) for message in messages]
+        shown = [redaction.redact_message(message) for message in messages]
         if redaction.changed > before:
             self.summary.notes["texts with secrets taken out"] += (
                 redaction.changed - before
@@ -291,14 +291,14 @@ class TrainingExport:
 
     def _has_lost_form(self, before: ToolCall, after: ToolCall, finish: Finish) -> bool:
         if self._tools is None:
-            return not _has_same_types(arguments_of(before), arguments_of(after))
+            return not _has_same_types(load_arguments(before), load_arguments(after))
         if _refuse(before, self._tools, finish) is not None:
             return False
         return _refuse(after, self._tools, finish) is not None
 
     # ------------------------------------------------------------------ pairs
 
-    def _pairs_of(
+    def _make_pair_rows(
         self, history: RunHistory, mistakes: Sequence[Mistake]
     ) -> Iterator[dict[str, Json]]:
         if not mistakes:
@@ -306,7 +306,7 @@ class TrainingExport:
         for number in sorted({mistake.turn for mistake in mistakes}):
             of_turn = [each for each in mistakes if each.turn == number]
             try:
-                pair = self._pair_of(history, number, of_turn)
+                pair = self._make_pair(history, number, of_turn)
                 try:
                     row = forms.write_pair(pair)
                 except ConfigError as error:
@@ -317,7 +317,7 @@ class TrainingExport:
                 self.summary.notes[f"pairs by {pair.reason}"] += 1
                 yield row
 
-    def _pair_of(
+    def _make_pair(
         self, history: RunHistory, number: int, mistakes: Sequence[Mistake]
     ) -> Pair:
         turn = history.turns[number].turn
@@ -335,7 +335,7 @@ class TrainingExport:
             self._check_pair(mistake, turn.finish)
         if any(_is_no_object(call.arguments) for call in calls):
             raise _LeftOut("the chosen arguments are no JSON object")
-        prompt, _ = _conversation(
+        prompt, _ = _build_conversation(
             history, history.turns[:number], self._find_output_tool(history)
         )
         chosen = AssistantMessage(replace(turn, calls=tuple(calls), raw=None))
@@ -369,9 +369,9 @@ class TrainingExport:
         functions = read_functions(openai_chat.DIALECT.definitions(self._tools))
         if self._redaction is None:
             return functions
-        return tuple(self._redaction.function(each) for each in functions)
+        return tuple(self._redaction.redact_function(each) for each in functions)
 
-    def _tags_of(self, name: str) -> set[str]:
+    def _list_tags(self, name: str) -> set[str]:
         tool = self._tools.get(name) if self._tools is not None else None
         return set(tool.tags) if tool else set()
 
@@ -441,7 +441,7 @@ def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
 # ---------------------------------------------------------------------- conversations
 
 
-def _conversation(
+def _build_conversation(
     history: RunHistory, turns: Sequence[HistoryTurn], output_tool: str
 ) -> tuple[list[Message], dict[int, int]]:
     """Return a run's messages, fit to send, and which answer among them (from 0) each of its turns is.
@@ -548,7 +548,7 @@ def _drop_mistakes(
     return kept
 
 
-def _positions_of_calls(messages: Sequence[Message], changed: set[int]) -> set[int]:
+def _number_answers(messages: Sequence[Message], changed: set[int]) -> set[int]:
     """Return the numbers, counted among the answers from 0, of the answers at the places `changed`."""
     places = [
         place
@@ -595,4 +595,4 @@ def _same_calls(written: Example, again: Example) -> bool:
 
 
 def _canonical(call: ToolCall) -> str:
-    return dump(arguments_of(call))
+    return dump(load_arguments(call))
