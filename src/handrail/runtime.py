@@ -224,6 +224,8 @@ class Runtime:
     ) -> ToolResult:
         """Carry out one call, with every check and promise that a model's call gets.
 
+        Only `callers` of the tool is not looked at: it says who of a model's side may call.
+
         Args:
             arguments: A JSON object, or its text.
             run: Names a conversation; calls of one run share its budget and its guard against repeated writes.

@@ -987,6 +987,26 @@ def test_one_unknown_run_exports_nothing(paid):
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+@pytest.mark.parametrize(("words", "says"), [
+    (("--redact",), "--redact is for training data"),
+    (("--mistakes", "mask"), "--mistakes is for training data"),
+    (("--tag", "x"), "--tag needs --tools"),
+    (("--tag", "x", "--format", "trl"), "--tag needs --tools"),
+    (("--status", "dnoe"), "'dnoe' is not one of 'done'"),
+])  # fmt: skip
+def test_an_option_that_an_export_would_not_heed_is_refused(paid, words, says):
+    result = paid("runs", "export", paid.run, *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize("words", [
+    ("--no-redact",), ("--status", "any"), ("--status", "done"),
+])  # fmt: skip
+def test_a_journal_heeds_the_other_options(paid, words):
+    assert len(exported(paid, "jsonl", *words)) > 1
+
+
 # ---------------------------------------------------------------------- what cannot be
 
 VERBS = [

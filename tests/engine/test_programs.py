@@ -64,12 +64,37 @@ def test_a_call_of_whom_the_tool_does_not_name_is_refused_and_does_nothing(
     assert made == []
 
 
-def test_a_call_by_code_of_ours_is_a_direct_one():
+def test_callers_binds_a_model_s_calls_and_none_by_code_of_ours(tmp_path):
     made = []
-    runtime = hr.Runtime(make_tools(made))
-    assert asyncio.run(runtime.call("stock", {"item": "tea"})).ok
-    assert asyncio.run(runtime.call("prices")).failure.code == "NOT_PERMITTED"
-    assert made == ["tea"]
+
+    async def look(flow):
+        return (await flow.call("prices")).text
+
+    async def call_each():
+        store = f"sqlite:///{tmp_path}/runs.db"
+        async with hr.Runtime(make_tools(made), store=store) as runtime:
+            assert (await runtime.call("stock", {"item": "tea"})).ok
+            assert (await runtime.call("prices")).ok
+            assert (await runtime.workflow(look, run_id="w1")).ok
+            asked = [hr.ToolCall("c1", "prices", "{}")]
+            return await runtime.calls(asked, run="r1")
+
+    [refused] = asyncio.run(call_each())
+    assert refused.failure.code == "NOT_PERMITTED"
+    assert made == ["tea", "prices", "prices"]
+
+
+def test_a_step_that_follows_by_rule_is_a_call_by_code():
+    made = []
+    [*_, prices] = make_tools(made)
+
+    @hr.tool(effect="read", then=hr.Then(prices))
+    async def look() -> str:
+        """Look around."""
+        return "looked"
+
+    assert asyncio.run(hr.Runtime([look]).call("look")).ok
+    assert made == ["prices"]
 
 
 def test_handle_refuses_as_a_run_does():

@@ -68,6 +68,15 @@ def test_the_page_on_lint_shows_every_rule_with_its_examples():
 # ---------------------------------------------------------------------- tools of Python
 
 
+def test_a_tool_that_only_a_program_may_call_is_told():
+    @hr.tool(effect="read", callers=["program"])
+    def list_prices() -> list[int]:
+        """List the prices of all items, in cents."""
+        return [1]
+
+    assert "direct-call-refused" in told_of([list_prices])
+
+
 @hr.tool(effect="write")
 def pay(amount: Annotated[float, hr.Injected], q: str) -> str:
     """Pay an invoice."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +15,13 @@ import handrail as hr
 from handrail.core.admission import ParsedCall, parse_call
 from handrail.errors import Failure
 from handrail.futures import result_now
-from handrail.messages import ToolCall
+from handrail.messages import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    UserMessage,
+)
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import ScriptedModel, call
 from handrail.training import (
@@ -252,11 +262,93 @@ def test_a_later_call_about_something_else_corrects_nothing(tmp_path):
     store.close()
 
 
+KILLED = """
+import os, signal, sys
+from dataclasses import dataclass
+import handrail as hr
+from handrail.testing import ScriptedModel, call
+
+@dataclass
+class Report:
+    order: str
+
+@hr.tool(effect="write", key="{order}")
+def refund(order: str) -> str:
+    "Pay money back."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with hr.SyncRuntime([refund], store=sys.argv[1]) as runtime:
+    runtime.run("Go.", model=ScriptedModel([call("refund", order="o1")]), output=Report)
+"""
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_write_that_a_crash_interrupted_is_a_call_in_doubt_and_no_answer(
+    tmp_path, tools
+):
+    file = tmp_path / "handrail.db"
+    words = [sys.executable, "-c", KILLED, f"sqlite:///{file}"]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    with closing(SqliteStore(str(file))) as store:
+        export = TrainingExport("trl", tools=tools, selection=Selection(statuses=()))
+        (row,) = export_runs(store, export)
+    answer, result = row["messages"][1:]
+    wanted = {"name": "refund", "arguments": {"order": "o1"}}
+    assert [each["function"] for each in answer["tool_calls"]] == [wanted]
+    assert "content" not in answer
+    assert "IN_DOUBT" in result["content"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_call_that_gives_the_answer_its_form_is_the_answer_s_text(tmp_path, named):
+    mine = hr.FunctionTool(lambda: "mine", name="answer", effect="read")
+    lines = [call("answer"), ToolCall("c2", "functions.answer_2", "{'order': 'o1',}")]
+    form = {"type": "object", "properties": {"order": {"type": "string"}}}
+    with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
+        with hr.SyncRuntime([mine], store=store) as runtime:
+            model = ScriptedModel(lines)
+            runtime.run("Go.", model=model, output=hr.Form(form, by="tool"))
+        tools = hr.Toolset([mine]) if named else None
+        (row,) = export_runs(store, TrainingExport("trl", tools=tools))
+    assert row["messages"][1]["tool_calls"][0]["function"]["name"] == "answer"
+    answer = {"role": "assistant", "content": '{"order":"o1"}'}
+    assert row["messages"][3:] == [answer]
+
+
+def test_the_summary_tells_calls_left_out_from_calls_that_a_person_changed(stored):
+    _, summary = exported(stored, "trl")
+    changed = RUNS // 10
+    assert summary.notes["calls taught as a person changed them"] == changed
+    assert summary.notes["corrected calls left out"] == 4 * changed
+
+
+def test_the_refused_answer_is_masked_where_messages_before_it_are_left_out(tmp_path):
+    before = [
+        UserMessage("a"),
+        AssistantMessage(Turn("b")),
+        ToolMessage(hr.ToolResult("none", "get_weather", value="c", text="c")),
+        AssistantMessage(Turn()),
+        UserMessage("d"),
+    ]
+    lines = ["b", call("get_weather", town="x"), call("get_weather", city="x"), "ok"]
+    with closing(SqliteStore(str(tmp_path / "handrail.db"))) as store:
+        with hr.SyncRuntime([get_weather], store=store) as runtime:
+            runtime.run(before, model=ScriptedModel(lines))
+        (row,) = export_runs(store, TrainingExport("openai"))
+    answers = [each for each in row["messages"] if each["role"] == "assistant"]
+    assert [each.get("weight") for each in answers] == [None, 0, None, None]
+
+
 def test_forms_without_weights_cannot_mask():
     with pytest.raises(hr.ConfigError, match="cannot say"):
         TrainingExport("trl", mistakes="mask")
     with pytest.raises(hr.ConfigError, match="no form 'alpaca'"):
         TrainingExport("alpaca")
+
+
+def test_a_selection_by_tags_needs_the_tools():
+    with pytest.raises(hr.ConfigError, match="needs `tools`"):
+        TrainingExport("trl", selection=Selection(tags=["weather"]))
 
 
 def test_a_running_run_and_an_unknown_name_are_told(stored):

@@ -86,12 +86,16 @@ def test_a_secret_in_the_chosen_call_of_a_pair_leaves_the_pair_out(tmp_path):
 ])  # fmt: skip
 def test_json_loses_its_secrets_and_stays_json_where_it_was(text, shown):
     redaction = Redaction(["87654321"])
-    assert redaction.text(text) == shown
+    assert redaction.redact_text(text) == shown
     assert redaction.changed == (text != shown)
 
 
 def test_a_secret_in_the_provider_s_own_message_is_in_no_row(tmp_path):
-    raw = {"role": "assistant", "content": "Hi.", "reasoning_content": "password=hunter2!"}
+    raw = {
+        "role": "assistant",
+        "content": "Hi.",
+        "reasoning_content": "password=hunter2!",
+    }
     before = [
         UserMessage("Hello."),
         AssistantMessage(Turn("Hi.", raw=raw)),

@@ -130,7 +130,7 @@ def parse_call(
 
 
 def refuse_caller(parsed: ParsedCall) -> Failure | None:
-    """Return why whoever makes a call may not make it; None where it may. See `BaseTool.callers`."""
+    """Return why the model, or its program, may not make a call; None where it may. See `BaseTool.callers`."""
     callers = parsed.tool.callers
     name = parsed.tool.name
     if parsed.call.program:

@@ -110,6 +110,7 @@ class Batch:
         closing: Tool and arguments of the calls that would close a circle; they are refused. See `loop_detection`.
         positions: Of calls that code makes, one for each. Code means what it writes: nothing in these calls refers to
             another call, and the same write again is done again.
+        from_model: A model asked for these calls, or its program, so that `callers` of their tools holds.
 
     Attributes:
         prescribes: One of its tools declares what follows, or that the run ends.
@@ -132,6 +133,7 @@ class Batch:
         names: Sequence[str] = (),
         closing: Sequence[tuple[str, Any]] = (),
         follows: Batch | None = None,
+        from_model: bool = True,
     ) -> None:
         began = settings.now()
         self.states = [
@@ -139,6 +141,7 @@ class Batch:
             for index, call in enumerate(calls)
         ]
         self.by_code = bool(positions)
+        self._from_model = from_model and not self.by_code
         if positions:
             for state, position in zip(self.states, positions, strict=True):
                 state.place = position.place
@@ -192,7 +195,7 @@ class Batch:
                 repair=settings.repair,
                 sees=settings.policy.sees,
             )
-            if type(parsed) is ParsedCall and not self.by_code:
+            if type(parsed) is ParsedCall and self._from_model:
                 parsed = refuse_caller(parsed) or parsed
             if type(parsed) is Failure:
                 self._end_unparsed(state, parsed)

@@ -15,7 +15,7 @@ Rule 3: an answer beside calls is not taken: the model wrote it before it saw th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, cast, get_args, get_origin
@@ -330,14 +330,9 @@ class OutputTracker(Struct):
     def _with_tool(self, tools: Toolset) -> Toolset:
         """Return the tools and the one that takes the answer, under a name that no other has."""
         if self._shown is None or self._shown[0] is not tools:
-            name = _TOOL
-            number = 1
-            while name in tools:
-                number += 1
-                name = f"{_TOOL}_{number}"
             self._tool = FunctionTool(
                 _never_called,
-                name=name,
+                name=name_output_tool(tools),
                 description=_DESCRIPTION,
                 parameters=self.plan.schema,
                 effect="read",
@@ -411,6 +406,16 @@ class OutputTracker(Struct):
     def is_exhausted(self) -> bool:
         """Whether the model has had all its attempts."""
         return self.tried >= self.max_attempts
+
+
+def name_output_tool(tools: Container[str]) -> str:
+    """Return the name of the tool that takes the answer of a run with these tools, which none of them has."""
+    name = _TOOL
+    number = 1
+    while name in tools:
+        number += 1
+        name = f"{_TOOL}_{number}"
+    return name
 
 
 _DESCRIPTION = (

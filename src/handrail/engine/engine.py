@@ -686,11 +686,12 @@ class Engine:
         *,
         positions: Sequence[CallPosition] = (),
         names: Sequence[str] = (),
+        from_model: bool = True,
     ) -> Verb[Batch]:
         """Open the calls of one turn; those whose results the journal holds are finished already.
 
         Args:
-            names: See `Batch`.
+            names: See `Batch`; so for `from_model`.
             tools: What the calls may name; see `callable_tools`.
         """
         recording = active.recording
@@ -714,6 +715,7 @@ class Engine:
             positions=positions,
             names=names,
             closing=_find_closing_calls(progress, names),
+            from_model=from_model,
         )
 
     def open_single_call(self, tool: BaseTool, active: ActiveRun) -> Batch:
@@ -726,6 +728,7 @@ class Engine:
             active.settings,
             budget=active.budget,
             spent=Spent(),
+            from_model=False,
         )
 
     def resolve_model(self, model: str | Model) -> Model:

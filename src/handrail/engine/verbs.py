@@ -143,7 +143,7 @@ def call(
     turn = Turn(
         calls=[ToolCall("call_1", name, arguments_text(arguments))], finish="calls"
     )
-    results = yield from _perform_calls(engine, turn, run, options)
+    results = yield from _perform_calls(engine, turn, run, options, from_model=False)
     return results[0]
 
 
@@ -273,6 +273,7 @@ def _perform_calls(
     names: Sequence[str] = (),
     words: Mapping[str, Approval] | None = None,
     passes: tuple[type[Exception], ...] = (),
+    from_model: bool = True,
 ) -> Verb[list[ToolResult]]:
     """Perform calls that come from elsewhere, as one turn of the run that they name."""
     if options or current_engine.get() is not None:
@@ -286,7 +287,9 @@ def _perform_calls(
         active.take_words(words)
     if passes:
         active.let_pass(passes)
-    batch = yield from engine.open_batch(active, turn, number, tools, names=names)
+    batch = yield from engine.open_batch(
+        active, turn, number, tools, names=names, from_model=from_model
+    )
     yield from engine.perform_turn(active, batch, number)
     if active.passed is not None:
         raise active.passed

@@ -218,6 +218,15 @@ def _tool(name: str, description: str, **declared: Json) -> Definition:
     return {**definition, **declared}
 
 
+def _find_refused_model(subject: Subject, _: Settings) -> Iterator[Noticed]:
+    if subject.declared is not None and "direct" not in subject.declared.callers:
+        yield Noticed(
+            "only a program may call it: where the provider runs none, the model is shown it and each of its calls is "
+            "refused",
+            'callers=["direct", "program"], or show it only to models whose `Options.provider_tools` run programs.',
+        )
+
+
 _DELETE = "Delete an order for good. Returns nothing."
 _REFUND = "Pay an order back, once. Returns the number of the payment."
 
@@ -277,5 +286,10 @@ RULES = (
             _tool("delete_order", _DELETE, effect="destructive", key="delete:{order_id}"),
             _tool("delete_order", _DELETE, effect="destructive", key="delete:{order_id}", risk="low", approve=True),
         ],
+    ),
+    Rule(
+        "direct-call-refused", "note", "only a program may call it", look=_find_refused_model,
+        bad=[_tool("get_order", "Look an order up.", effect="read", callers=["program"])],
+        good=[_tool("get_order", "Look an order up.", effect="read", callers=["direct", "program"])],
     ),
 )  # fmt: skip

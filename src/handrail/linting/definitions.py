@@ -26,7 +26,7 @@ _OUTPUT_KEYS = (
     "response",
     "responseJsonSchema",
 )
-_OURS = ("effect", "key", "verify", "replay", "approve", "risk")
+_OURS = ("effect", "key", "verify", "replay", "approve", "risk", "callers")
 
 
 def read(document: Json, *, file: str = "", text: str = "") -> list[Subject]:
@@ -147,6 +147,7 @@ def _read_declaration(entry: Mapping[str, Json]) -> Declared | None:
             },
             egress=entry.get("egress"),
             destinations=_find_destinations(entry),
+            callers=_read_texts(entry.get("callers")) or ("direct",),
         )
     if "method" in entry:
         return Declared("openapi", openapi.EFFECTS.get(str(entry["method"])))

@@ -110,6 +110,7 @@ class Declared(Struct, frozen=True):
         finds_repeats: An equal call in another run counts as a repeat.
         egress: Whether its arguments leave to somebody, as declared; None where that follows from the effect.
         destinations: Its arguments that say where; None where nobody knows.
+        callers: Who of a model's side may call it; see `BaseTool.callers`.
     """
 
     form: str
@@ -124,6 +125,7 @@ class Declared(Struct, frozen=True):
     finds_repeats: bool = False
     egress: bool | None = None
     destinations: Sequence[str] | None = None
+    callers: Sequence[str] = ("direct",)
 
 
 class Subject(Struct, frozen=True, dict=True):
@@ -207,6 +209,7 @@ def read_tool(tool: BaseTool) -> Subject:
         tool.effect,
         recognizes_repeats=bool(tool.key or tool.verify or tool.replay),
         asks=asks,
+        callers=tool.callers,
     )
     if not fault:
         declared = _add_injected(declared, tool)

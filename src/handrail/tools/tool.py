@@ -213,8 +213,8 @@ class BaseTool:
     breaker: int = 5
     """After this many attempts in a row that could not reach its service, it pauses for 30 s; 0 switches this off."""
     callers: Sequence[Caller] = ("direct",)
-    """Who may call it: the model or code of yours (`direct`), a program that the model writes and its provider runs
-    (`program`), or both. Other calls are refused with `NOT_PERMITTED`."""
+    """Who of a model's side may call it: the model itself (`direct`), a program that it writes and its provider runs
+    (`program`), or both. Other calls are refused with `NOT_PERMITTED`. Calls by code of yours are not bound by it."""
     tags: Collection[str] = ()
     """Labels for `Toolset.filter`."""
     aliases: Sequence[str] = ()

@@ -18,15 +18,15 @@ from handrail.messages import (
     UserMessage,
     conversation_of,
 )
-from handrail.training.examples import Conversation, Example, Function, Pair
+from handrail.training.examples import ConversationBuilder, Example, Function, Pair
 from handrail.training.texts import (
     ImagePlaces,
     ImageReader,
     call_object,
     dump,
+    find_result_images,
+    find_user_images,
     forbid_images,
-    images_of_result,
-    images_of_user,
     load,
     read_call_object,
     read_functions,
@@ -146,12 +146,12 @@ def _write_trl(message: Message, images: list[Json]) -> Row:
         case SystemMessage(text=text):
             return {"role": "system", "content": text}
         case UserMessage(text=text):
-            shown = images_of_user(message)
+            shown = find_user_images(message)
             return {"role": "user", "content": _content(text, shown, images)}
         case AssistantMessage(turn=turn):
             return _write_trl_answer(turn)
         case ToolMessage(result=result):
-            content = _content(result.text, images_of_result(result), images)
+            content = _content(result.text, find_result_images(result), images)
             return {"role": "tool", "name": result.name, "content": content}
 
 
@@ -176,7 +176,7 @@ def _write_trl_answer(turn: Turn) -> Row:
 
 
 def _read_trl(entries: Sequence[Any], images: Iterator[str]) -> list[Message]:
-    made = Conversation()
+    made = ConversationBuilder()
     for entry in entries:
         content = entry.get("content") or ""
         shown: tuple[Media, ...] = ()
@@ -237,10 +237,10 @@ def _write_swift(message: Message, images: ImagePlaces) -> Row:
         case SystemMessage(text=text):
             return {"role": "system", "content": text}
         case UserMessage(text=text):
-            shown = images.place(text, images_of_user(message))
+            shown = images.place(text, find_user_images(message))
             return {"role": "user", "content": shown}
         case ToolMessage(result=result):
-            shown = images.place(result.text, images_of_result(result))
+            shown = images.place(result.text, find_result_images(result))
             return {"role": "tool_response", "content": shown}
         case _:
             raise AssertionError("answers are written apart")
@@ -256,7 +256,7 @@ def _write_swift_answer(turn: Turn) -> Iterator[Row]:
 
 def read_swift(row: Mapping[str, Any]) -> Example:
     """Return the example of such a row: an answer is an `assistant` and the `tool_call` entries after it."""
-    made = Conversation()
+    made = ConversationBuilder()
     images = ImageReader(row)
     masked = set()
     for entry in row["messages"]:
@@ -317,7 +317,7 @@ def _typed(kind: str, value: str) -> Row:
 
 def read_llamafactory(row: Mapping[str, Any]) -> Example:
     """Return the example of such a row."""
-    made = Conversation()
+    made = ConversationBuilder()
     for entry in row["messages"]:
         values: dict[str, list[str]] = {"text": [], "reasoning": [], "tool_call": []}
         for part in entry["content"]:

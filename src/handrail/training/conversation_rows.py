@@ -21,15 +21,20 @@ from handrail.messages import (
     UserMessage,
 )
 from handrail.ports import Described
-from handrail.training.examples import Conversation, Example, Function, Unwritable
+from handrail.training.examples import (
+    ConversationBuilder,
+    Example,
+    Function,
+    Unwritable,
+)
 from handrail.training.texts import (
     ImagePlaces,
     ImageReader,
     call_object,
     dump,
+    find_result_images,
+    find_user_images,
     forbid_images,
-    images_of_result,
-    images_of_user,
     load,
     read_call_object,
     read_functions,
@@ -129,10 +134,10 @@ def write_sharegpt(example: Example) -> Row:
 def _write_sharegpt(each: Message | list[ToolResult], images: ImagePlaces) -> Entry:
     match each:
         case list():
-            texts = [images.place(one.text, images_of_result(one)) for one in each]
+            texts = [images.place(one.text, find_result_images(one)) for one in each]
             return "observation", texts[0] if len(texts) == 1 else dump(list(texts))
         case UserMessage(text=text):
-            return "human", images.place(text, images_of_user(each))
+            return "human", images.place(text, find_user_images(each))
         case AssistantMessage(turn=turn) if turn.calls:
             calls: list[Json] = [call_object(call) for call in turn.calls]
             value = dump(calls[0] if len(calls) == 1 else calls)
@@ -145,7 +150,7 @@ def _write_sharegpt(each: Message | list[ToolResult], images: ImagePlaces) -> En
 
 def read_sharegpt(row: Mapping[str, Any]) -> Example:
     """Return the example of such a row."""
-    made = Conversation()
+    made = ConversationBuilder()
     images = ImageReader(row)
     if row.get("system"):
         made.add(SystemMessage(row["system"]))
@@ -243,7 +248,7 @@ def _write_hermes_answer(turn: Turn) -> str:
 
 def read_hermes(row: Mapping[str, Any]) -> Example:
     """Return the example of such a row."""
-    made = Conversation()
+    made = ConversationBuilder()
     tools = read_functions(row.get("tools"))
     for number, entry in enumerate(row["conversations"]):
         value = entry.get("value") or ""
@@ -311,7 +316,7 @@ def write_toolace(example: Example) -> Row:
 
 def read_toolace(row: Mapping[str, Any]) -> Example:
     """Return the example of such a row."""
-    made = Conversation()
+    made = ConversationBuilder()
     system, offered, listed = str(row.get("system") or "").partition(_OFFER)
     tools = read_functions(listed) if offered else ()
     if system.strip():

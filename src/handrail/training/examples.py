@@ -72,7 +72,7 @@ class Unwritable(ValueError):
     """A form of training data cannot hold this example; the message says why. Such an example is left out."""
 
 
-class Conversation:
+class ConversationBuilder:
     """Builds the messages of a row; gives each result the id and the name of its call, in order."""
 
     def __init__(self) -> None:

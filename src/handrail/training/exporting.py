@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from handrail.calls import ToolCall, ToolResult
 from handrail.core.admission import ParsedCall, parse_call
 from handrail.core.history import as_history, sanitize
+from handrail.core.structured_output import name_output_tool
 from handrail.dialects.wires import openai_chat
 from handrail.engine.read_result import READ_RESULT
 from handrail.errors import ConfigError, Failure, JournalMismatch, Json
@@ -35,6 +36,7 @@ from handrail.messages import (
     ToolMessage,
     Turn,
 )
+from handrail.parsing.names import resolve_name
 from handrail.ports import ApprovalStore, RunStore
 from handrail.records import StoredRun
 from handrail.tools.toolset import Toolset
@@ -43,7 +45,7 @@ from handrail.training.examples import Example, Function, Pair
 from handrail.training.mistakes import EDITED, REFUSALS, Mistake, find_mistakes
 from handrail.training.redacting import Redaction
 from handrail.training.selection import Selection
-from handrail.training.texts import arguments_of, dump, read_functions
+from handrail.training.texts import dump, load_arguments, read_functions
 
 Mistakes: TypeAlias = Literal["mask", "drop", "keep"]
 """What becomes of calls that the model should not have written: `mask` exports them and marks their answers as not to
@@ -106,7 +108,7 @@ class TrainingExport:
         mistakes: `mask` by default where the form has weights, else `drop`.
 
     Raises:
-        ConfigError: There is no such form, or it cannot mask.
+        ConfigError: There is no such form, or it cannot mask; or runs are selected by tags, and no tools have them.
     """
 
     def __init__(
@@ -128,6 +130,10 @@ class TrainingExport:
             raise ConfigError(
                 f"rows of the form {form} cannot say what is not to be learnt; use `drop` or `keep`"
             )
+        if selection is not None and selection.tags and tools is None:
+            raise ConfigError(
+                "a selection by tags needs `tools`, since a journal has only their names"
+            )
         self.form = form
         self.summary = Summary()
         self._tools = tools
@@ -148,7 +154,7 @@ class TrainingExport:
         for stored in runs:
             self.summary.runs += 1
             try:
-                for row in self._rows_of(stored, store):
+                for row in self._make_rows(stored, store):
                     self.summary.rows += 1
                     yield row
             except _LeftOut as reason:
@@ -170,12 +176,12 @@ class TrainingExport:
             history = read_history(stored)
         except JournalMismatch as error:
             raise _LeftOut("recorded by another version of handrail") from error
-        reason = self._selection.reject(history, self._tags_of)
+        reason = self._selection.reject(history, self._list_tags)
         if reason:
             raise _LeftOut(reason)
         return history
 
-    def _rows_of(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
+    def _make_rows(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
         history = self._select(stored)
         if history.asked.workflow:
             raise _LeftOut("its steps were made by code, not by a model")
@@ -183,13 +189,13 @@ class TrainingExport:
             raise _LeftOut("the model has not answered")
         mistakes = find_mistakes(history, _load_edits(store, stored.record.run_id))
         if self.form == forms.PREFERENCE:
-            yield from self._pairs_of(history, mistakes)
+            yield from self._make_pair_rows(history, mistakes)
         else:
-            yield self._row_of(history, mistakes)
+            yield self._make_row(history, mistakes)
 
     # ------------------------------------------------------------------ examples
 
-    def _row_of(
+    def _make_row(
         self, history: RunHistory, mistakes: Sequence[Mistake]
     ) -> dict[str, Json]:
         self._check_tools(history)
@@ -199,12 +205,14 @@ class TrainingExport:
         else:
             turns = list(history.turns)
             unlearnt = {mistake.turn for mistake in mistakes}
-        messages, positions = _conversation(history, turns)
+        messages, positions = _build_conversation(
+            history, turns, self._find_output_tool(history)
+        )
         shown, changed = self._redact(messages)
         masked: set[int] = set()
         if self._mistakes == "mask":
             masked = {positions[each] for each in unlearnt if each in positions}
-            masked |= _positions_of_calls(shown, changed)
+            masked |= _number_answers(shown, changed)
         else:
             self._check_redacted_calls(messages, shown)
         example = Example(
@@ -216,9 +224,19 @@ class TrainingExport:
         row = self._write(example)
         if masked:
             self.summary.notes["answers that are not to be learnt"] += len(masked)
-        if self._mistakes == "drop" and mistakes:
-            self.summary.notes["corrected calls left out"] += len(mistakes)
+        if self._mistakes == "drop":
+            self._count_dropped(mistakes)
         return row
+
+    def _count_dropped(self, mistakes: Sequence[Mistake]) -> None:
+        edited = sum(mistake.reason == EDITED for mistake in mistakes)
+        notes = {
+            "corrected calls left out": len(mistakes) - edited,
+            "calls taught as a person changed them": edited,
+        }
+        for note, count in notes.items():
+            if count:
+                self.summary.notes[note] += count
 
     def _write(self, example: Example) -> dict[str, Json]:
         form = forms.FORMS[self.form]
@@ -243,7 +261,7 @@ class TrainingExport:
         if redaction is None:
             return list(messages), set()
         before = redaction.changed
-        shown = [redaction.message(message) for message in messages]
+        shown = [redaction.redact_message(message) for message in messages]
         if redaction.changed > before:
             self.summary.notes["texts with secrets taken out"] += (
                 redaction.changed - before
@@ -273,14 +291,14 @@ class TrainingExport:
 
     def _has_lost_form(self, before: ToolCall, after: ToolCall, finish: Finish) -> bool:
         if self._tools is None:
-            return not _has_same_types(arguments_of(before), arguments_of(after))
+            return not _has_same_types(load_arguments(before), load_arguments(after))
         if _refuse(before, self._tools, finish) is not None:
             return False
         return _refuse(after, self._tools, finish) is not None
 
     # ------------------------------------------------------------------ pairs
 
-    def _pairs_of(
+    def _make_pair_rows(
         self, history: RunHistory, mistakes: Sequence[Mistake]
     ) -> Iterator[dict[str, Json]]:
         if not mistakes:
@@ -288,7 +306,7 @@ class TrainingExport:
         for number in sorted({mistake.turn for mistake in mistakes}):
             of_turn = [each for each in mistakes if each.turn == number]
             try:
-                pair = self._pair_of(history, number, of_turn)
+                pair = self._make_pair(history, number, of_turn)
                 try:
                     row = forms.write_pair(pair)
                 except ConfigError as error:
@@ -299,7 +317,7 @@ class TrainingExport:
                 self.summary.notes[f"pairs by {pair.reason}"] += 1
                 yield row
 
-    def _pair_of(
+    def _make_pair(
         self, history: RunHistory, number: int, mistakes: Sequence[Mistake]
     ) -> Pair:
         turn = history.turns[number].turn
@@ -317,7 +335,9 @@ class TrainingExport:
             self._check_pair(mistake, turn.finish)
         if any(_is_no_object(call.arguments) for call in calls):
             raise _LeftOut("the chosen arguments are no JSON object")
-        prompt, _ = _conversation(history, history.turns[:number])
+        prompt, _ = _build_conversation(
+            history, history.turns[:number], self._find_output_tool(history)
+        )
         chosen = AssistantMessage(replace(turn, calls=tuple(calls), raw=None))
         rejected = AssistantMessage(replace(turn, raw=None))
         question = history.turns[number].question
@@ -349,11 +369,25 @@ class TrainingExport:
         functions = read_functions(openai_chat.DIALECT.definitions(self._tools))
         if self._redaction is None:
             return functions
-        return tuple(self._redaction.function(each) for each in functions)
+        return tuple(self._redaction.redact_function(each) for each in functions)
 
-    def _tags_of(self, name: str) -> set[str]:
+    def _list_tags(self, name: str) -> set[str]:
         tool = self._tools.get(name) if self._tools is not None else None
         return set(tool.tags) if tool else set()
+
+    def _find_output_tool(self, history: RunHistory) -> str:
+        """Return the name of the tool that gave a run's answer its form; empty if the run asked for none.
+
+        Without the tools, those that gave a result are all that is known of them.
+        """
+        if history.asked.output is None:
+            return ""
+        if self._tools is not None:
+            return name_output_tool(self._tools)
+        names = {
+            result.name for turn in history.turns for result in turn.results if result
+        }
+        return name_output_tool(names)
 
     def _check_tools(self, history: RunHistory) -> None:
         """Check that a run's calls are calls of these tools, where it was recorded with others."""
@@ -407,12 +441,15 @@ def load_runs(store: RunStore, runs: Sequence[str] = ()) -> Iterator[StoredRun]:
 # ---------------------------------------------------------------------- conversations
 
 
-def _conversation(
-    history: RunHistory, turns: Sequence[HistoryTurn]
+def _build_conversation(
+    history: RunHistory, turns: Sequence[HistoryTurn], output_tool: str
 ) -> tuple[list[Message], dict[int, int]]:
     """Return a run's messages, fit to send, and which answer among them (from 0) each of its turns is.
 
     `sanitize` leaves out no answer that is not empty, so the numbers hold for what it returns.
+
+    Args:
+        output_tool: The tool whose calls only give an answer its form; empty if there is none.
     """
     messages = [
         _without_raw(message)
@@ -424,7 +461,7 @@ def _conversation(
     positions: dict[int, int] = {}
     for each in turns:
         messages += each.question
-        answer, results = _as_answer(each, history.asked.output is not None)
+        answer, results = _as_answer(each, output_tool)
         if _is_empty(answer):
             continue
         positions[numbers[each.number]] = answers
@@ -441,23 +478,31 @@ def _without_raw(message: Message) -> Message:
 
 
 def _as_answer(
-    turn: HistoryTurn, has_form: bool
+    turn: HistoryTurn, output_tool: str
 ) -> tuple[AssistantMessage, list[Message]]:
     """Return a turn as an answer and its results, without what only the provider reads.
 
-    A call that only gives the answer its form (`output=`) has no result; its arguments become the answer's text.
+    A call that only gives the answer its form (`output=`) has no result; its arguments become the answer's text. Any
+    other call without a result is one that a crash interrupted, and stays.
     """
-    pairs = list(zip(turn.turn.calls, turn.results, strict=True))
     answer = replace(turn.turn, raw=None)
-    if has_form and any(result is None for _, result in pairs):
-        form = next(call for call, result in pairs if result is None)
-        pairs = [(call, result) for call, result in pairs if result is not None]
-        calls = tuple(call for call, _ in pairs)
-        answer = replace(answer, text=answer.text or form.arguments, calls=calls)
+    forms = [
+        call
+        for call, result in zip(turn.turn.calls, turn.results, strict=True)
+        if result is None and output_tool and _names_tool(call, output_tool)
+    ]
+    if forms:
+        calls = tuple(call for call in answer.calls if call not in forms)
+        text = answer.text or as_history(forms[0].arguments)
+        answer = replace(answer, text=text, calls=calls)
     results: list[Message] = [
-        ToolMessage(result) for _, result in pairs if result is not None
+        ToolMessage(result) for result in turn.results if result is not None
     ]
     return AssistantMessage(answer), results
+
+
+def _names_tool(call: ToolCall, name: str) -> bool:
+    return resolve_name(call.name, [name]) == name
 
 
 def _is_empty(message: Message) -> bool:
@@ -503,7 +548,7 @@ def _drop_mistakes(
     return kept
 
 
-def _positions_of_calls(messages: Sequence[Message], changed: set[int]) -> set[int]:
+def _number_answers(messages: Sequence[Message], changed: set[int]) -> set[int]:
     """Return the numbers, counted among the answers from 0, of the answers at the places `changed`."""
     places = [
         place
@@ -550,4 +595,4 @@ def _same_calls(written: Example, again: Example) -> bool:
 
 
 def _canonical(call: ToolCall) -> str:
-    return dump(arguments_of(call))
+    return dump(load_arguments(call))

@@ -67,11 +67,11 @@ def find_mistakes(
     return [
         mistake
         for number in range(len(history.turns))
-        for mistake in _mistakes_of(history.turns, number, changed)
+        for mistake in _find_mistakes_in_turn(history.turns, number, changed)
     ]
 
 
-def _mistakes_of(
+def _find_mistakes_in_turn(
     turns: Sequence[HistoryTurn], number: int, edits: Mapping[tuple[int, str], str]
 ) -> Iterator[Mistake]:
     turn = turns[number]

@@ -50,35 +50,35 @@ class Redaction:
         self._redactor = Redactor(secrets)
         self.changed = 0
 
-    def message(self, message: Message) -> Message:
+    def redact_message(self, message: Message) -> Message:
         """Return the message without secrets; the same object if there are none in it."""
         match message:
             case SystemMessage(text=text):
-                changes: dict[str, Any] = {"text": self.text(text)}
+                changes: dict[str, Any] = {"text": self.redact_text(text)}
                 return _changed(message, changes)
             case UserMessage(text=text, parts=parts):
                 changes = {
-                    "text": self.text(text),
+                    "text": self.redact_text(text),
                     "parts": tuple(self._part(each) for each in parts),
                 }
                 return _changed(message, changes)
             case AssistantMessage(turn=turn):
                 return _changed(message, {"turn": self._turn(turn)})
             case ToolMessage(result=result):
-                text = self.text(result.text)
+                text = self.redact_text(result.text)
                 media = tuple(self._media(each) for each in result.media)
                 return _changed(
                     message,
                     {"result": _changed(result, {"text": text, "media": media})},
                 )
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return a text without secrets; in JSON, also without the values of fields that are named like secrets."""
         shown = self._hide_in_text(text)
         self.changed += shown != text
         return shown
 
-    def function(self, function: Mapping[str, Json]) -> Mapping[str, Json]:
+    def redact_function(self, function: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return the description of a tool without secrets in its texts."""
         shown = _map_texts(function, self._hide)
         self.changed += shown != function
@@ -124,9 +124,9 @@ class Redaction:
 
     def _turn(self, turn: Turn) -> Turn:
         changes = {
-            "text": self.text(turn.text),
-            "reasoning": self.text(turn.reasoning),
-            "refusal": self.text(turn.refusal),
+            "text": self.redact_text(turn.text),
+            "reasoning": self.redact_text(turn.reasoning),
+            "refusal": self.redact_text(turn.refusal),
             "calls": tuple(self._call(each) for each in turn.calls),
         }
         return _changed(turn, changes)
@@ -154,7 +154,10 @@ class Redaction:
         return shown if shown != part else part
 
     def _media(self, media: Media) -> Media:
-        changes = {"url": self.text(media.url), "name": self.text(media.name)}
+        changes = {
+            "url": self.redact_text(media.url),
+            "name": self.redact_text(media.name),
+        }
         return _changed(media, changes)
 
 

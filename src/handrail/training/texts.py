@@ -38,7 +38,7 @@ def load(text: str, what: str) -> Json:
         raise ConfigError(f"{what} is no JSON: {error}") from error
 
 
-def arguments_of(call: ToolCall) -> dict[str, Json]:
+def load_arguments(call: ToolCall) -> dict[str, Json]:
     """Return a call's arguments as an object; text that is no object stands under one key, see `as_history`."""
     arguments: dict[str, Json] = jsontext.loads(as_history(call.arguments))
     return arguments
@@ -46,7 +46,7 @@ def arguments_of(call: ToolCall) -> dict[str, Json]:
 
 def call_object(call: ToolCall) -> dict[str, Json]:
     """Return a call as an object with `name` and `arguments`."""
-    return {"name": call.name, "arguments": arguments_of(call)}
+    return {"name": call.name, "arguments": load_arguments(call)}
 
 
 def read_call_object(value: Json) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def wrap_functions(functions: Sequence[Function]) -> list[Json]:
 # ---------------------------------------------------------------------- images
 
 
-def images_of_user(message: UserMessage) -> list[Attachment]:
+def find_user_images(message: UserMessage) -> list[Attachment]:
     """Return the images of a user's message.
 
     Raises:
@@ -99,7 +99,7 @@ def images_of_user(message: UserMessage) -> list[Attachment]:
     return list(_images(each for each in found if each is not None))
 
 
-def images_of_result(result: ToolResult) -> list[Attachment]:
+def find_result_images(result: ToolResult) -> list[Attachment]:
     """Return the images of a result.
 
     Raises:
@@ -125,9 +125,9 @@ def forbid_images(example: Example) -> None:
         Unwritable: It has an image or another attachment.
     """
     for message in example.messages:
-        if isinstance(message, UserMessage) and images_of_user(message):
+        if isinstance(message, UserMessage) and find_user_images(message):
             raise Unwritable("it shows images")
-    if any(images_of_result(result) for result in example.results):
+    if any(find_result_images(result) for result in example.results):
         raise Unwritable("it shows images")
 
 

@@ -41,6 +41,7 @@ from handrail.cli.store_access import (
 )
 from handrail.cli.timeline import shorten
 from handrail.core.budgets import Budget
+from handrail.core.conversation import Status
 from handrail.engine.nested_runs import outer_run
 from handrail.engine.resume import is_under_way
 from handrail.engine.scoped_store import parse_scope, qualify_name, strip_scope
@@ -71,6 +72,7 @@ from handrail.training.exporting import load_runs
 JOURNAL = "jsonl"
 """The form of an export that is the journal itself."""
 
+_STATUSES = [*dict.fromkeys((*get_args(Status), *get_args(RecordStatus))), "any"]
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -837,6 +839,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     "--status",
     "statuses",
     metavar="STATUS",
+    type=click.Choice(_STATUSES),
     multiple=True,
     help="Only runs that ended so; `any` for all.  [default: done, unless runs are named]",
 )
@@ -852,7 +855,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
     "tags",
     metavar="TAG",
     multiple=True,
-    help="Only runs that called a tool with this tag.",
+    help="Only runs that called a tool with this tag; needs --tools.",
 )
 @click.option("--since", type=_DATE, help="Only runs that began then or later (UTC).")
 @click.option("--until", type=_DATE, help="Only runs that began before (UTC).")
@@ -877,7 +880,7 @@ def cancel(run: str, by: str, store: str, as_json: bool) -> None:
 )
 @click.option(
     "--redact/--no-redact",
-    default=True,
+    default=None,
     help="Take secrets out of training data.  [default: redact]",
 )
 @options.tenant
@@ -888,7 +891,7 @@ def export(
     form: str,
     places: Sequence[str],
     mistakes: Mistakes | None,
-    redact: bool,
+    redact: bool | None,
     store: str,
     **chosen: Any,
 ) -> None:
@@ -905,12 +908,18 @@ def export(
       handrail runs export --format trl --tools shop.tools --since 2026-11-01 > training.jsonl
       handrail runs export --format preference --tools shop.tools --status any > pairs.jsonl
     """
+    if form == JOURNAL:
+        _refuse_options_of_rows(mistakes, redact)
     selection = _selection(named=bool(runs), **chosen)
+    if selection.tags and not places:
+        raise click.UsageError(
+            "--tag needs --tools, since a journal has only the names of tools."
+        )
     work = TrainingExport(
         "openai" if form == JOURNAL else form,
         tools=tools_from(places) if places else None,
         selection=selection,
-        redact=redact,
+        redact=redact is not False,
         mistakes=None if form == JOURNAL else mistakes,
     )
     with RUNS.open(store) as run_store:
@@ -928,6 +937,17 @@ def export(
             click.echo(json_text(row))
     for sentence in work.summary.lines():
         click.echo(printable(sentence), err=True)
+
+
+def _refuse_options_of_rows(mistakes: Mistakes | None, redact: bool | None) -> None:
+    """Refuse what a journal, which is printed as it was recorded, would not heed."""
+    given = {"--redact": redact is True, "--mistakes": mistakes is not None}
+    for option, is_given in given.items():
+        if is_given:
+            raise click.UsageError(
+                f"{option} is for training data (--format {forms.NAMES[0]} and others); "
+                f"{JOURNAL} prints the journal as it was recorded, secrets and all."
+            )
 
 
 def _selection(
