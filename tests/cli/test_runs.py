@@ -118,6 +118,27 @@ def test_the_list_has_the_newest_first_with_what_was_asked(deployed):
     assert lines[1].endswith("Delete A-1.")
 
 
+def test_a_list_that_is_cut_says_that_there_are_more(deployed):
+    made = deployed(PAID)
+    for _ in range(2):
+        made.begin()
+    cut = made("runs", "list", "-n", "1")
+    assert cut.stderr == "there are more; to see as many again: -n 2\n"
+    assert made("runs", "list", "-n", "2").stderr == ""
+
+
+def test_a_run_that_waits_for_a_worker_says_so(deployed):
+    made = deployed(PAID)
+    made("runs", "submit", "Delete A-1.", "--run-id", "r1", "--queue", "mail")
+    shown = made("runs", "show", "r1").stdout
+    assert "model    the worker's\n" in shown
+    assert "waits for a worker in queue mail\n" in shown
+    assert "its process left it" not in shown
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        store.note_segment("r1", "this worker has no tool pay").result(10)
+    assert "handed back: this worker has no tool pay" in made("runs", "show", "r1").stdout
+
+
 def test_the_list_can_be_of_one_status(waiting):
     assert [
         run["run_id"]
@@ -295,6 +316,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_write_is_replaced_by_anothe
     (run,) = made.json("runs", "list")["runs"]
     assert run["status"] == "running"
     assert "its process died" in made("runs", "show", run["run_id"]).stdout
+    assert "running (its process died)" in made("runs", "list").stdout
     gone_on = made.process("runs", "resume", run["run_id"], "--tools", made.tools)
     assert (gone_on.returncode, gone_on.stdout) == (0, "Booked.\n")
     assert "taken over" not in gone_on.stderr  # there was nobody to take it from

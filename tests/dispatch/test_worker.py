@@ -91,7 +91,8 @@ async def working(place, tools, *script, grace_s=5.0, **how):
     """Let a worker with these tools carry out the runs of a store."""
     async with hr.Runtime(tools, store=opener(place)()) as runtime:
         dispatcher = open_dispatcher(runtime.store, timing=QUICK)
-        worker = Worker(runtime, dispatcher, model=ScriptedModel(script), **how)
+        settings = {"model": ScriptedModel(script), **how}
+        worker = Worker(runtime, dispatcher, **settings)
         task = asyncio.create_task(worker.work())
         try:
             yield worker
@@ -147,6 +148,26 @@ def test_a_submitted_run_is_stored_and_carried_out_by_a_worker(place, client):
     assert (run.status, run.output, run.spent.calls) == ("done", {"a": 1}, 1)
     assert waiting(client) == 0
     assert rows(client, "SELECT count(*) FROM submitted") == [(0,)]
+
+
+def test_a_run_without_a_model_waits_for_a_worker_that_has_one(place, client):
+    run_id = client.submit("Go.", run_id="r1")
+
+    def note():
+        return result_now(client.store.list_submitted([run_id]))[run_id].note
+
+    async def carry_out():
+        async with working(place, Shop().tools(), model=None):
+            while not note():
+                await asyncio.sleep(0.02)
+        assert note() == (
+            "run 'r1' names no model and this worker has none: "
+            "start it with --model, or submit with --model"
+        )
+        async with working(place, Shop().tools(), "Done."):
+            return await result(client, run_id)
+
+    assert asyncio.run(carry_out()).text == "Done."
 
 
 def test_a_name_is_submitted_once(client):

@@ -156,6 +156,12 @@ def check_words(words: list[str]) -> dict[str, object]:
     return context.params
 
 
+def test_a_worker_asks_the_model_that_the_environment_names(monkeypatch):
+    monkeypatch.setenv("HANDRAIL_MODEL", "openai:NAME")
+    assert check_words([])["model"] == "openai:NAME"
+    assert check_words(["--model", "openai:OTHER"])["model"] == "openai:OTHER"
+
+
 def dockerfile() -> dict[str, list[str]]:
     lines = (DEPLOYMENT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
     return {

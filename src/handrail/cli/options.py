@@ -148,14 +148,21 @@ debug = click.option(
 )
 
 
-def model(*, required: bool) -> Callable[[F], F]:
-    """`--model PROVIDER:NAME`; where a model is required, HANDRAIL_MODEL is the default."""
+def model(
+    *, required: bool, reads_environment: bool | None = None
+) -> Callable[[F], F]:
+    """`--model PROVIDER:NAME`.
+
+    Args:
+        reads_environment: Whether HANDRAIL_MODEL is the default; where it is not said, if a model is required.
+    """
+    reads = required if reads_environment is None else reads_environment
     return click.option(
         "--model",
         metavar="PROVIDER:NAME",
-        envvar="HANDRAIL_MODEL" if required else None,
+        envvar="HANDRAIL_MODEL" if reads else None,
         required=required,
-        show_envvar=required,
+        show_envvar=reads,
         help="Model to ask, such as openai:NAME, or openai:NAME@http://localhost:8000/v1 for a compatible server.",
     )
 

@@ -13,7 +13,7 @@ from handrail.history.facts import run_status
 from handrail.history.run_history import RunHistory, question_in
 from handrail.messages import Usage
 from handrail.process_identity import is_gone
-from handrail.records import ApprovalRequest
+from handrail.records import ApprovalRequest, Submission
 
 
 class RunPage:
@@ -25,11 +25,14 @@ class RunPage:
         questions: Sequence[ApprovalRequest],
         place: str,
         doubts: Sequence[str] = (),
+        *,
+        submission: Submission | None = None,
     ) -> None:
         self._history = history
         self._questions = questions
         self._place = place
         self._doubts = doubts
+        self._submission = submission
         self._at_s = 0.0
         self._printer = Printer(Timeline(), console(), now=lambda: self._at_s)
 
@@ -40,7 +43,7 @@ class RunPage:
         rows = [
             (record.run_id, f"{status}: {reason}" if reason else status),
             ("started", f"{moment(record.created)}; changed {moment(record.updated)}"),
-            ("model", self._history.asked.model or "an object, which cannot be stored"),
+            ("model", self._history.asked.model or self._unnamed_model()),
         ]
         if record.takeovers:
             if record.takeovers == 1:
@@ -57,6 +60,15 @@ class RunPage:
             rows.append(("tokens", describe_cache(usage).removeprefix(", ")))
         print_columns(console(), rows)
         self._printer.question(self._history.question)
+
+    def _unnamed_model(self) -> str:
+        """Say which model is asked where the run names none.
+
+        A run that workers have brought to its end does not say any more that it was theirs.
+        """
+        if self._submission is not None:
+            return "the worker's"
+        return "the worker's, or an object, which cannot be stored"
 
     def turns(self, *, whole: bool) -> None:
         """Print the turns: texts, calls and results."""
@@ -104,6 +116,10 @@ class RunPage:
             yield f"or end:  {command_line(f'runs cancel {run_id}', self._place)}"
         elif status in ("waiting", "failed", "cancelled"):
             yield f"go on:   {resume}"
+        elif status == "queued" and self._submission is not None:
+            yield f"waits for a worker in queue {self._submission.queue}"
+            if self._submission.note:
+                yield f"handed back: {self._submission.note}"
         elif status == "queued":
             yield "its process left it before its end; any process can resume it"
             yield f"go on:   {resume}"

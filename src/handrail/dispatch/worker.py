@@ -223,6 +223,7 @@ class Worker:
         if running.attempt == 1 and is_under_way(record):
             return f"left to {record.owner.rpartition(':')[0]}, which carries it out"
         self._check_tools(taken, running.attempt)
+        self._check_model(record)
         self._under_way[segment.run_id] = segment
         try:
             run = await self._resume(taken, running)
@@ -307,6 +308,19 @@ class Worker:
         )
         if lacking:
             raise HandBack(f"this worker has no tool {', '.join(lacking)}")
+
+    def _check_model(self, record: RunRecord) -> None:
+        """Hand a segment back if neither its run nor this worker names a model.
+
+        Raises:
+            HandBack: Neither does.
+        """
+        asked = input_from_json(record.input)
+        if self._model is None and not asked.model and not asked.workflow:
+            raise HandBack(
+                f"run {record.run_id!r} names no model and this worker has none: "
+                "start it with --model, or submit with --model"
+            )
 
     # ------------------------------------------------------------------ beside the segments
 

@@ -128,10 +128,11 @@ def list_runs(
     with RUNS.open(store) as run_store:
         found = result_now(
             run_store.list_runs(
-                status=status or "", most=most if tenant is None else EVERY
+                status=status or "", most=most + 1 if tenant is None else EVERY
             )
         )
-        records = [each for each in found if is_of_tenant(each.run_id, tenant)][:most]
+        matching = [each for each in found if is_of_tenant(each.run_id, tenant)]
+        records = matching[:most]
         submitted = _list_submitted(run_store, records)
     if as_json:
         print_json(
@@ -158,6 +159,8 @@ def list_runs(
         ("run", "status", "changed", "question"),
         f"there are no {which} in this store",
     )
+    if len(matching) > most:
+        click.echo(f"there are more; to see as many again: -n {2 * most}", err=True)
 
 
 def _list_submitted(
@@ -170,7 +173,9 @@ def _list_submitted(
 
 
 def _describe_carrier(record: RunRecord, submitted: Mapping[str, Submission]) -> str:
-    """Return who carries a run of workers out, or where it waits for one, as text behind its status."""
+    """Return who carries a run out, where it waits for a worker, or that nobody does, as text behind its status."""
+    if run_status(record) == "running" and is_gone(record.owner):
+        return " (its process died)"
     submission = submitted.get(record.run_id)
     if submission is None:
         return ""
@@ -242,6 +247,7 @@ def show(
             questions = result_now(run_store.list_approvals(state="", run_id=run))
         else:
             questions = ()
+        submission = _list_submitted(run_store, [history.stored.record]).get(run)
         doubts = doubt_lines(history.stored.steps, run, run_store, store)
         undone = undone_writes(run, run_store)
     if as_json:
@@ -253,7 +259,9 @@ def show(
         )
         return
     taken_back = [f"{tool}, step {step}, was taken back" for tool, step in undone]
-    page = RunPage(history, questions, store, [*doubts, *taken_back])
+    page = RunPage(
+        history, questions, store, [*doubts, *taken_back], submission=submission
+    )
     page.head()
     if is_debugging(context):
         click.echo("\n" + printable(history.as_run().transcript(debug=True), keep="\n"))

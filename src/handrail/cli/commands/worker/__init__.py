@@ -33,7 +33,7 @@ _INTERRUPTED = 130
 @click.command("worker")
 @options.setup
 @options.store
-@options.model(required=False)
+@options.model(required=False, reads_environment=True)
 @click.option(
     "--concurrency",
     metavar="N",
