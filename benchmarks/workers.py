@@ -419,53 +419,45 @@ def measure(
     return judge(place, far, run_ids, trouble)
 
 
-def time_of_ten(place: str, name: str) -> float:
-    """Submit ten runs of a tenant, and return after how many seconds all had ended."""
-    store: Any = opener(place)()
-    pattern = f"@{name}/%"
-    began = monotonic()
-    with hr.SyncRuntime([], store=store) as runtime:
+def delays_of_ten(place: str, far: Far, name: str) -> list[float]:
+    """Submit ten runs of a tenant, and return after how many seconds the first segment of each was done, sorted."""
+    began = time()
+    with opener(place)() as store, hr.SyncRuntime([], store=store) as runtime:
         for number in range(10):
             runtime.submit(f"Go {name}-{number}", run_id=f"{number}", scope=name)
     while True:
-        [[ended]] = store.use_connection(
-            lambda database: database.run(
-                "SELECT count(*) FROM runs WHERE run_id LIKE ? AND status = 'done'",
-                (pattern,),
-            )
-        )
-        if ended == 10:
-            store.close()
-            return monotonic() - began
-        sleep(0.02)
+        ended: dict[str, float] = {}
+        for at, _, run_id in map(str.split, far.lines("left")):
+            if run_id.startswith(f"@{name}/"):
+                ended.setdefault(run_id, float(at) - began)
+        if len(ended) == 10:
+            return sorted(ended.values())
+        sleep(0.1)
 
 
 def measure_fairness(place: str, folder: Path, timing: Timing, runs: int) -> None:
-    """Print how much later ten runs of a tenant end while another one has many waiting."""
+    """Print how much later ten runs of a tenant are taken while another one has many waiting."""
     far = Far(folder)
     fleet = Fleet(place, folder, timing, far)
-    fleet.fill()
     try:
-        with people(place):
-            time_of_ten(place, "first")  # until all have started
-            alone = [time_of_ten(place, f"alone{at}") for at in range(3)]
-            store: Any = opener(place)()
-            with hr.SyncRuntime([], store=store) as runtime:
-                for number in range(runs):
-                    runtime.submit(f"Go big-{number}", run_id=f"{number}", scope="big")
-            beside = [time_of_ten(place, f"beside{at}") for at in range(3)]
-            [[left]] = store.use_connection(
-                lambda database: database.run(
-                    "SELECT count(*) FROM runs WHERE run_id LIKE '@big/%' AND status = 'queued'"
-                )
-            )
-            store.close()
+        fleet.fill()
+        delays_of_ten(place, far, "first")  # until all workers have started
+        alone = [delays_of_ten(place, far, f"alone{at}") for at in range(3)]
+        fleet.end()
+        with opener(place)() as store, hr.SyncRuntime([], store=store) as runtime:
+            for number in range(runs):
+                runtime.submit(f"Go big-{number}", run_id=f"{number}", scope="big")
+        fleet.fill()
+        delays_of_ten(place, far, "again")
+        beside = [delays_of_ten(place, far, f"beside{at}") for at in range(3)]
     finally:
         fleet.end()
-    print(
-        f"ten runs of a tenant end after {', '.join(f'{each:.1f}' for each in alone)} s; beside {runs} of another one "
-        f"(at the end {left} of them still waited) after {', '.join(f'{each:.1f}' for each in beside)} s"
-    )
+    taken = len({line.split()[2] for line in far.lines("left") if "@big/" in line})
+    for what, delays in (("alone", alone), ("beside", beside)):
+        print(
+            f"{what}: the last of ten after {', '.join(f'{each[-1]:.1f}' for each in delays)} s"
+        )
+    print(f"{runs - taken} of the {runs} runs of the other tenant still waited then")
 
 
 def main() -> int:
