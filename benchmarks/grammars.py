@@ -1,8 +1,8 @@
 """What a grammar of 100 real tools costs in each family, and whether a model without sense can write a wrong call.
 
 `python -m benchmarks grammars` needs the corpus (HANDRAIL_CORPUS), and for the calls llguidance and numpy.
-`python -m benchmarks.grammars 10000` lets the random model go on until it has written so many calls, which takes the
-better part of an hour, and prints what became of them in each family.
+`python -m benchmarks.grammars 10000` lets the random model go on until it has written so many calls, which takes
+about eight minutes of CPU, and prints what became of them in each family.
 """
 
 from __future__ import annotations
