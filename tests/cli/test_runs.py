@@ -1012,6 +1012,7 @@ def test_one_unknown_run_exports_nothing(paid):
 @pytest.mark.parametrize(("words", "says"), [
     (("--redact",), "--redact is for training data"),
     (("--mistakes", "mask"), "--mistakes is for training data"),
+    (("--mistakes", "keep", "--format", "preference"), "--mistakes is for the other forms"),
     (("--tag", "x"), "--tag needs --tools"),
     (("--tag", "x", "--format", "trl"), "--tag needs --tools"),
     (("--status", "dnoe"), "'dnoe' is not one of 'done'"),
@@ -1152,3 +1153,9 @@ def test_without_names_the_runs_that_ended_well_become_rows_and_stderr_counts_th
     assert "1 rows from 1 runs" in result.stderr
     (row,) = map(json.loads, result.stdout.splitlines())
     assert {each["role"] for each in row["messages"]} == {"user", "assistant", "tool"}
+
+
+def test_tags_choose_journals_as_they_choose_rows(paid):
+    words = ("runs", "export", "--tools", paid.tools, "--tag", "no-such-tag")
+    result = paid(*words)
+    assert (result.exit_code, result.stdout) == (0, "")

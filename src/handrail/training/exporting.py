@@ -24,9 +24,9 @@ from handrail.core.history import as_history, sanitize
 from handrail.core.structured_output import name_output_tool
 from handrail.dialects.wires import openai_chat
 from handrail.engine.read_result import READ_RESULT
-from handrail.errors import ConfigError, Failure, JournalMismatch, Json
+from handrail.errors import ConfigError, Failure, Json
 from handrail.futures import result_now
-from handrail.history.run_history import HistoryTurn, RunHistory, read_history
+from handrail.history.run_history import HistoryTurn, RunHistory
 from handrail.journal.codec import toolset_digest
 from handrail.messages import (
     SEARCH_TOOLS,
@@ -44,7 +44,7 @@ from handrail.training import forms
 from handrail.training.examples import Example, Function, Pair
 from handrail.training.mistakes import EDITED, REFUSALS, Mistake, find_mistakes
 from handrail.training.redacting import Redaction
-from handrail.training.selection import Selection
+from handrail.training.selection import LeftOut, Selection
 from handrail.training.texts import dump, load_arguments, read_functions
 
 Mistakes: TypeAlias = Literal["mask", "drop", "keep"]
@@ -89,10 +89,6 @@ class Summary(Struct):
             yield f"left out: {count}, {reason}"
         for note, count in self.notes.most_common():
             yield f"{note}: {count}"
-
-
-class _LeftOut(Exception):
-    """A run or a pair that is not exported; the message is the reason."""
 
 
 class TrainingExport:
@@ -157,36 +153,15 @@ class TrainingExport:
                 for row in self._make_rows(stored, store):
                     self.summary.rows += 1
                     yield row
-            except _LeftOut as reason:
+            except LeftOut as reason:
                 self.summary.left_out[str(reason)] += 1
 
-    def reject(self, stored: StoredRun) -> str:
-        """Return why the selection leaves a run out; empty if it does not."""
-        try:
-            self._select(stored)
-        except _LeftOut as reason:
-            return str(reason)
-        return ""
-
-    def _select(self, stored: StoredRun) -> RunHistory:
-        reason = self._selection.reject_record(stored.record)
-        if reason:
-            raise _LeftOut(reason)
-        try:
-            history = read_history(stored)
-        except JournalMismatch as error:
-            raise _LeftOut("recorded by another version of handrail") from error
-        reason = self._selection.reject(history, self._list_tags)
-        if reason:
-            raise _LeftOut(reason)
-        return history
-
     def _make_rows(self, stored: StoredRun, store: object) -> Iterator[dict[str, Json]]:
-        history = self._select(stored)
+        history = self._selection.read(stored, self._tools)
         if history.asked.workflow:
-            raise _LeftOut("its steps were made by code, not by a model")
+            raise LeftOut("its steps were made by code, not by a model")
         if not history.turns:
-            raise _LeftOut("the model has not answered")
+            raise LeftOut("the model has not answered")
         mistakes = find_mistakes(history, _load_edits(store, stored.record.run_id))
         if self.form == forms.PREFERENCE:
             yield from self._make_pair_rows(history, mistakes)
@@ -244,9 +219,9 @@ class TrainingExport:
             row = form.write(example)
             again = form.read(row)
         except (ValueError, ConfigError) as error:
-            raise _LeftOut(f"the form cannot hold it: {error}") from error
+            raise LeftOut(f"the form cannot hold it: {error}") from error
         if not _same_calls(example, again):
-            raise _LeftOut(
+            raise LeftOut(
                 "the form cannot hold it: a text would read back as something else"
             )
         if form.drops_text:
@@ -285,7 +260,7 @@ class TrainingExport:
             finish = old.turn.finish
             for before, after in zip(old.turn.calls, new.turn.calls, strict=True):
                 if before is not after and self._has_lost_form(before, after, finish):
-                    raise _LeftOut(
+                    raise LeftOut(
                         "with its secrets taken out, a tool would refuse a call"
                     )
 
@@ -302,7 +277,7 @@ class TrainingExport:
         self, history: RunHistory, mistakes: Sequence[Mistake]
     ) -> Iterator[dict[str, Json]]:
         if not mistakes:
-            raise _LeftOut("nothing in it was refused or changed")
+            raise LeftOut("nothing in it was refused or changed")
         for number in sorted({mistake.turn for mistake in mistakes}):
             of_turn = [each for each in mistakes if each.turn == number]
             try:
@@ -310,8 +285,8 @@ class TrainingExport:
                 try:
                     row = forms.write_pair(pair)
                 except ConfigError as error:
-                    raise _LeftOut(str(error)) from error
-            except _LeftOut as reason:
+                    raise LeftOut(str(error)) from error
+            except LeftOut as reason:
                 self.summary.left_out[f"a pair: {reason}"] += 1
             else:
                 self.summary.notes[f"pairs by {pair.reason}"] += 1
@@ -324,17 +299,17 @@ class TrainingExport:
         calls = list(turn.calls)
         for mistake in mistakes:
             if mistake.correction is None:
-                raise _LeftOut("a refused call was never corrected")
+                raise LeftOut("a refused call was never corrected")
             if mistake.reason != EDITED and mistake.reason not in REFUSALS:
-                raise _LeftOut(
+                raise LeftOut(
                     "it was refused for who asked, not for how it was written"
                 )
             if _is_no_object(mistake.call.arguments):
-                raise _LeftOut("the rejected arguments are no JSON object")
+                raise LeftOut("the rejected arguments are no JSON object")
             calls[mistake.place] = replace(mistake.correction, id=mistake.call.id)
             self._check_pair(mistake, turn.finish)
         if any(_is_no_object(call.arguments) for call in calls):
-            raise _LeftOut("the chosen arguments are no JSON object")
+            raise LeftOut("the chosen arguments are no JSON object")
         prompt, _ = _build_conversation(
             history, history.turns[:number], self._find_output_tool(history)
         )
@@ -344,7 +319,7 @@ class TrainingExport:
         conversation = [*sanitize([*prompt, *question]).messages, chosen, rejected]
         shown, changed = self._redact(conversation)
         if changed & {len(shown) - 1, len(shown) - 2}:
-            raise _LeftOut("its answers held a secret")
+            raise LeftOut("its answers held a secret")
         return Pair(
             shown[:-2], shown[-2:-1], shown[-1:], self._functions, mistakes[0].reason
         )
@@ -355,11 +330,11 @@ class TrainingExport:
         if self._tools is None or correction is None:
             return
         if _refuse(correction, self._tools, "calls") is not None:
-            raise _LeftOut("the tools would refuse the chosen call today")
+            raise LeftOut("the tools would refuse the chosen call today")
         refused = _refuse(mistake.call, self._tools, finish) is not None
         # rules are code of the tool's author, which may need what nobody injects here
         if not refused and mistake.reason not in (EDITED, "RULE_VIOLATED"):
-            raise _LeftOut("the tools would take the rejected call today")
+            raise LeftOut("the tools would take the rejected call today")
 
     # ------------------------------------------------------------------ tools
 
@@ -370,10 +345,6 @@ class TrainingExport:
         if self._redaction is None:
             return functions
         return tuple(self._redaction.redact_function(each) for each in functions)
-
-    def _list_tags(self, name: str) -> set[str]:
-        tool = self._tools.get(name) if self._tools is not None else None
-        return set(tool.tags) if tool else set()
 
     def _find_output_tool(self, history: RunHistory) -> str:
         """Return the name of the tool that gave a run's answer its form; empty if the run asked for none.
@@ -399,7 +370,7 @@ class TrainingExport:
                 if result is None or not result.ok or call.name in _OURS:
                     continue
                 if _refuse(call, self._tools, turn.turn.finish) is not None:
-                    raise _LeftOut("its tools have changed: they would refuse a call")
+                    raise LeftOut("its tools have changed: they would refuse a call")
 
 
 def export_runs(
@@ -518,7 +489,7 @@ def _drop_mistakes(
     """Return the turns without corrected mistakes, and with the arguments that people wrote.
 
     Raises:
-        _LeftOut: A mistake was never corrected; what the model wrote later may refer to it.
+        LeftOut: A mistake was never corrected; what the model wrote later may refer to it.
     """
     kept: list[HistoryTurn] = []
     for number, turn in enumerate(turns):
@@ -527,7 +498,7 @@ def _drop_mistakes(
             kept.append(turn)
             continue
         if any(each.correction is None for each in of_turn.values()):
-            raise _LeftOut("a refused call was never corrected")
+            raise LeftOut("a refused call was never corrected")
         calls: list[ToolCall] = []
         results: list[ToolResult | None] = []
         for place, call in enumerate(turn.turn.calls):

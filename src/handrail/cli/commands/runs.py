@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,8 +66,10 @@ from handrail.records import RecordStatus, RunRecord, StoredRun, Submission
 from handrail.runs import Run
 from handrail.sync import SyncRuntime
 from handrail.tools.tool import BaseTool
+from handrail.tools.toolset import Toolset
 from handrail.training import Mistakes, Selection, TrainingExport, forms
 from handrail.training.exporting import load_runs
+from handrail.training.selection import LeftOut
 
 JOURNAL = "jsonl"
 """The form of an export that is the journal itself."""
@@ -918,33 +920,57 @@ def export(
     """
     if form == JOURNAL:
         _refuse_options_of_rows(mistakes, redact)
+    elif form == forms.PREFERENCE and mistakes is not None:
+        raise click.UsageError(
+            f"--mistakes is for the other forms; {form} makes a pair of each mistake that was corrected."
+        )
     selection = _selection(named=bool(runs), **chosen)
     if selection.tags and not places:
         raise click.UsageError(
             "--tag needs --tools, since a journal has only the names of tools."
         )
-    work = TrainingExport(
-        "openai" if form == JOURNAL else form,
-        tools=tools_from(places) if places else None,
-        selection=selection,
-        redact=redact is not False,
-        mistakes=None if form == JOURNAL else mistakes,
-    )
+    tools = tools_from(places) if places else None
+    work: TrainingExport | None = None
+    if form != JOURNAL:
+        work = TrainingExport(
+            form,
+            tools=tools,
+            selection=selection,
+            redact=redact is not False,
+            mistakes=mistakes,
+        )
     with RUNS.open(store) as run_store:
-        names = [resolve_run_id(run_store, run) for run in runs]
-        for name in names:  # all must exist before any is printed
-            read_history(_require_run(result_now(run_store.load_run(name)), name))
-        stored = load_runs(run_store, names)
-        if form == JOURNAL:
-            for each in stored:
-                if not work.reject(each):
-                    for line in exporting.journal_lines(each):
-                        click.echo(json_text(line))
+        stored = _load_named(run_store, runs) if runs else load_runs(run_store)
+        if work is None:
+            for line in _read_journals(stored, selection, tools):
+                click.echo(json_text(line))
             return
         for row in work.rows(stored, run_store):
             click.echo(json_text(row))
     for sentence in work.summary.lines():
         click.echo(printable(sentence), err=True)
+
+
+def _load_named(run_store: RunStore, runs: Sequence[str]) -> list[StoredRun]:
+    """Return runs by name; all must exist and be readable before any is printed."""
+    found = []
+    for run in runs:
+        name = resolve_run_id(run_store, run)
+        stored = _require_run(result_now(run_store.load_run(name)), name)
+        read_history(stored)
+        found.append(stored)
+    return found
+
+
+def _read_journals(
+    runs: Iterable[StoredRun], selection: Selection, tools: Toolset | None
+) -> Iterator[Mapping[str, Json]]:
+    for stored in runs:
+        try:
+            selection.read(stored, tools)
+        except LeftOut:
+            continue
+        yield from exporting.journal_lines(stored)
 
 
 def _refuse_options_of_rows(mistakes: Mistakes | None, redact: bool | None) -> None:
