@@ -106,6 +106,11 @@ class Failure(Struct, frozen=True):
         return document
 
 
+def describe_install(extras: str) -> str:
+    """Return how extras are installed, such as `mcp` or `postgres,sql`: handrail is not on PyPI, so from a clone."""
+    return f"pip install -e '.[{extras}]' in a clone of handrail"
+
+
 class HandrailError(Exception):
     """The root of every exception that handrail raises on purpose."""
 

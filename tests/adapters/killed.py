@@ -63,7 +63,7 @@ class Way(Struct, frozen=True):
     def missing(self) -> str:
         """What is not installed."""
         if find_versions()[self.target] is None:
-            return f"{self.target} is not installed: pip install 'handrail[frameworks]'"
+            return f"{self.target} is not installed: pip install -e '.[frameworks]'"
         if self.needs and find_spec(self.needs) is None:
             return f"{self.needs} is not installed"
         return ""

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import handrail as hr
+from handrail.cli.loading import tools_from
 from handrail.stores.sqlite import SqliteStore
 from handrail.testing import call
 from tests.support.terminals import PATIENCE_S, program_in_terminal
@@ -357,6 +359,18 @@ def test_other_arguments_are_for_one_call_only(waiting):
     )
     assert waiting(*words).exit_code == 2
     assert waiting.question()["state"] == "open"
+
+
+def test_the_next_step_of_a_client_s_call_is_the_client_s(deployed):
+    made = deployed()
+    run = "mcp:shop:process:1:editor"
+    with SqliteStore(made.place.removeprefix("sqlite:")) as store:
+        runtime = hr.SyncRuntime(tools_from([made.tools]), store=store)
+        runtime.call("delete_order", {"order_id": "A-1"}, run=run)
+    told = made("approvals", "approve", made.question()["id"]).stdout
+    assert told.endswith(
+        "go on:   the client makes the same call again, in the same session or with the same key\n"
+    )
 
 
 @pytest.mark.parametrize("verb", ["show", "approve", "deny"])

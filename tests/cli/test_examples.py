@@ -38,7 +38,8 @@ def test_the_list_says_which_app_needs_an_extra(cli):
     assert {name: extra for name, extra in needs.items() if extra} == {
         "sql_analyst": "handrail[sql]"
     }
-    assert "handrail[sql]" in cli("examples", "list").stdout
+    shown = cli("examples", "list").stdout
+    assert "(pip install -e '.[sql]' in a clone of handrail)" in shown
 
 
 @pytest.mark.parametrize("file", APPS, ids=lambda file: file.stem)

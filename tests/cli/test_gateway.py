@@ -1,17 +1,22 @@
 """`handrail gateway`: from a client's file to a server behind the gateway, and back."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
+from mcp import types
 
 from handrail.cli.commands.gateway.today import read_since
 from handrail.cli.exits import Exit
+from handrail.mcp.pins import Pins
 from handrail.records import AuditEntry, AuditRecord
 from handrail.stores.sqlite import SqliteStore
+from tests.support.terminals import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,6 +88,69 @@ def test_what_was_done_today_is_told_from_the_log(gateway, tmp_path):
     assert told[1].split() == ["one_send", "IN_DOUBT", "1"]
     assert told[2].split() == ["one_send", "done", "2"]
     assert time.strftime("%Y-%m-%d") in told[-1]
+
+
+def test_a_call_that_a_person_approved_at_the_client_is_not_told_as_one_that_failed(
+    gateway, tmp_path
+):
+    (tmp_path / "gateway.toml").write_text('[mcp.servers.one]\ncommand = "one"\n')
+    pending = "APPROVAL_PENDING"
+    ends = [("a", pending), ("a", ""), ("b", pending), ("a", pending), ("c", "")]
+    entries = [
+        AuditEntry(run, "CallFinished", {"tool": "one_send", "code": code})
+        for run, code in ends
+    ]
+    with SqliteStore(tmp_path / "gateway.db") as store:
+        store.append_audit(entries).result(10)
+    told = json.loads(gateway("today", "--json").stdout)["calls"]
+    assert {each["end"]: each["calls"] for each in told} == {pending: 2, "done": 2}
+
+
+def test_nobody_agrees_where_nobody_is_at_the_terminal(gateway, tmp_path):
+    (tmp_path / "gateway.toml").write_text('[mcp.servers.one]\ncommand = "one"\n')
+    pins = Pins(tmp_path / "gateway-pins.json")
+    schema = {"type": "object"}
+    pins.look("one", [types.Tool(name="look", description="Look.", input_schema=schema)])
+    refused = gateway("pins", "agree", "one", stdin="")
+    assert refused.exit_code == Exit.USAGE
+    assert "nobody is at the terminal: add --yes, once you have read it" in (
+        refused.stderr
+    )
+    assert gateway("pins", "agree", "one", stdin="n\n").exit_code == Exit.INTERRUPTED
+
+
+MISSING = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
+from handrail.cli import main
+main()
+"""
+"""The command line where some packages are not installed."""
+
+
+@pytest.mark.parametrize("missing", ["mcp,tomli_w", "mcp", "tomli_w"])
+@pytest.mark.parametrize(
+    "words", ["gateway list", "gateway", "serve mcp --tools tools.py"]
+)
+def test_without_the_extra_one_sentence_says_what_to_install(tmp_path, missing, words):
+    (tmp_path / "gateway.toml").write_text('[mcp.servers.one]\ncommand = "one"\n')
+    (tmp_path / "tools.py").write_text("raise SystemExit('the tools were loaded')\n")
+    if words.startswith("serve") and missing == "tomli_w":
+        pytest.skip("a server of tools does not need it")
+    ended = subprocess.run(
+        [sys.executable, "-c", MISSING, missing, *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "HANDRAIL_GATEWAY": "gateway.toml", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (
+        Exit.USAGE,
+        "error: the Model Context Protocol needs the extra `mcp`: "
+        "pip install -e '.[mcp]' in a clone of handrail\n",
+    )
 
 
 class Log:

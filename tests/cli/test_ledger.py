@@ -65,6 +65,8 @@ def test_writes_can_be_listed_by_state_and_by_run(writes):
         "r_1",
         "none",
     )
+    (only,) = writes.json("ledger", "list", "--state", "abandoned", "-n", "1")["writes"]
+    assert only["key"] == "refund:old"
     assert writes.json("ledger", "list", "--run", "r_other")["writes"] == []
     result = writes("ledger", "list", "--run", "r_other")
     assert (result.exit_code, result.stdout, result.stderr) == (

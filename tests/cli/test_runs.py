@@ -136,7 +136,7 @@ def test_a_run_that_waits_for_a_worker_says_so(deployed):
     assert "its process left it" not in shown
     with SqliteStore(made.place.removeprefix("sqlite:")) as store:
         store.note_segment("r1", "this worker has no tool pay").result(10)
-    assert "handed back: this worker has no tool pay" in made("runs", "show", "r1").stdout
+    assert "note:    this worker has no tool pay" in made("runs", "show", "r1").stdout
 
 
 def test_the_list_can_be_of_one_status(waiting):

@@ -323,7 +323,7 @@ def test_procrastinate_asks_for_postgres_and_for_its_extra(
             open_dispatcher(file, "procrastinate")
         assert isinstance(open_dispatcher(file), LeaseDispatcher)
     monkeypatch.setitem(sys.modules, "procrastinate", None)
-    with pytest.raises(ConfigError, match=r"pip install 'handrail\[workers\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[workers\]'"):
         ProcrastinateDispatcher(store)
 
 

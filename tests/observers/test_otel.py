@@ -667,7 +667,7 @@ except hr.ConfigError as error:
         text=True,
         env={**os.environ, "HANDRAIL_OTEL": "true"},
     )
-    assert "pip install 'handrail[otel]'" in done.stdout, done.stderr
+    assert "pip install -e '.[otel]'" in done.stdout, done.stderr
 
 
 CRASHING = Path(__file__).parent / "crashing.py"

@@ -552,7 +552,7 @@ def test_yaml_that_newer_versions_of_pyyaml_bound_themselves_is_one_sentence(
 def test_without_pyyaml_a_person_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "a.yaml").write_text(IN_YAML)
-    with pytest.raises(ConfigError, match=re.escape("pip install 'handrail[openapi]'")):
+    with pytest.raises(ConfigError, match=re.escape("pip install -e '.[openapi]'")):
         hr.openapi(tmp_path / "a.yaml")
 
 

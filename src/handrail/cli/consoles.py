@@ -16,7 +16,7 @@ from handrail.cli import settings
 from handrail.cli.loading import file_at
 from handrail.cli.options import NO_STORE, Setup
 from handrail.cli.store_access import mask_password, open_store
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, describe_install
 from handrail.invisible import json_text
 from handrail.ports import Store
 from handrail.runtime import Runtime
@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
         raise
     raise ConfigError(
-        "the console needs the extra `server`: pip install 'handrail[server]'"
+        f"the console needs the extra `server`: {describe_install('server')}"
     ) from error
 
 

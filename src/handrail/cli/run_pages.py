@@ -119,7 +119,7 @@ class RunPage:
         elif status == "queued" and self._submission is not None:
             yield f"waits for a worker in queue {self._submission.queue}"
             if self._submission.note:
-                yield f"handed back: {self._submission.note}"
+                yield f"note:    {self._submission.note}"
         elif status == "queued":
             yield "its process left it before its end; any process can resume it"
             yield f"go on:   {resume}"

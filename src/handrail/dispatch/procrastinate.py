@@ -26,7 +26,7 @@ from handrail.dispatch.listener import Listener
 from handrail.dispatch.port import DispatchStats, QueueStats, Segment, Timing
 from handrail.dispatch.rows import Held, decode_segment, encode_segment
 from handrail.dispatch.table_dispatcher import CANCELLED, ENQUEUED, TableDispatcher
-from handrail.errors import ConfigError, StoreUnavailable
+from handrail.errors import ConfigError, StoreUnavailable, describe_install
 from handrail.stores.database import Database
 from handrail.stores.durable import DurableStore
 from handrail.stores.sql_values import decode_name, encode_name, statements
@@ -222,7 +222,7 @@ def make_tables(store: DurableStore) -> None:
         import procrastinate  # noqa: F401
     except ImportError as missing:
         raise ConfigError(
-            "procrastinate is not installed; install it: pip install 'handrail[workers]'"
+            f"procrastinate is not installed; install it: {describe_install('workers')}"
         ) from missing
     import psycopg
 

@@ -24,13 +24,18 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from handrail.errors import ConfigError, RunNameTaken, StoreUnavailable
+from handrail.errors import (
+    ConfigError,
+    RunNameTaken,
+    StoreUnavailable,
+    describe_install,
+)
 
 try:
     from cronsim import CronSim, CronSimError
 except ImportError as missing:
     raise ConfigError(
-        "a schedule needs cronsim; install it: pip install 'handrail[workers]'"
+        f"a schedule needs cronsim; install it: {describe_install('workers')}"
     ) from missing
 
 log = logging.getLogger("handrail.worker")

@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail.errors import ConfigError, ModelError
+from handrail.errors import ConfigError, ModelError, describe_install
 
-_EXTRA = "a mask needs the extra `grammar`: pip install 'handrail[grammar]'"
+_EXTRA = f"a mask needs the extra `grammar`: {describe_install('grammar')}"
 
 
 def _engine() -> Any:

@@ -3,13 +3,13 @@
     hr.mcp.server(runtime, "shop").run("stdio")
     tools = await hr.mcp.connect("npx -y @modelcontextprotocol/server-everything")
 
-The wire is the package `mcp` (`pip install 'handrail[mcp]'`), which is imported when one of these names is first used.
+The wire is the package `mcp` (`pip install -e '.[mcp]'`), which is imported when one of these names is first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, describe_install
 
 if TYPE_CHECKING:
     from handrail.mcp.connection import McpConnection as McpConnection
@@ -42,6 +42,9 @@ _HOME_OF = {
     for name in names.split()
 }
 
+_WIRE = ("mcp", "mcp_types", "tomli_w")
+"""The packages of the extra. A folder `mcp` beside a user's file can be found in place of the first."""
+
 __all__ = [*_HOME_OF]  # every entry is a string
 
 
@@ -49,11 +52,11 @@ def __getattr__(name: str) -> Any:
     if home := _HOME_OF.get(name):
         try:
             module = import_module(f"handrail.mcp.{home}")
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in _WIRE:
                 raise
             raise ConfigError(
-                "the Model Context Protocol needs the extra `mcp`: pip install 'handrail[mcp]'"
+                f"the Model Context Protocol needs the extra `mcp`: {describe_install('mcp')}"
             ) from error
         # from now on without a search; a module of that name may be here already
         globals()[name] = getattr(module, name)

@@ -45,7 +45,9 @@ def write_failure(failure: Failure, text: str = "") -> types.CallToolResult:
 
 def _write_question(failure: Failure, question: str) -> types.CallToolResult:
     """Return a failure that waits for a person, with the name of the question."""
-    note = f"the question is {question}; `handrail approvals` lists it"
+    # the place itself stays here: it may name a folder or a machine
+    command = f"handrail approvals show {question} --store PLACE"
+    note = f"the question is {question}; `{command}` shows it, PLACE being this server's store"
     answer = write_failure(failure, results.failure_text(failure, note))
     structured = {**clean_json(failure.as_json()), "question": question}
     return answer.model_copy(update={"structured_content": structured})

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from handrail._version import __version__
 from handrail.calls import ToolCall, ToolResult
 from handrail.context import CallTrace, current_trace
-from handrail.errors import PENDING, ConfigError, Failure
+from handrail.errors import PENDING, ConfigError, Failure, describe_install
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -62,7 +62,7 @@ try:
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 except ImportError as error:
     raise ConfigError(
-        "traces need the API of OpenTelemetry: pip install 'handrail[otel]'"
+        f"traces need the API of OpenTelemetry: {describe_install('otel')}"
     ) from error
 
 Attributes: TypeAlias = "dict[str, str | int | float | bool | list[str]]"

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from handrail.errors import describe_install
 from handrail.ports import JobEnded, SandboxJob
 from handrail.sandboxes.programs import (
     EndReason,
@@ -45,7 +46,7 @@ class MontySandbox(Struct, frozen=True):
         try:
             metadata.version("pydantic-monty")
         except metadata.PackageNotFoundError:
-            return "pydantic-monty is not installed: pip install 'handrail[monty]'"
+            return f"pydantic-monty is not installed: {describe_install('monty')}"
         return ""
 
     @property

@@ -1,6 +1,6 @@
 """Builds the Python of level `wasm`: CPython as a WebAssembly component, compiled for this machine.
 
-    python -m handrail.sandboxes.wasm_build      # once, about a minute; needs `pip install 'handrail[wasm]'`
+    python -m handrail.sandboxes.wasm_build      # once, about a minute; needs `pip install -e '.[wasm]'`
 
 The component is CPython as componentize-py brings it, with `python_guest/program.py`. wasmtime compiles it to machine
 code, which lies in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`, `%LOCALAPPDATA%` on Windows), under a name
@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from handrail.errors import describe_install
+
 _GUEST = Path(__file__).with_name("python_guest")
 COMMAND = "python -m handrail.sandboxes.wasm_build"
 
@@ -39,7 +41,7 @@ def find_lack() -> str:
     try:
         place = compiled_file()
     except metadata.PackageNotFoundError as error:
-        return f"{error.name} is not installed: pip install 'handrail[wasm]'"
+        return f"{error.name} is not installed: {describe_install('wasm')}"
     if not place.exists():
         return f"its Python has not been built: run `{COMMAND}` once"
     return _find_stranger(place)

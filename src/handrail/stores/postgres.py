@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from handrail.errors import ConfigError, StoreUnavailable
+from handrail.errors import ConfigError, StoreUnavailable, describe_install
 from handrail.process_identity import owner
 from handrail.stores.database import (
     RESULT_LIFETIME_S,
@@ -44,7 +44,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
     raise ConfigError(
-        "a store in Postgres needs psycopg; install it: pip install 'handrail[postgres]'"
+        f"a store in Postgres needs psycopg; install it: {describe_install('postgres')}"
     ) from missing
 
 _SQL = statements("postgres.sql")

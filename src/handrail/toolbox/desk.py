@@ -28,7 +28,14 @@ from pydantic import Field
 
 from handrail.context import Context
 from handrail.effects import Found, NotFound
-from handrail.errors import Code, ConfigError, Json, NoEffect, ToolError
+from handrail.errors import (
+    Code,
+    ConfigError,
+    Json,
+    NoEffect,
+    ToolError,
+    describe_install,
+)
 from handrail.guards import Identifier
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.toolset import Toolset
@@ -524,7 +531,7 @@ class _Postgres:
             import psycopg
         except ImportError as error:
             raise ConfigError(
-                "a desk on Postgres needs psycopg: pip install 'handrail[postgres]'"
+                f"a desk on Postgres needs psycopg: {describe_install('postgres')}"
             ) from error
         self._psycopg = psycopg
         self._address = address

@@ -13,7 +13,7 @@ import re
 from math import isfinite
 from typing import Any, ClassVar
 
-from handrail.errors import ConfigError, Json
+from handrail.errors import ConfigError, Json, describe_install
 
 MOST_VALUES = 2_000_000
 """Values of a document once its aliases are written out: a few seconds of reading."""
@@ -40,7 +40,7 @@ def loads(text: str) -> Json:
         import yaml  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional
     except ImportError:
         raise ConfigError(
-            "it is YAML, which needs PyYAML: pip install 'handrail[openapi]', or convert it to JSON"
+            f"it is YAML, which needs PyYAML: {describe_install('openapi')}, or convert it to JSON"
         ) from None
     try:
         _check_depth(yaml, text)

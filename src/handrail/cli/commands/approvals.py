@@ -36,6 +36,9 @@ from handrail.futures import result_now
 from handrail.ports import ApprovalStore, RunStore
 from handrail.records import ApprovalRequest, ApprovalState
 
+_MCP_RUN = "mcp:"
+"""How the runs of MCP clients begin: `handrail.mcp.callers` names them, which takes the extra `mcp`."""
+
 
 @click.group("approvals", cls=options.Commands)
 def command() -> None:
@@ -285,6 +288,8 @@ def _next_step(store: object, question: ApprovalRequest, place: str) -> str:
         or (stored := result_now(store.load_run(question.run_id))) is None
     ):
         scope = parse_scope(question.run_id)
+        if strip_scope(question.run_id).startswith(_MCP_RUN):
+            return "the client makes the same call again, in the same session or with the same key"
         if scope:
             of_scope = f", to a runtime with scope={scope!r}"
         else:

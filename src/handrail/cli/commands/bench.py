@@ -17,7 +17,7 @@ from handrail import _version
 from handrail.cli import options
 from handrail.cli.exits import Exit
 from handrail.cli.printer import console, print_columns
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, describe_install
 from handrail.invisible import json_text
 from handrail.testing.frameworks.play import TARGETS
 from handrail.testing.frameworks.scenarios import LIMITS, SCENARIOS, Cell
@@ -164,7 +164,7 @@ def _run(python: str, *arguments: str) -> Any:
         last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise ConfigError(
             f"{python} cannot play {' '.join(arguments) or 'scenarios'}: {last[:300]}. "
-            "It needs handrail and the framework: pip install 'handrail[frameworks]'"
+            f"It needs handrail and the framework: {describe_install('frameworks')}"
         )
     return json.loads(ended.stdout.splitlines()[-1])
 

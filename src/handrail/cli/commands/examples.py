@@ -14,7 +14,7 @@ import click
 from handrail.cli import completion_names, options
 from handrail.cli.example_apps import app_files
 from handrail.cli.store_access import print_json, print_table
-from handrail.errors import ConfigError
+from handrail.errors import ConfigError, describe_install
 from handrail.parsing.names import advise
 
 
@@ -58,7 +58,7 @@ def list_examples(as_json: bool) -> None:
         )
     else:
         shown = [
-            (name, f"{says} (pip install '{needs}')" if needs else says)
+            (name, f"{says} ({_describe_need(needs)})" if needs else says)
             for name, says, needs, _ in apps
         ]
         print_table(shown, ("app", "what it shows"), "there are no apps")
@@ -93,3 +93,8 @@ def _summary(file: Path) -> tuple[str, str]:
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     needs = re.search(r"^Needs: (.+)$", docstring, re.MULTILINE)
     return docstring.partition("\n")[0], needs[1] if needs else ""
+
+
+def _describe_need(requirement: str) -> str:
+    """Return how what an app needs is installed, such as `handrail[sql]`."""
+    return describe_install(requirement.removeprefix("handrail[").removesuffix("]"))

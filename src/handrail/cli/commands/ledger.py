@@ -28,10 +28,10 @@ from handrail.errors import ConfigError, Json
 from handrail.futures import result_now
 from handrail.records import WriteRecord
 
-_STATES = ("claimed", "done", "failed", "in_doubt")
-
 ABANDONED = "abandoned"
-"""The state of a write whose owner's lease has expired and that nobody has resolved."""
+"""The state of a write whose owner's lease has expired and that nobody has resolved: it is claimed in the store."""
+
+_STATES = ("claimed", ABANDONED, "done", "failed", "in_doubt")
 
 
 @click.group("ledger", cls=options.Commands)
@@ -87,18 +87,21 @@ def list_writes(
     Example:
       handrail ledger list --state in_doubt --scope acme
     """
+    is_abandoned = state == ABANDONED
     with WRITES.open(store) as write_store:
         found = result_now(
             write_store.list_writes(
-                state=state or "",
+                state="in_doubt" if is_abandoned else state or "",
                 run_id=resolve_run_id(write_store, run_id),
-                most=most if tenant is None else EVERY,
+                most=EVERY if is_abandoned or tenant is not None else most,
             )
         )
+    now = time.time()
     writes = [
         each
         for each in found
-        if tenant is None or parse_write_scope(each.scope) == tenant
+        if (tenant is None or parse_write_scope(each.scope) == tenant)
+        and (not is_abandoned or each.is_abandoned(now))
     ][:most]
     if as_json:
         print_json({"writes": [_facts(write) for write in writes]})

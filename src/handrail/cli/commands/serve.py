@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -181,7 +182,19 @@ def _refuse_options_before_commands(context: click.Context) -> None:
         )
 
 
+def _checks_installed(command: F) -> F:
+    """Say that the protocol is not installed before the tools are loaded: a file of theirs may hide its package."""
+
+    @wraps(command)
+    def with_check(*words: Any, **how: Any) -> Any:
+        _ = protocol.ToolServer
+        return command(*words, **how)
+
+    return cast(F, with_check)
+
+
 @command.command("mcp")
+@_checks_installed
 @options.setup
 @options.store
 @click.option(
@@ -228,7 +241,6 @@ def mcp(
         raise click.UsageError(
             "Name where the tools are: --tools FILE_OR_MODULE[:ATTRIBUTE]."
         )
-    _check_installed()
     check_http_options(address, tokens_file, hosts, origins, as_json=as_json)
     setup.check_injected(setup.tools.filter(setup.policy.sees))
     with open_store(store, create=True, writes=True) as opened:
@@ -248,11 +260,6 @@ def mcp(
         else:
             server.run("stdio")
     return Exit.OK
-
-
-def _check_installed() -> None:
-    """Raise ConfigError unless the package of the protocol is there."""
-    _ = protocol.ToolServer
 
 
 def check_http_options(

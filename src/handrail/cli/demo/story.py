@@ -97,11 +97,11 @@ TEXTS: Mapping[Language, Texts] = {
         saved="这次运行已保存，可以这样查看：",
         to_read="建议阅读的五个文件：",
         files={
-            "handrail/core/execution.py": "一次调用的全过程，安全正是由其中的顺序保证的",
-            "handrail/effects.py": "这一过程会请求哪些操作，可能得到哪些结果",
-            "handrail/core/batch.py": "同一次回答里的多个调用如何一起推进",
-            "handrail/engine/executor.py": "由谁来执行这一切",
-            "handrail/cli/demo/cluster.py": "本演示所用的工具",
+            "src/handrail/core/execution.py": "一次调用的全过程，安全正是由其中的顺序保证的",
+            "src/handrail/effects.py": "这一过程会请求哪些操作，可能得到哪些结果",
+            "src/handrail/core/batch.py": "同一次回答里的多个调用如何一起推进",
+            "src/handrail/engine/executor.py": "由谁来执行这一切",
+            "src/handrail/cli/demo/cluster.py": "本演示所用的工具",
         },
     ),
     "en": Texts(
@@ -150,11 +150,11 @@ TEXTS: Mapping[Language, Texts] = {
         saved="The run is stored; look at it: ",
         to_read="Five files to read:",
         files={
-            "handrail/core/execution.py": "how one call is carried out, in the order that makes it safe",
-            "handrail/effects.py": "what one call asks for, and the possible answers",
-            "handrail/core/batch.py": "the calls of one answer, advanced together",
-            "handrail/engine/executor.py": "who performs all this",
-            "handrail/cli/demo/cluster.py": "the tools of this demo",
+            "src/handrail/core/execution.py": "how one call is carried out, in the order that makes it safe",
+            "src/handrail/effects.py": "what one call asks for, and the possible answers",
+            "src/handrail/core/batch.py": "the calls of one answer, advanced together",
+            "src/handrail/engine/executor.py": "who performs all this",
+            "src/handrail/cli/demo/cluster.py": "the tools of this demo",
         },
     ),
 }

@@ -25,15 +25,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 from msgspec import Struct
 
 from handrail.core.budgets import Budget
 from handrail.core.policy import Policy, read_policy
-from handrail.errors import ConfigError, SetupError
+from handrail.errors import ConfigError, SetupError, describe_install
 from handrail.mcp.gateways.shared_files import hold_lock, write_whole
 from handrail.mcp.server_settings import ServerSettings, read_servers
 from handrail.parsing.names import advise
+
+try:
+    import tomli_w
+except ImportError as missing:  # the commands of the gateway import this module first
+    raise ConfigError(
+        f"the Model Context Protocol needs the extra `mcp`: {describe_install('mcp')}"
+    ) from missing
 
 _TEXTS = ("name", "store", "pins", "instructions")
 _NUMBERS = ("definition_tokens", "result_bytes", "calls", "time_s")

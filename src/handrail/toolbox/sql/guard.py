@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from handrail.errors import ConfigError, ToolError
+from handrail.errors import ConfigError, ToolError, describe_install
 
 try:
     import sqlglot
@@ -24,7 +24,7 @@ try:
     from sqlglot.tokenizer_core import TokenType
 except ImportError as error:
     raise ConfigError(
-        "the SQL tools need sqlglot: pip install 'handrail[sql]'"
+        f"the SQL tools need sqlglot: {describe_install('sql')}"
     ) from error
 
 MOST_DEPTH = 60

@@ -19,7 +19,7 @@ from threading import Event, Thread
 from typing import Any
 
 from handrail.calls import Page
-from handrail.errors import ConfigError, ToolError
+from handrail.errors import ConfigError, ToolError, describe_install
 from handrail.toolbox.sql.database import (
     PAGE_BYTES,
     Column,
@@ -41,7 +41,7 @@ try:
     from psycopg.types.numeric import Float8, Int4, Int8
 except ImportError as error:
     raise ConfigError(
-        "a Postgres database needs psycopg: pip install 'handrail[postgres,sql]'"
+        f"a Postgres database needs psycopg: {describe_install('postgres,sql')}"
     ) from error
 
 _CONNECT_S = 5

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from handrail import _lazy
+from handrail import mcp as protocol
 from handrail.cli import completion, options, settings
 from handrail.cli.commands.gateway.files import import_file, restore
 from handrail.cli.commands.gateway.pins import pins
@@ -20,12 +19,6 @@ from handrail.cli.commands.gateway.servers import (
 from handrail.cli.commands.gateway.today import today
 from handrail.cli.commands.serve import check_http_options, http_options, serve_http
 from handrail.cli.loading import file_at
-
-if TYPE_CHECKING:
-    from handrail.mcp.gateways import gateway as gateways
-else:
-    # the package `mcp` takes a second to import
-    gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 DEFAULT_FILE = Path("~/.config/handrail/gateway.toml")
 
@@ -62,7 +55,7 @@ def command(context: click.Context, file: Path) -> int | None:
     context.obj = file.expanduser()
     settings.apply_otel()
     if context.invoked_subcommand is None:
-        gateways.gateway(context.obj).run("stdio")
+        protocol.gateway(context.obj).run("stdio")
     return None
 
 
@@ -94,7 +87,7 @@ def run(
       handrail gateway --config team.toml run --http 8321 --tokens tokens.toml
     """
     check_http_options(address, tokens_file, hosts, origins, as_json=False)
-    gateway = gateways.gateway(
+    gateway = protocol.gateway(
         context.obj,
         tokens=None if tokens_file is None else file_at(tokens_file),
         dry_run=dry_run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,10 +94,29 @@ def agree(context: click.Context, server: str, tools: Sequence[str], yes: bool) 
     for pin in shown:
         click.echo(pin.diff())
     if not yes:
-        click.confirm("Agree to this?", abort=True, err=True)
+        _confirm()
     digests = {pin.tool: pin.digest for pin in shown}
     stored.agree(server, list(digests), digests=digests)
     say(f"agreed: {', '.join(digests)}")
+
+
+def _confirm() -> None:
+    """Ask the person at the terminal, and end if they do not agree.
+
+    Raises:
+        ConfigError: Nobody is there.
+    """
+    try:
+        agreed = click.confirm("Agree to this?", default=False, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise ConfigError(
+            "nobody is at the terminal: add --yes, once you have read it"
+        ) from None
+    if not agreed:
+        raise click.Abort
 
 
 def _pins(context: click.Context) -> Pins:

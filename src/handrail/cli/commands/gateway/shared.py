@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from handrail import _lazy
+from handrail import mcp as protocol
 from handrail.mcp.gateways.settings import GatewaySettings, read_gateway
 
 if TYPE_CHECKING:
-    from handrail.mcp.gateways import gateway as gateways
     from handrail.mcp.gateways.gateway import Gateway
-else:
-    # the package `mcp` takes a second to import
-    gateways = _lazy.module("handrail.mcp.gateways.gateway")
 
 
 MOST_NAME_CHARS = 60
@@ -36,7 +32,7 @@ def settings_of(context: click.Context) -> GatewaySettings:
 
 def start_gateway(context: click.Context) -> Gateway:
     """Return a gateway whose servers were asked for their tools, and are closed again."""
-    gateway = gateways.gateway(settings_of(context))
+    gateway = protocol.gateway(settings_of(context))
 
     async def look() -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from handrail.cli.store_access import (
     print_table,
     say,
 )
+from handrail.errors import Code
 from handrail.futures import result_now
 from handrail.ports import AuditStore
 from handrail.records import AuditRecord
@@ -44,11 +45,11 @@ def today(context: click.Context, as_json: bool) -> None:
     """
     place = settings_of(context).store
     with LOG.open(place) as store:
-        ends = [
+        ends = leave_out_answered(
             record
             for record in read_since(store, time.time() - _DAY_S)
             if record.event == "CallFinished"
-        ]
+        )
     with QUESTIONS.open(place) as questions:
         waiting = result_now(questions.list_approvals(state="open", run_id=""))
     counts = Counter(
@@ -79,6 +80,24 @@ def today(context: click.Context, as_json: bool) -> None:
         say(
             f"waits for you: {question.id} {question.tool} (handrail approvals show {question.id} --store {place})"
         )
+
+
+def leave_out_answered(ends: Iterable[AuditRecord]) -> list[AuditRecord]:
+    """Leave out the calls that waited for a person and were done afterwards: a client makes such a call again.
+
+    The call that was made again is known by its run and its tool; each that was done stands for one that waited.
+    """
+    kept: dict[int, AuditRecord] = {}
+    waited: dict[tuple[str, str], list[int]] = {}
+    for record in ends:
+        end = _end_of(record.body)
+        same = waited.setdefault((record.run_id, str(record.body.get("tool"))), [])
+        if end == Code.APPROVAL_PENDING:
+            same.append(record.seq)
+        elif end == "done" and same:
+            del kept[same.pop()]
+        kept[record.seq] = record
+    return list(kept.values())
 
 
 def read_since(store: AuditStore, since: float) -> Iterator[AuditRecord]:
