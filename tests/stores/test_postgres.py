@@ -171,6 +171,20 @@ def test_commits_wait_for_the_disk_also_where_the_server_would_not(dsn):
             admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
 
 
+def test_each_statement_sees_what_was_committed_before_it_wherever_the_server_says(dsn):
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        isolation = "ALTER ROLE CURRENT_USER SET default_transaction_isolation"
+        admin.execute(f"{isolation} = 'repeatable read'")
+    try:
+        with PostgresStore(dsn) as store:
+            assert store.use_connection(
+                lambda base: base._db.execute("SHOW transaction_isolation").fetchone()
+            ) == ("read committed",)
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute("ALTER ROLE CURRENT_USER RESET default_transaction_isolation")
+
+
 def test_who_may_not_make_the_tables_is_told_so(dsn):
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("DROP SCHEMA IF EXISTS handrail CASCADE")
@@ -277,6 +291,25 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_asked_of_the_server(
             assert admin.execute(
                 "SELECT fence FROM handrail.effects WHERE key = 'refund:881'"
             ).fetchall() == [(1,)]
+
+
+def test_what_a_lost_transaction_was_to_write_is_not_written_with_the_question(dsn):
+    with PostgresStore(dsn) as store, PostgresStore(dsn) as other:
+        emptied(dsn)
+        count = postgres._SQL["count_group"]
+        ended = Cut(store.use_connection(lambda base: base._db), count, after=False)
+        lose = ended.execute
+
+        def lose_after_another(statement, *rest, **named):
+            if statement == count:
+                ended._db.close()
+                assert claimed(other).state is ClaimState.FRESH
+            return lose(statement, *rest, **named)
+
+        ended.execute = lose_after_another
+        store.use_connection(lambda base: setattr(base, "_db", ended))
+        assert claimed(store).state is ClaimState.BUSY
+        assert changed(dsn, "SELECT 1 FROM handrail.effects") == 1
 
 
 class Lingering(Cut):

@@ -173,6 +173,14 @@ class ForeseenGroup:
         self._records: NewRecords | None = None
         self._answered: Callable[[GroupAnswer | None], None] | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse whatever else an operation may want of its connection.
+
+        Raises:
+            Unforeseen: Always.
+        """
+        raise Unforeseen
+
     def begin(self) -> float:
         """See `database.Transaction.begin`: the server's time as we know it, which it compares with its own."""
         now = self._known.clock()

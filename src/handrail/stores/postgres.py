@@ -4,9 +4,12 @@
 
 The tables lie in a schema of their own, `handrail`. Leases run by the server's clock; no machine needs the right time.
 
+Nearly always a group is one message, decided on what is expected to be there; see `foreseen`.
+
 Rule 1: rows that are there are held from the first look at them until the commit; of two who insert the same row one
         finds it taken, and decides again. Whoever claims an act that counts in its run holds that act first.
-Rule 2: whether a commit succeeded whose answer was lost is asked of the server and not guessed.
+Rule 2: whether a commit succeeded whose answer was lost is asked of the server and not guessed. Each connection counts
+        its groups there; the number of a transaction is given to another one after a crash.
 Rule 3: a connection string may hold a password: nothing of its text is shown but host and database.
 """
 
@@ -231,6 +234,7 @@ class PostgresConnection:
         """
         if isinstance(error.__cause__, _QUICKER):
             raise error  # the server refused it; nothing is unknown
+        self._delayed.clear()  # what was not sent any more is not sent with the question
         number = self._number
         self._number += 1
         until = time.monotonic() + RECONNECT_S
