@@ -152,7 +152,11 @@ class Toolset:
         self, name: str, sees: Callable[[BaseTool], bool] | None
     ) -> Failure:
         shown = name if len(name) <= 80 else name[:77] + "..."
-        visible = [tool.name for tool in self if sees is None or sees(tool)]
+        visible = [
+            tool.name
+            for tool in self
+            if "direct" in tool.callers and (sees is None or sees(tool))
+        ]
         near = [f"`{each}`" for each in names.nearest(name, visible)]
         if near:
             advice = f"Did you mean {' or '.join(near)}? Call it by exactly that name."
