@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from handrail.mcp import standard_streams
-from handrail.mcp.standard_streams import PolledLines, PolledWriter
+from handrail.mcp.wire import polled
+from handrail.mcp.wire.polled import PolledLines, PolledWriter
 from tests.mcp.test_server_command import HANDRAIL, INITIALIZE, WEATHER
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX pipes")
@@ -52,7 +52,7 @@ def test_lines_come_whole_however_they_were_written(pair):
 
 
 def test_a_line_that_is_too_long_is_named_and_the_next_one_read(pair, monkeypatch):
-    monkeypatch.setattr(standard_streams, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(polled, "LONGEST_LINE", 100_000)
     reading, writing = pair
     text = b"x" * 300_000 + b"\n" + b"y" * 100_000 + b"\nnext\n"
     thread = threading.Thread(target=write_all, args=(writing, text))
@@ -187,16 +187,15 @@ import asyncio
 from handrail.mcp.standard_streams import open_streams
 
 async def main():
-    async with open_streams() as (_, to_client):
+    async with open_streams():
         print("not for the client")
         try:
             async with open_streams():
                 print("a second one")
         except RuntimeError as error:
             print(error)
-        await to_client.aclose()
-    async with open_streams() as (_, to_client):
-        await to_client.aclose()
+    async with open_streams():
+        pass
 
 asyncio.run(main())
 print("after")

@@ -16,9 +16,9 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self
 
 import anyio
 from mcp import types
@@ -27,8 +27,13 @@ from mcp.shared.message import SessionMessage
 from handrail.invisible import printable
 from handrail.mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong
 from handrail.mcp.targets import ServerProgram
-
-Received: TypeAlias = "SessionMessage | Exception"
+from handrail.mcp.wire.messages import (
+    Received,
+    read_likely,
+    read_message,
+    write_message,
+)
+from handrail.mcp.wire.polled import TOO_LONG, PolledLines
 
 KEPT_STDERR_BYTES = 4096
 """How much of the end of a child's standard error is kept."""
@@ -59,11 +64,30 @@ except OSError as error:
 """
 
 
+class Looker(Protocol):
+    """Looks at what goes to and fro on a connection."""
+
+    def look_at_received(self, item: Received) -> None:
+        """Note what was received, before anybody reads it."""
+
+    def look_at_sent(self, item: SessionMessage) -> None:
+        """Note what is sent."""
+
+    def look_at_end(self) -> None:
+        """Note that nothing is received any more."""
+
+
 class ServerProcess:
     """A running server, and what it wrote to its standard error."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, reading: int | None = None
+    ) -> None:
         self.process = process
+        self.lines: PolledLines | None = None
+        self._reading = reading
+        if reading is not None:
+            self.lines = PolledLines(reading, ends_when_too_long=True)
         self._stderr = bytearray()
         self._is_too_long = False
         if process.stdin is not None:
@@ -77,17 +101,26 @@ class ServerProcess:
             OSError: It cannot be started.
         """
         _check_program(program)
-        process = await asyncio.create_subprocess_exec(
-            *_make_command(program.command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=MOST_MESSAGE_BYTES,
-            env=program.environment,
-            cwd=program.cwd or None,
-            start_new_session=True,
-        )
-        return cls(process)
+        reading, writing = os.pipe() if sys.platform != "win32" else (None, None)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *_make_command(program.command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE if writing is None else writing,
+                stderr=asyncio.subprocess.PIPE,
+                limit=MOST_MESSAGE_BYTES,
+                env=program.environment,
+                cwd=program.cwd or None,
+                start_new_session=True,
+            )
+        except BaseException:
+            if reading is not None:
+                os.close(reading)
+            raise
+        finally:
+            if writing is not None:
+                os.close(writing)
+        return cls(process, reading)
 
     @property
     def pid(self) -> int:
@@ -125,7 +158,7 @@ class ServerProcess:
                 return MessageTooLong()
         if not line:
             # what follows may then say with which code it ended
-            await self._wait()
+            await self.wait()
             raise anyio.EndOfStream
         return read_message(line)
 
@@ -133,23 +166,38 @@ class ServerProcess:
         """Write a message to it. One that no longer listens misses it; what it wrote last says why."""
         assert self.process.stdin is not None
         with suppress(ConnectionError, OSError):
-            self.process.stdin.write(write_message(message).encode())
+            self.process.stdin.write(write_message(message.message))
+            await self.process.stdin.drain()
+
+    def write(self, data: bytes) -> Awaitable[None] | None:
+        """Write data to it; return what to wait for while too much waits for it already."""
+        stdin = self.process.stdin
+        assert stdin is not None
+        with suppress(ConnectionError, OSError):
+            stdin.write(data)
+            if stdin.transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
+                return self._drain()
+        return None
+
+    async def _drain(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(ConnectionError, OSError):
             await self.process.stdin.drain()
 
     async def stop(self) -> int | None:
         """End the process and its group; return its exit code, or None if it cannot be ended."""
         if self.process.stdin is not None:
             self.process.stdin.close()
-        if not await self._wait():
+        if not await self.wait():
             self._signal(signal.SIGTERM)
-            await self._wait()
+            await self.wait()
         # Also a group whose leader has gone may have members left.
         self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
-        await self._wait()
+        await self.wait()
         self._close_pipes()
         return self.process.returncode
 
-    async def _wait(self) -> bool:
+    async def wait(self) -> bool:
         """Whether it exits within the grace.
 
         Not `process.wait()`, which also waits for pipes that a grandchild may hold open.
@@ -171,6 +219,10 @@ class ServerProcess:
 
     def _close_pipes(self) -> None:
         """Close our ends of the pipes, which a grandchild may hold open, too."""
+        if self.lines is not None and self._reading is not None:
+            self.lines.close()
+            os.close(self._reading)
+            self._reading = None
         transport = getattr(self.process, "_transport", None)
         if transport is not None:
             with suppress(PermissionError, ProcessLookupError):
@@ -201,11 +253,11 @@ def _make_command(command: Sequence[str]) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
-    """Yield the streams of a connection to a server that was started; end it afterwards."""
+async def hold_child(child: ServerProcess) -> AsyncIterator[None]:
+    """Read the standard error of a server that was started; end it afterwards."""
     reading_stderr = asyncio.ensure_future(child.read_stderr())
     try:
-        yield ChildMessages(child), ChildInput(child)
+        yield
     finally:
         with anyio.CancelScope(shield=True):
             await child.stop()
@@ -213,21 +265,60 @@ async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
             await asyncio.wait([reading_stderr])
 
 
+@asynccontextmanager
+async def open_child(child: ServerProcess) -> AsyncIterator[Any]:
+    """Yield the streams of a connection to a server whose pipes the event loop cannot wait for; end it afterwards."""
+    async with hold_child(child):
+        yield ChildMessages(child), ChildInput(child)
+
+
 # ---------------------------------------------------------------------- messages, one a line
 
 
-def read_message(line: bytes | str) -> Received:
-    """Return the message of a line, or why it is none."""
-    try:
-        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError as error:
-        return error
-    return SessionMessage(message)
+class ChildLines:
+    """What a server writes and is told, a message a line. See `Wire`.
 
+    Args:
+        link: Looks at each message before it is taken, and before it is written.
+    """
 
-def write_message(item: SessionMessage) -> str:
-    """Return the line of a message."""
-    return item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+    def __init__(self, child: ServerProcess, link: Looker) -> None:
+        assert child.lines is not None
+        self._child = child
+        self._lines = child.lines
+        self._link = link
+
+    def start(self, take: Callable[[Received], None], end: Callable[[], None]) -> None:
+        """See `Wire.start`."""
+
+        def take_line(line: bytes) -> None:
+            if line is TOO_LONG:  # the last one
+                self._link.look_at_received(MessageTooLong())
+                end()
+            elif line and not line.isspace():
+                item = read_likely(line, types.JSONRPCResponse)
+                self._link.look_at_received(item)
+                take(item)
+
+        def take_end() -> None:
+            self._ending = asyncio.ensure_future(self._end(end))
+
+        self._lines.hand_on(take_line, take_end)
+
+    async def _end(self, end: Callable[[], None]) -> None:
+        self._link.look_at_end()
+        # what follows may then say with which code it ended
+        await self._child.wait()
+        end()
+
+    def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
+        """See `Wire.write`. A server that no longer listens misses it; what it wrote last says why."""
+        self._link.look_at_sent(SessionMessage(message))
+        return self._child.write(write_message(message))
+
+    def close(self) -> None:
+        """See `Wire.close`."""
+        self._lines.close()
 
 
 class MessageStream:

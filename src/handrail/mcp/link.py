@@ -7,22 +7,26 @@ session, and ask it to end.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, Self
 
 import anyio
 from mcp import Client, types
 from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
 from handrail import logs
-from handrail.mcp.child import ServerProcess, open_child
+from handrail.mcp.child import ChildLines, ServerProcess, hold_child, open_child
 from handrail.mcp.delivery import CURRENT, Delivery, ServerNotReached
-from handrail.mcp.remote import MessageTooLong, open_remote
-from handrail.mcp.targets import ServerProgram, Target
+from handrail.mcp.remote import MOST_MESSAGE_BYTES, MessageTooLong, open_remote
+from handrail.mcp.targets import Address, ServerProgram, Target
+from handrail.mcp.wire.dispatcher import LineDispatcher
+from handrail.mcp.wire.posts import PostDispatcher
 
 _CLOSE_S = 2.5
 """How long a link may take to end. A child is ended within 1.2 s; a server at an address is told, if it listens."""
@@ -161,6 +165,8 @@ class Link:
                     message_handler=self.callbacks.message,
                     log_level=self.callbacks.log_level,
                 )
+                if sys.platform != "win32" or isinstance(self.target, Address):
+                    client._connect = self._connect
                 await client.__aenter__()
         except BaseException:
             if clock.expired():
@@ -174,15 +180,30 @@ class Link:
             self.lost = True
             await client.__aexit__(None, None, None)
 
+    async def _connect(self, stack: AsyncExitStack, *_: Any) -> Dispatcher[Any]:
+        """Open the transport; return what the SDK's session sends its requests by, in place of its own."""
+        if isinstance(self.target, ServerProgram):
+            self.child = child = await ServerProcess.start(self.target)
+            await stack.enter_async_context(hold_child(child))
+            return LineDispatcher(ChildLines(child, self))
+        remote = open_remote(self.target, self.connect_s)
+        client, streams = await stack.enter_async_context(remote)
+        return PostDispatcher(
+            Incoming(streams[0], self),
+            Outgoing(streams[1], self),
+            client=client,
+            url=self.target.url,
+            most_bytes=MOST_MESSAGE_BYTES,
+            look_at_sent=self.look_at_sent,
+            look_at_received=self.look_at_received,
+        )
+
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
-        """Open the transport, and look at what goes through it."""
-        if isinstance(self.target, ServerProgram):
-            self.child = await ServerProcess.start(self.target)
-            transport = open_child(self.child)
-        else:
-            transport = open_remote(self.target, self.connect_s)
-        async with transport as (read_stream, write_stream):
+        """Open the transport of a server whose pipes the event loop cannot wait for."""
+        assert isinstance(self.target, ServerProgram)
+        self.child = await ServerProcess.start(self.target)
+        async with open_child(self.child) as (read_stream, write_stream):
             yield Incoming(read_stream, self), Outgoing(write_stream, self)
 
     # ------------------------------------------------------------------ what goes through
@@ -198,6 +219,10 @@ class Link:
             if self.watch is not None:
                 self.watch("received", _as_json(item))
             make_readable(item.message)
+
+    def look_at_end(self) -> None:
+        """Note that nothing is received any more."""
+        self.lost = True
 
     def look_at_sent(self, item: SessionMessage) -> None:
         """Note what is sent."""

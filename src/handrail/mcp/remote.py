@@ -16,6 +16,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from handrail.mcp.delivery import CURRENT
 from handrail.mcp.targets import Address
+from handrail.mcp.wire.plain_http import PlainTransport, can_be_plain
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 """The longest message that is read. A result of that size is cut to a few kilobytes for a model anyway."""
@@ -88,17 +89,19 @@ async def _read_json(response: httpx2.Response) -> httpx2.Response:
 
 @asynccontextmanager
 async def open_remote(address: Address, connect_s: float) -> AsyncIterator[Any]:
-    """Yield the streams of a connection to a server."""
+    """Yield the HTTP client of a connection to a server, and its streams."""
     # No limit to reading: each call has a deadline of its own, and an idle stream is as it should be.
     timeout = httpx2.Timeout(connect_s, read=None, write=_WRITE_S)
+    transport = PlainTransport() if can_be_plain(address.url) else None
     async with (
         HttpClient(
             headers=dict(address.headers),
             auth=address.auth,
             timeout=timeout,
+            transport=transport,
         ) as client,
         streamable_http_client(
             address.url, http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES
         ) as streams,
     ):
-        yield streams
+        yield client, streams

@@ -50,7 +50,7 @@ from handrail.mcp.answers import is_never_cut, write_answer, write_failure
 from handrail.mcp.callers import MODERN, Caller, identify_caller
 from handrail.mcp.listening import permit_hosts
 from handrail.mcp.notices import Client, Leave, is_as_grave
-from handrail.mcp.standard_streams import open_streams
+from handrail.mcp.standard_streams import serve_standard_streams
 from handrail.mcp.tokens import Tokens
 from handrail.observers import conventions as names
 from handrail.ports import Approver
@@ -156,11 +156,7 @@ class ToolServer(MCPServer[Any]):
 
     async def run_stdio_async(self) -> None:
         """Serve the client at the other end of stdin and stdout; what a tool prints goes to stderr."""
-        async with open_streams() as (read_stream, write_stream):
-            server = self._lowlevel_server
-            await server.run(
-                read_stream, write_stream, server.create_initialization_options()
-            )
+        await serve_standard_streams(self._lowlevel_server)
 
     def run(self, transport: Any = "stdio", **how: Any) -> None:
         """Serve until the client or the process ends, and close the runtime.

@@ -2,8 +2,7 @@
 
 While it is served, the descriptors 0 and 1 point elsewhere, so that no tool and no child of one reads the client's
 requests or writes between our answers. The SDK's own reader waits in a thread that cannot be given up, so that Ctrl-C
-would wait for the next line; this one can. Pipes and sockets are read and written on the event loop: a hand-over to a
-thread for each line takes longer than the rest of a message.
+would wait for the next line; this one can. Pipes and sockets are read and written on the event loop (`wire.polled`).
 
 Rule 1: stdout carries the protocol only; whatever else is printed goes to stderr.
 Rule 2: a line has a greatest length, so that a client cannot fill the memory.
@@ -14,26 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
-import socket
 import stat
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from threading import Lock, Thread
 from typing import Any, cast
 
-import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
 
-from handrail.mcp.child import MessageStream, Received, read_message, write_message
+from handrail.mcp.wire.eras import serve_lines
+from handrail.mcp.wire.messages import Received, read_likely, write_message
+from handrail.mcp.wire.polled import LineSplitter, PolledLines, PolledWriter
 
-LONGEST_LINE = 16 * 1024 * 1024
-"""Bytes of one message. HTTP takes 4 MiB; a client on the same machine may hand over a file."""
-
-_TOO_LONG = f"[a line of more than {LONGEST_LINE} bytes]"
 _CHUNK = 64 * 1024
 _MOST_WAITING = 64
 
@@ -41,9 +35,23 @@ _CLAIM = Lock()
 """Held while a server of this process has stdin and stdout."""
 
 
+async def serve_standard_streams(server: Server[Any]) -> None:
+    """Serve the client at the other end of stdin and stdout until it has gone.
+
+    Raises:
+        RuntimeError: Another server of this process has stdin and stdout.
+    """
+    options = server.create_initialization_options()
+    async with open_streams() as streams:
+        if isinstance(streams, ClientLines):
+            await serve_lines(server, streams, options)
+        else:
+            await server.run(*streams, options)
+
+
 @asynccontextmanager
-async def open_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """Yield the stream of messages to read, and the one to write.
+async def open_streams() -> AsyncIterator[ClientLines | tuple[Any, Any]]:
+    """Yield where the lines come from and go to, or streams of the SDK where the event loop cannot wait for them.
 
     Raises:
         RuntimeError: Another server of this process has stdin and stdout.
@@ -55,7 +63,7 @@ async def open_streams() -> AsyncIterator[tuple[Any, Any]]:
             # What is printed into Python's own buffer would be written once the descriptor is back.
             if writer is not None and isinstance(lines, PolledLines):
                 with redirect_stdout(sys.stderr):
-                    yield StdinMessages(lines), StdoutMessages(writer, lines)
+                    yield ClientLines(lines, writer)
                 return
             # it asks for lines, one after the other, and writes text
             async with stdio_server(
@@ -126,214 +134,28 @@ def _can_poll(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-# ---------------------------------------------------------------------- writing
+# ---------------------------------------------------------------------- lines
 
 
-class PolledWriter:
-    """Writes texts to a pipe or a socket from the event loop, without making the descriptor non-blocking.
+class ClientLines:
+    """What the client says and is told, a message a line. See `Wire`."""
 
-    Others may share what it describes, such as the shell that started us.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._socket: socket.socket | None = None
-        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            self._socket = socket.socket(fileno=os.dup(descriptor))
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
-        self._waiting: deque[tuple[memoryview, asyncio.Future[None]]] = deque()
-        self._loop = asyncio.get_running_loop()
-
-    async def write(self, text: str) -> None:
-        """Write a text; return once the other end, or the system on its way there, has taken it all.
-
-        Texts are written whole, in the order of the calls, also that of a caller who is cancelled meanwhile.
-
-        Raises:
-            OSError: Nobody reads any longer.
-        """
-        rest = memoryview(text.encode())
-        if not self._waiting:
-            rest = self._write_ready(rest)
-            if not rest:
-                return
-            self._loop.add_writer(self._descriptor, self._go_on)
-        written: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((rest, written))
-        await written
-
-    async def flush(self) -> None:
-        """Do nothing: nothing is held back."""
-
-    def close(self) -> None:
-        """Write no more. The descriptor stays open."""
-        self._give_up(OSError("the stream was closed"))
-        if self._socket is not None:
-            self._socket.close()
-
-    def _go_on(self) -> None:
-        """Write what waits, as far as it is taken now."""
-        try:
-            while self._waiting:
-                rest, written = self._waiting[0]
-                rest = self._write_ready(rest)
-                if rest:
-                    self._waiting[0] = (rest, written)
-                    return
-                self._waiting.popleft()
-                _wake(written)
-        except OSError as error:
-            self._give_up(error)
-        else:
-            self._loop.remove_writer(self._descriptor)
-
-    def _give_up(self, error: OSError) -> None:
-        if self._waiting:
-            self._loop.remove_writer(self._descriptor)
-        for _, written in self._waiting:
-            if not written.done():
-                written.set_exception(error)
-        self._waiting.clear()
-
-    def _write_ready(self, rest: memoryview) -> memoryview:
-        """Write what can be written without waiting; return the rest."""
-        while rest:
-            written = self._write_part(rest)
-            if not written:
-                break
-            rest = rest[written:]
-        return rest
-
-    def _write_part(self, data: memoryview) -> int:
-        """Write what can be written without waiting; return how many bytes."""
-        if self._socket is not None:
-            try:
-                return self._socket.send(data, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return 0
-        if not self._poll.poll(0):
-            return 0
-        # a pipe that is ready takes so much without waiting
-        return os.write(self._descriptor, data[: select.PIPE_BUF])
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-# ---------------------------------------------------------------------- reading
-
-
-class PolledLines:
-    """The lines of a pipe or a socket as an async iterator, read on the event loop."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._splitter = LineSplitter()
-        self._lines: deque[str] = deque()
-        self._has_ended = False
-        self._is_reading = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._start()
-
-    def __aiter__(self) -> PolledLines:
-        return self
-
-    async def __anext__(self) -> str:
-        while not self._lines:
-            if self._has_ended:
-                raise StopAsyncIteration
-            self._start()
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        return self._lines.popleft()
-
-    def close(self) -> None:
-        """Read no more; whoever waits for a line learns that there is none."""
-        self._stop()
-        self._has_ended = True
-        if self._waiter is not None:
-            _wake(self._waiter)
-
-    def _start(self) -> None:
-        if not self._is_reading:
-            self._is_reading = True
-            self._loop.add_reader(self._descriptor, self._read)
-
-    def _stop(self) -> None:
-        if self._is_reading:
-            self._is_reading = False
-            self._loop.remove_reader(self._descriptor)
-
-    def _read(self) -> None:
-        try:
-            chunk = os.read(self._descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:  # whoever was at the other end has gone
-            chunk = b""
-        if chunk:
-            lines = self._splitter.feed(chunk)
-        else:
-            lines = self._splitter.end()
-            self._has_ended = True
-        self._lines.extend(line.decode("utf-8", "replace") for line in lines)
-        if self._has_ended or len(self._lines) >= _MOST_WAITING:
-            self._stop()
-        if self._waiter is not None and (self._lines or self._has_ended):
-            _wake(self._waiter)
-
-
-class StdinMessages(MessageStream):
-    """What the client says, as the SDK reads it: each line is read when it is asked for."""
-
-    def __init__(self, lines: PolledLines) -> None:
+    def __init__(self, lines: PolledLines, writer: PolledWriter) -> None:
         self._lines = lines
-
-    async def receive(self) -> Received:
-        """Return the next message, or why a line is none.
-
-        Raises:
-            anyio.EndOfStream: The client has gone.
-        """
-        try:
-            return read_message(await anext(self._lines))
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        """Read no more."""
-        self._lines.close()
-
-
-class StdoutMessages(MessageStream):
-    """What is said to the client, as the SDK writes it: each message is written by whoever sends it."""
-
-    def __init__(self, writer: PolledWriter, lines: PolledLines) -> None:
         self._writer = writer
-        self._lines = lines
-        self._is_open = True
 
-    async def send(self, item: SessionMessage) -> None:
-        """Send a message. Where nobody reads it, nobody is served any longer.
+    def start(self, take: Callable[[Received], None], end: Callable[[], None]) -> None:
+        """See `Wire.start`."""
+        kind = types.JSONRPCRequest
+        self._lines.hand_on(lambda line: take(read_likely(line, kind)), end)
 
-        Raises:
-            anyio.BrokenResourceError: Nobody reads.
-        """
-        if not self._is_open:
-            raise anyio.ClosedResourceError
-        try:
-            await self._writer.write(write_message(item))
-        except OSError as error:
-            self._lines.close()
-            raise anyio.BrokenResourceError from error
+    def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
+        """See `Wire.write`."""
+        return self._writer.put(write_message(message))
 
-    async def aclose(self) -> None:
-        """Send no more."""
-        self._is_open = False
+    def close(self) -> None:
+        """See `Wire.close`."""
+        self._lines.close()
 
 
 class Lines:
@@ -375,39 +197,3 @@ def read_lines(descriptor: int) -> Iterator[bytes]:
     while chunk := os.read(descriptor, _CHUNK):
         yield from splitter.feed(chunk)
     yield from splitter.end()
-
-
-class LineSplitter:
-    """Splits what is read into lines; a line that is too long is replaced by a sentence that says so."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that end in a chunk."""
-        *ended, rest = chunk.split(b"\n")
-        lines = []
-        for piece in ended:
-            self._add(piece)
-            lines.append(self._take())
-        self._add(rest)
-        return lines
-
-    def end(self) -> list[bytes]:
-        """Return the last line, where no end of line follows it."""
-        return [self._take()] if self._size else []
-
-    def _add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= LONGEST_LINE:
-            self._parts.append(piece)
-        else:
-            self._parts.clear()
-
-    def _take(self) -> bytes:
-        is_too_long = self._size > LONGEST_LINE
-        line = _TOO_LONG.encode() if is_too_long else b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        return line

@@ -94,8 +94,11 @@ async def serve_app(app: Any, listener: socket.socket, *, log_level: str) -> Non
     with suppress(ValueError):  # not the main thread, where no signal arrives
         # Told by uvicorn once every stream has ended, and the runtime can still be closed.
         signal(SIGTERM, _end)
+    from handrail.serving.one_piece import OnePieceProtocol
+
     config = uvicorn.Config(
         app,
+        http=OnePieceProtocol,
         log_level=log_level,
         # its own would write each request to stdout
         log_config=None,
