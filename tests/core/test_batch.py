@@ -213,12 +213,9 @@ def test_a_call_goes_on_when_what_it_waited_for_has_failed():
     assert [result.ok for result in results] == [False, True]
 
 
-@pytest.mark.parametrize("written", [
-    '{"user": {"$call": "call_1", "path": "/id"}}',
-    '{"user": "$call_1.id$"}',
-    '{"user": "$var1.id$"}',
-    '{"user": {"\\u0024call": "call_1", "path": "/id"}}',
-])  # fmt: skip
+@pytest.mark.parametrize("written", ['{"user": {"$call": "call_1", "path": "/id"}}', '{"user": "$call_1.id$"}',
+                                     '{"user": "$var1.id$"}',
+                                     '{"user": {"\\u0024call": "call_1", "path": "/id"}}'])  # fmt: skip
 def test_a_reference_is_replaced_by_what_the_earlier_call_returned(written):
     batch = batch_of(call(1, "find", {"name": "Ada"}), call(2, "update", written))
     assert started(batch) == ["call_1"]
