@@ -198,10 +198,16 @@ class Color(Enum):
 def from_day(day: date, city: str) -> str: ...
 
 
-def of_list(cities: list[str]) -> str: ...
+def of_list(cities: list[str], counts: dict[str, list[int]] | None = None) -> str: ...
 
 
 def of_model(city: Named) -> str: ...
+
+
+def of_models(cities: list[Named]) -> str: ...
+
+
+def of_days(days: list[date], shares: dict[str, float]) -> str: ...
 
 
 def within(days: Annotated[int, Field(ge=1)]) -> str: ...
@@ -220,7 +226,8 @@ def of_a_list_by_default(city: str = [1]) -> str: ...
 
 
 @pytest.mark.parametrize(("fn", "kept"), [
-    (count, True), (from_day, False), (of_list, False), (of_model, False), (within, False), (within_by_default, False),
+    (count, True), (from_day, False), (of_list, True), (of_model, False), (of_models, False),
+    (of_days, False), (within, False), (within_by_default, False),
     (of_changed, False), (of_color, False), (of_a_list_by_default, False), (measure, False),
 ])  # fmt: skip
 def test_a_tool_takes_what_fits_as_it_stands_only_where_pydantic_turns_nothing_into_anything(

@@ -266,9 +266,7 @@ def _find_unnamed_addresses(
 ) -> list[str]:
     """Return the addresses within the texts of an argument that occur in no trusted words."""
     found = [
-        (text, address)
-        for text in _texts_in(value)
-        for address in find_addresses(text)
+        (text, address) for text in _texts_in(value) for address in find_addresses(text)
     ]
     if not found:
         return []
@@ -383,9 +381,7 @@ def find_addresses(text: str) -> list[str]:
     if "@" not in text and "://" not in text and not _OF_HOST.search(text):
         return []
     return [
-        address
-        for token in _TOKEN.findall(text)
-        if (address := _find_address(token))
+        address for token in _TOKEN.findall(text) if (address := _find_address(token))
     ]
 
 
