@@ -43,7 +43,7 @@ _GRACE_S = 0.4
 
 _POLL_S = 0.01
 _MOST_WAITING_BYTES = MOST_MESSAGE_BYTES
-"""What may wait for a child that does not read; a caller that gives up is not held back by it."""
+"""What may wait for a child that does not read. More is not written: a caller that gives up leaves nothing behind."""
 
 # Run by a small program that becomes the server: asking after the fork, in our own process, may deadlock where there
 # are threads. The second look at the parent is for one that died in between.
@@ -163,21 +163,22 @@ class ServerProcess:
         return read_message(line)
 
     async def write_message(self, message: SessionMessage) -> None:
-        """Write a message to it. One that no longer listens misses it; what it wrote last says why."""
+        """Write a message to it, once there is room. Does nothing if it no longer reads."""
+        while (room := self.find_room()) is not None:
+            await room
+        self.write(write_message(message.message))
+
+    def find_room(self) -> Awaitable[None] | None:
+        """Return what to wait for before more is written to it; None where there is room."""
+        assert self.process.stdin is not None
+        waiting_bytes = self.process.stdin.transport.get_write_buffer_size()
+        return self._drain() if waiting_bytes > _MOST_WAITING_BYTES else None
+
+    def write(self, data: bytes) -> None:
+        """Write data to it. Does nothing if it no longer reads."""
         assert self.process.stdin is not None
         with suppress(ConnectionError, OSError):
-            self.process.stdin.write(write_message(message.message))
-            await self.process.stdin.drain()
-
-    def write(self, data: bytes) -> Awaitable[None] | None:
-        """Write data to it; return what to wait for while too much waits for it already."""
-        stdin = self.process.stdin
-        assert stdin is not None
-        with suppress(ConnectionError, OSError):
-            stdin.write(data)
-            if stdin.transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
-                return self._drain()
-        return None
+            self.process.stdin.write(data)
 
     async def _drain(self) -> None:
         assert self.process.stdin is not None
@@ -311,10 +312,14 @@ class ChildLines:
         await self._child.wait()
         end()
 
-    def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
+    def find_room(self) -> Awaitable[None] | None:
+        """See `Wire.find_room`."""
+        return self._child.find_room()
+
+    def write(self, message: types.JSONRPCMessage) -> None:
         """See `Wire.write`. A server that no longer listens misses it; what it wrote last says why."""
         self._link.look_at_sent(SessionMessage(message))
-        return self._child.write(write_message(message))
+        self._child.write(write_message(message))
 
     def close(self) -> None:
         """See `Wire.close`."""

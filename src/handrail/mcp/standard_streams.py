@@ -149,6 +149,9 @@ class ClientLines:
         kind = types.JSONRPCRequest
         self._lines.hand_on(lambda line: take(read_likely(line, kind)), end)
 
+    def find_room(self) -> None:
+        """See `Wire.find_room`: what is written is waited for."""
+
     def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
         """See `Wire.write`."""
         return self._writer.put(write_message(message))

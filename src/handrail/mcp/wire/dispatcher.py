@@ -58,6 +58,9 @@ class Wire(Protocol):
     ) -> None:
         """Call `take` with each message, or with why a line is none, and `end` after the last one."""
 
+    def find_room(self) -> Awaitable[None] | None:
+        """Return what to wait for before a message is written; None where there is room."""
+
     def write(self, message: types.JSONRPCMessage) -> Awaitable[None] | None:
         """Write a message; return what to wait for while it is not taken yet.
 
@@ -481,6 +484,8 @@ class LineDispatcher(Dispatcher[TransportContext]):
     async def _write(self, message: types.JSONRPCMessage) -> None:
         """Write a message; where nobody reads it, the connection has ended."""
         try:
+            while (room := self._wire.find_room()) is not None:
+                await room
             waiting = self._wire.write(message)
             if waiting is not None:
                 await waiting
