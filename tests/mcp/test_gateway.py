@@ -4,9 +4,10 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from handrail.mcp.gateways.settings import GatewaySettings
 from handrail.mcp.pins import Pins
 from handrail.mcp.server_settings import ServerSettings, read_server
 from handrail.sandboxes.bubblewrap import Bubblewrap
+from tests.mcp.gateways import find_processes
 
 ROOT = Path(__file__).parents[2]
 ERAS = ("legacy", "2026-07-28")
@@ -150,6 +152,34 @@ def test_a_client_is_told_of_a_resource_until_it_unsubscribes(tmp_path):
 
     asyncio.run(main())
     assert effects(tmp_path) == ["subscribe many://motto", "unsubscribe many://motto"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* as of 2026-07-28")
+def test_a_client_is_told_of_a_resource_also_by_a_server_that_was_started_again(
+    tmp_path,
+):
+    updated = []
+
+    async def take(message):
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.append(str(message.params.uri))
+
+    async def main():
+        given = settings(tmp_path)
+        async with connected(given, message_handler=take) as client:
+            await client.list_tools()
+            await client.session.subscribe_resource("many://motto")
+            for pid in find_processes(f"MANY_EFFECTS={tmp_path}"):
+                os.kill(pid, signal.SIGKILL)
+            subscribed = "subscribe many://motto"
+            while effects(tmp_path).count(subscribed) < 2:
+                with suppress(MCPError):
+                    await client.read_resource("many://motto")
+            await client.call_tool("one_change_motto", {"to": "a"})
+            await wait_for(lambda: updated == ["many://motto"])
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.slow

@@ -93,6 +93,7 @@ class McpConnection:
         mode: str = "auto",
         callbacks: Callbacks | None = None,
         on_changed: Callable[[], Any] | None = None,
+        on_reopened: Callable[[], Awaitable[None]] | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.name = name
@@ -102,6 +103,7 @@ class McpConnection:
         self.mode = mode
         self.callbacks = callbacks or Callbacks()
         self.on_changed = on_changed
+        self.on_reopened = on_reopened
         self.watch = watch
         self.calls_under_way: dict[int, Delivery] = {}
         self._home: asyncio.AbstractEventLoop | None = None
@@ -371,6 +373,8 @@ class McpConnection:
         self._opened += 1
         if self._opened > 1:
             self._tell_changed()
+            if self.on_reopened is not None:
+                await self.on_reopened()
         if self.on_changed is not None and session.discover_result is not None:
             await self._listen(link)
 

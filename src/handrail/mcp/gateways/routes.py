@@ -15,18 +15,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
-from mcp import types
+from mcp import ClientSession, types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
+from handrail import logs
 from handrail.mcp.callers import MODERN
 from handrail.mcp.connection import McpConnection
-from handrail.mcp.delivery import ServerNotReached
+from handrail.mcp.delivery import ServerError, ServerNotReached
 from handrail.mcp.link import Callbacks
 from handrail.mcp.targets import Target
 
@@ -185,6 +187,12 @@ def _describe_sampling(can: frozenset[str]) -> types.SamplingCapability:
     return types.SamplingCapability(tools=tools)
 
 
+async def _send_subscription(
+    request: types.SubscribeRequest, session: ClientSession
+) -> types.EmptyResult:
+    return await session.send_request(request, types.EmptyResult)
+
+
 class Route:
     """One connection, the requests that are under way on it, and who is told what its server announces."""
 
@@ -205,7 +213,12 @@ class Route:
         )
         mode = "auto" if key[0] == MODERN else "legacy"
         self.connection = McpConnection(
-            routes.name, routes.target, mode=mode, callbacks=callbacks, **limits
+            routes.name,
+            routes.target,
+            mode=mode,
+            callbacks=callbacks,
+            on_reopened=self._subscribe_again,
+            **limits,
         )
 
     async def open(self) -> None:
@@ -219,6 +232,21 @@ class Route:
             # it answered, and does not know the handshake
             connection.mode = "auto"
             await connection.open()
+
+    async def _subscribe_again(self) -> None:
+        """Subscribe on a new connection to what the last one was subscribed to, which its server has forgotten."""
+        for uri in list(self.subscribers):
+            params = types.SubscribeRequestParams(uri=uri)
+            send = partial(_send_subscription, types.SubscribeRequest(params=params))
+            try:
+                await self.connection.request(send)
+            except (MCPError, ServerError) as error:
+                logs.log.warning(
+                    "%s: changes of %r are told no longer: %s",
+                    self._routes.name,
+                    uri,
+                    error,
+                )
 
     async def _elicit(self, _: Any, params: types.ElicitRequestParams) -> Any:
         return await self._ask(types.ElicitRequest(params=params), types.ElicitResult)
