@@ -90,7 +90,10 @@ async def durable_crowd(quick: bool) -> list[Figure]:
         )
     return [
         Figure(
-            f"{count} runs at once, all durable: {name}", times[name] / times["hand"], "x hand", DURABLE_GOALS.get(name),
+            f"{count} runs at once, all durable: {name}",
+            times[name] / times["hand"],
+            "x hand",
+            DURABLE_GOALS.get(name),
             note=f"{(times[name] - times['hand']) / count / 10 * 1e6:.0f} us a call above hand",
         )
         for name in runtimes
