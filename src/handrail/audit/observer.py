@@ -2,7 +2,7 @@
 
 Rule 1: no call waits for the log but a write of high risk, which starts once its admission is recorded.
 Rule 2: the admission of a write is sent to the store before its claim, its end before the next claim of the run.
-Rule 3: the store may hold back records of harmless reads alone.
+Rule 3: the store may delay only records of harmless reads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AuditObserver:
         self._unsent: list[tuple[str, str]] = []
         """The records that are still to be sent."""
         self._is_urgent = False
-        """Whether one of them is of something else than a harmless read."""
+        """Whether one of them is about anything but a harmless read."""
         self._answer: Future[None] | None = None
         """The store's answer to the newest records, where it comes later."""
         self._offered: list[AuditEntry] = []

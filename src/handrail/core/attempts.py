@@ -143,7 +143,7 @@ def report_failed_attempt(
 def compute(
     size: int, function: Callable[[], T]
 ) -> Generator[Effect[Admitted], Any, T]:
-    """Return what a function makes of a value, which is about `size` bytes as JSON."""
+    """Call `function`, in a thread if its value takes more than `LONG_BYTES` as JSON (`size` bytes)."""
     if size <= materialize.LONG_BYTES:
         return function()
     answer: T = yield Compute(function)

@@ -184,7 +184,7 @@ def conversation(
 
 
 def _is_wait_of_program(turn: Turn, messages: Sequence[Message]) -> bool:
-    """Whether a program that runs already asks for more: the model has written nothing new."""
+    """Whether all calls of the turn come from a program that the turn before had started."""
     programs = {call.program for call in turn.calls}
     if not programs or "" in programs:
         return False

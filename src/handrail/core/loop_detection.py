@@ -107,7 +107,7 @@ def detect_loops(detector: LoopDetector, batch: Batch) -> tuple[list[ToolResult]
     for state, result in zip(batch.states, results, strict=True):
         call = state.call
         if call.program:
-            continue  # code repeats calls as it was written to, and ends
+            continue  # a program repeats calls on purpose, and ends
         if state.index in batch.refused_circles:
             reason = _describe_circle(call.name, STOPPED_AT)
             results[state.index] = replace(result, ends_run=reason)

@@ -1,4 +1,4 @@
-"""Quick admission: one function takes all steps of an admission for a call such as most are, or leaves it to them.
+"""Quick admission: one function takes all steps of the admission of an ordinary call, or leaves the call to them.
 
 Without it a run of ten turns with four calls each costs 1.54 times the loop that anybody writes first; with it, 1.13
 (`python -m benchmarks loop`). `docs/decisions/0012-the-short-way.md` says what was tried.

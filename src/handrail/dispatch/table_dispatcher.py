@@ -317,8 +317,8 @@ class _Shift:
         """Beat when it is time, and look for dead workers when it is time."""
         now = time.monotonic()
         timing = self._timing
-        # We were frozen, or the database was gone for so long that other workers may seem dead: they beat first. After
-        # a shorter silence whoever seems dead is.
+        # We were frozen, or the database was gone. After a long silence other workers may only seem dead, so they get
+        # time to beat. After a short one, a worker that seems dead is dead.
         if now - self._reached > max(timing.beat_s, timing.dead_s - 3 * timing.beat_s):
             self._in_touch_since = now
         is_steady = now - self._in_touch_since >= 2 * timing.beat_s

@@ -71,7 +71,7 @@ class Seals:
 
 
 def hide_seals(text: str) -> str:
-    """Return a text for strangers, with `***` for each seal that nobody has opened."""
+    """Return the text with `***` in place of each seal."""
     if _BEGIN not in text:
         return text
     return _compiled(_SEAL).sub(HIDDEN, text)

@@ -180,7 +180,7 @@ class Lines:
         return line
 
     def close(self) -> None:
-        """Leave the thread to itself: it may wait for a line."""
+        """Do nothing: the thread may be waiting for a line."""
 
     def _read(self) -> None:
         try:

@@ -48,8 +48,8 @@ T = TypeVar("T")
 MAX_GROUP_REQUESTS = 512
 
 GATHER_S = 0.002
-"""How long a request is held back that nobody waits for: the settlement of a write, its records and its result follow
-one another within that, and share a commit."""
+"""How long a request that nobody waits for is delayed. A write's settlement, records and result come within it and
+share a commit."""
 
 # A decision is made again when another process was quicker; each time somebody has got on, so this is never reached.
 MAX_DECISIONS = 100
@@ -111,8 +111,8 @@ class Writer:
         """Put a request in the queue, or a job that has the connection for itself.
 
         Args:
-            within_s: How long it may be held back for others to join it. Whatever is asked for without that, or the
-                end of the store, takes it along.
+            within_s: How long it may be delayed so that others join its group. An urgent request, or closing the
+                store, commits it at once.
             is_final: Nobody can cancel it.
 
         Raises:
@@ -201,7 +201,7 @@ class Writer:
             self._hurry(within_s)
 
     def _hurry(self, within_s: float) -> None:
-        """Have the queue carried out within this time, unless it will be sooner; 0 is at once."""
+        """Carry out the queue after at most `within_s`; 0 is at once."""
         until = self._held_until
         if until is None:
             return
@@ -254,7 +254,7 @@ class Writer:
             return self._queue[0] if self._queue else None
 
     def _next_due(self) -> float | None:
-        """Return when there is something to do; None is when somebody asks for it."""
+        """Return when the next group or job is due; None if nothing waits."""
         times = []
         if self._queue:
             times.append(self._held_until or 0.0)

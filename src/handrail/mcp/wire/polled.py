@@ -46,7 +46,7 @@ class PolledWriter:
         self._loop = asyncio.get_running_loop()
 
     async def write(self, text: str) -> None:
-        """Write a text; return once the other end, or the system on its way there, has taken it all.
+        """Write a text; return once the system has taken all of it.
 
         Texts are written whole, in the order of the calls, also that of a caller who is cancelled meanwhile.
 
