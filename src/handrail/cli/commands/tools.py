@@ -79,7 +79,9 @@ def command(
     places: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Show tools as a model sees them, or with --explain what of them a provider is told.
+    """Show tools as a model sees them.
+
+    With --explain, say what of each declaration reaches a provider.
 
     \b
     Examples:
