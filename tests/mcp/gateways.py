@@ -15,7 +15,7 @@ MANY = [sys.executable, "-m", "tests.mcp.many", "stdio"]
 
 
 def write_config(folder, servers, head=""):
-    """Write a gateway's file that allows every call.
+    """Write a gateway's file that allows every call: nothing that the servers return makes it ask.
 
     Args:
         servers: The words of a command or an address, by name.
@@ -31,7 +31,7 @@ def write_config(folder, servers, head=""):
             lines.append(f"cwd = {json.dumps(str(ROOT))}")
             effects = json.dumps(str(folder / "effects"))
             lines.append(f'env = {{MANY_NAME = "{name}", MANY_EFFECTS = {effects}}}')
-        lines += ['trust = "hints"', "connect_s = 15"]
+        lines += ['trust = "hints"', 'results = "trusted"', "connect_s = 15"]
     file = folder / "gateway.toml"
     file.write_text("\n".join(lines) + "\n")
     return file

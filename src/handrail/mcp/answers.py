@@ -81,8 +81,13 @@ def _structure(result: ToolResult) -> dict[str, Any] | None:
         value = from_json(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    # a control character is an escape in the text, and would be itself in the value
+    return clean_json(value) if _CONTROL in text else value
 
+
+_CONTROL = r"\u00"
 
 # ---------------------------------------------------------------------- output schemas
 
