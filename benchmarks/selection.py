@@ -172,7 +172,13 @@ def _without_pairs(text: str) -> list[str]:
     return [terms.stem(word) for word in _SPLIT.findall(text)]
 
 
-_BARE: Mapping[str, Any] = {"NOISE": frozenset(), "PART": 0.0, "COVERED": 1.0}
+_PLAIN: Mapping[str, Any] = {"EVENNESS": 0.75, "NAMING": 0.0}
+_BARE: Mapping[str, Any] = {
+    **_PLAIN,
+    "NOISE": frozenset(),
+    "PART": 0.0,
+    "COVERED": 1.0,
+}
 STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     (r"`\w+` words of name and description", ONLY_TEXT, {**_BARE, "words": _plain}),
     ("names split", ONLY_TEXT, {**_BARE, "words": _unstemmed}),
@@ -181,9 +187,11 @@ STEPS: Sequence[tuple[str, Weights, Mapping[str, Any]]] = (
     ("and names and texts of parameters, evenly", Weights(1, 1, 1, 1, 0), _BARE),
     ("and permitted values", Weights(1, 1, 1, 1, 1), _BARE),
     ("and weights 3, 1.5, 1, .75, .75", Weights(), _BARE),
-    ("and no words of grammar", Weights(), {"PART": 0.0, "COVERED": 1.0}),
-    ("and sentences apart", Weights(), {"COVERED": 1.0}),
-    ("and words covered (the default)", Weights(), {}),
+    ("and no words of grammar", Weights(), {**_PLAIN, "PART": 0.0, "COVERED": 1.0}),
+    ("and sentences apart", Weights(), {**_PLAIN, "COVERED": 1.0}),
+    ("and words covered", Weights(), _PLAIN),
+    ("and lengths in full", Weights(), {"NAMING": 0.0}),
+    ("and words that name tools (the default)", Weights(), {}),
     ("default without stems", Weights(), {"stems": False}),
     ("default without pairs of characters", Weights(), {"words": _without_pairs}),
     ("default without parameters", Weights(parameter=0, parameter_text=0, value=0), {}),

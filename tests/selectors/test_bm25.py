@@ -105,6 +105,40 @@ def test_of_several_tools_of_one_name_the_best_is_found_once():
     assert hr.selectors.bm25([*twins, *FEW]).top("note in the archive") == [twins[1]]
 
 
+def test_tags_do_not_make_the_words_of_the_tool_count_less():
+    text = "Get the current weather of a city."
+    tagged = described("get_weather", text, tags=["天气预报", "气象服务"])
+    untagged = described("get_weather", text)
+    scores = [
+        [
+            (tool.name, score)
+            for tool, score in hr.selectors.bm25(
+                [first, *FEW[1:]]
+            ).top_with_scores("weather, money, power")
+        ]
+        for first in (tagged, untagged)
+    ]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 3
+
+
+def test_a_word_that_tools_are_named_after_counts_more_than_one_that_only_describes():
+    """Three tools have each of both words, and the two that are compared have them in descriptions of one length."""
+    one = described("first", "Uses an anchor.")
+    other = described("again", "Uses a pebble.")
+    others = [
+        described("anchor_drop", "Go down."),
+        described("anchor_lift", "Go up."),
+        described("throw_far", "Pebble, pebble, pebble, pebble."),
+        described("throw_near", "Pebble, pebble, pebble, pebble."),
+    ]
+    scored = hr.selectors.bm25([one, other, *others]).top_with_scores(
+        "an anchor and a pebble", k=6
+    )
+    scores = {tool.name: score for tool, score in scored}
+    assert scores["first"] > scores["again"]
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 TWO_HUNDRED = two_hundred()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,8 +26,11 @@ from handrail.selectors.terms import NOISE, sentences, words
 SATURATION = 1.2
 """k1: how soon a word that comes again in the same tool stops counting."""
 
-EVENNESS = 0.75
-"""b: how much a long text must say to count like a short one."""
+EVENNESS = 1.0
+"""b, here in full: how much a long text must say to count like a short one. A schema of 50 fields is about none."""
+
+NAMING = 0.05
+"""The power of a word's share of names: how much less a word counts that tools have, but are never named after."""
 
 PART = 1.0
 """What the best score of one sentence adds to that of the whole question."""
@@ -62,8 +66,16 @@ class Bm25:
         self.tools: Sequence[Any] = sorted(
             tools, key=lambda tool: (tool.name, tool.description)
         )
+        weights = weights or Weights()
+        texts = [_weigh_words(tool, weights) for tool in self.tools]
         self._postings = postings(
-            [_weigh_words(tool, weights or Weights()) for tool in self.tools]
+            texts,
+            sizes=[
+                sum(text.values()) - _weigh_aliases(tool, weights)
+                for tool, text in zip(self.tools, texts, strict=True)
+            ],
+            evenness=EVENNESS,
+            names=[_words(tool.name) for tool in self.tools],
         )
 
     def top(self, query: str, k: int = 5) -> list[Any]:
@@ -193,34 +205,48 @@ def _words(text: str) -> list[str]:
     return [word for word in words(text) if word not in NOISE]
 
 
-def _texts(tool: Any, weights: Weights) -> Iterator[tuple[str, float]]:
-    yield tool.name, weights.name
-    yield tool.description or "", weights.description
-    for alias in (*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())):
-        yield alias, weights.alias
-    yield from _describe_schema(tool.parameters, weights, DEEPEST)
+def _texts(tool: Any, weights: Weights) -> list[tuple[str, float]]:
+    texts = [(tool.name, weights.name), (tool.description or "", weights.description)]
+    texts += [(alias, weights.alias) for alias in _aliases(tool)]
+    _describe_schema(tool.parameters, weights, DEEPEST, texts)
+    return texts
+
+
+def _aliases(tool: Any) -> list[str]:
+    return [*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())]
+
+
+def _weigh_aliases(tool: Any, weights: Weights) -> float:
+    """Return the size of what only says again what the tool is: it must not make the rest count less."""
+    return weights.alias * sum(len(_words(alias)) for alias in _aliases(tool))
 
 
 def _describe_schema(
-    schema: Json, weights: Weights, levels: int
-) -> Iterator[tuple[str, float]]:
-    """Yield the names, descriptions and permitted values of parameters, the nested ones too."""
+    schema: Json, weights: Weights, levels: int, texts: list[tuple[str, float]]
+) -> None:
+    """Add the names, descriptions and permitted values of parameters, the nested ones too."""
     if not isinstance(schema, dict) or not levels:
         return
     for value in schema.get("enum") or ():
-        yield str(value), weights.value
+        texts.append((str(value), weights.value))
+    inner = _branches(schema)
     properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        properties = {}
-    for name in properties:
-        yield name, weights.parameter
-    for each in (*_branches(schema), *properties.values()):
+    if isinstance(properties, dict):
+        texts += [(name, weights.parameter) for name in properties]
+        inner += properties.values()
+    for each in inner:
         if not isinstance(each, dict):
             continue
         text = each.get("description")
         if isinstance(text, str):
-            yield text, weights.parameter_text
-        yield from _describe_schema(each, weights, levels - 1)
+            texts.append((text, weights.parameter_text))
+        if not each.keys().isdisjoint(_HOLDING_MORE):
+            _describe_schema(each, weights, levels - 1, texts)
+
+
+_HOLDING_MORE = frozenset(
+    ["enum", "properties", "items", "additionalProperties", "anyOf", "oneOf", "allOf"]
+)
 
 
 def _branches(schema: Mapping[str, Json]) -> list[Json]:
@@ -230,26 +256,46 @@ def _branches(schema: Mapping[str, Json]) -> list[Json]:
     return branches
 
 
-def postings(texts: Sequence[Mapping[str, float]]) -> dict[str, dict[int, float]]:
+def _rarity(count: int, holding: int) -> float:
+    """Return how much a word tells that `holding` of `count` texts have."""
+    return math.log(1 + (count - holding + 0.5) / (holding + 0.5))
+
+
+def postings(
+    texts: Sequence[Mapping[str, float]],
+    *,
+    sizes: Sequence[float] | None = None,
+    evenness: float = 0.75,
+    names: Iterable[Iterable[str]] = (),
+) -> dict[str, dict[int, float]]:
     """Return, for every word, the positions of the texts that hold it and what it is worth in each.
 
     Args:
         texts: The words of each text, each with the sum of its weights.
+        sizes: How long each text counts as, the sum of its weights unless given.
+        evenness: b, from 0 to 1: how much a long text must say to count like a short one.
+        names: The words of each text's name. Where given, words that texts are named after count more than others.
     """
-    sizes = [sum(counts.values()) for counts in texts]
+    if sizes is None:
+        sizes = [sum(counts.values()) for counts in texts]
     if any(sizes):
         usual = sum(sizes) / len(sizes)
     else:
         usual = 1.0
-    worth: dict[str, dict[int, float]] = {}
+    rooms = [SATURATION * (1 - evenness + evenness * size / usual) for size in sizes]
+    held: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for place, counts in enumerate(texts):
-        room = SATURATION * (1 - EVENNESS + EVENNESS * sizes[place] / usual)
         for word, weight in counts.items():
-            worth.setdefault(word, {})[place] = (
-                weight * (SATURATION + 1) / (weight + room)
-            )
-    for weights in worth.values():
-        rarity = math.log(1 + (len(texts) - len(weights) + 0.5) / (len(weights) + 0.5))
-        for place in weights:
-            weights[place] *= rarity
+            held[word][place] = weight
+    named = Counter(word for name in names for word in set(name))
+    worth: dict[str, dict[int, float]] = {}
+    for word, weights in held.items():
+        most = (SATURATION + 1) * _rarity(len(texts), len(weights))
+        # Names are English in nearly every catalogue, so their silence says nothing about a word of another script.
+        if named and word.isascii():
+            most *= ((named[word] + 1) / (len(weights) + 2)) ** NAMING
+        worth[word] = {
+            place: most * weight / (weight + rooms[place])
+            for place, weight in weights.items()
+        }
     return worth
