@@ -58,15 +58,12 @@ def question(store: ApprovalStore, id: str) -> ApprovalRequest:
     Raises:
         ConfigError: There is none of that id.
     """
-    found = next(
-        (each for each in result_now(store.list_approvals(state="")) if each.id == id),
-        None,
-    )
-    if found is None:
+    found = result_now(store.list_approvals(state="", id=id)) if id else ()
+    if not found:
         raise ConfigError(
             f"there is no question {id!r} in this store; `handrail approvals list` shows the open ones"
         )
-    return found
+    return found[0]
 
 
 def approve(

@@ -344,9 +344,15 @@ class ApprovalStore(Protocol):
         ...
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = ""
     ) -> StoreAnswer[Sequence[ApprovalRequest]]:
-        """Return questions, the oldest first."""
+        """Return questions, the oldest first.
+
+        Args:
+            state: The questions in this state; empty is any.
+            run_id: The questions of this run; empty is any.
+            id: The question of this id, which is found without reading the others; empty is any.
+        """
         ...
 
 

@@ -540,3 +540,18 @@ class RunContract:
             each.id
             for each in self.settled(store.list_approvals(state="", run_id="r_1"))
         ] == ["q_1"]
+
+    @pytest.mark.parametrize(("wanted", "found"), [
+        ({"id": "q_2", "state": ""}, ["q_2"]),
+        ({"id": "q_2", "state": "", "run_id": "r_2"}, ["q_2"]),
+        ({"id": "q_2", "state": "", "run_id": "r_1"}, []),
+        ({"id": "q_2", "state": "open"}, []),
+        ({"id": "q_3", "state": ""}, []),
+    ])  # fmt: skip
+    def test_a_question_is_found_by_its_id(self, store, wanted, found):
+        self.asked(store)
+        other = ApprovalRequest("q_2", "r_2", "c_2", "refund", "d2", {}, "high", "")
+        self.asked(store, other)
+        self.settled(store.decide("q_2", granted=True, by="maria"))
+        questions = self.settled(store.list_approvals(**wanted))
+        assert [each.id for each in questions] == found

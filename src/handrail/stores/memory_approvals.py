@@ -95,7 +95,7 @@ class MemoryApprovals:
             return closed
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = ""
     ) -> Sequence[ApprovalRequest]:
         """See `ports.ApprovalStore.list_approvals`."""
         with self._lock:
@@ -104,7 +104,9 @@ class MemoryApprovals:
             return [
                 each
                 for each in requests
-                if state in ("", each.state) and run_id in ("", each.run_id)
+                if state in ("", each.state)
+                and run_id in ("", each.run_id)
+                and id in ("", each.id)
             ]
 
     def _close_approvals(self, run_id: str) -> None:

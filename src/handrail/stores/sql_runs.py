@@ -342,14 +342,17 @@ class DurableRuns(SubmittedRuns):
         return self._submit(withdraw)
 
     def list_approvals(
-        self, *, state: str = "open", run_id: str = ""
+        self, *, state: str = "open", run_id: str = "", id: str = ""
     ) -> Future[Sequence[ApprovalRequest]]:
         """See `ports.ApprovalStore.list_approvals`."""
         run_id = encode_name(run_id)
 
         def load(database: Database) -> list[ApprovalRequest]:
             now = database.now()
-            if run_id:
+            if id:
+                found = database.run(_SQL["question"], (encode_name(id),))
+                rows = [row for row in found if run_id in ("", row[1])]
+            elif run_id:
                 rows = database.run(_SQL["questions_of"], (run_id,))
             elif state == "open":
                 rows = database.run(_SQL["open_questions"], (now,))
