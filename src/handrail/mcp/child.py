@@ -317,7 +317,7 @@ class ChildLines:
         return self._child.find_room()
 
     def write(self, message: types.JSONRPCMessage) -> None:
-        """See `Wire.write`. A server that no longer listens misses it; what it wrote last says why."""
+        """See `Wire.write`. Does nothing if the server no longer reads."""
         self._link.look_at_sent(SessionMessage(message))
         self._child.write(write_message(message))
 

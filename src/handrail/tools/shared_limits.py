@@ -3,8 +3,8 @@
 The store counts, see `ports.LimitStore`. So that a call does not cost a commit where its rate is far away, a process
 takes a few starts at once and gives them to its calls.
 
-Rule 1: starts that were taken and not used within a second are void. What a process takes late, since it was frozen, it
-        does not use.
+Rule 1: starts that were taken and not used within a second are void, so a process that was frozen meanwhile does not
+        use them.
 Rule 2: a breaker protects and decides nothing about a write: where the store does not answer, a process goes by what it
         has seen itself.
 """

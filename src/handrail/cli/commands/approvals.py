@@ -406,6 +406,8 @@ def revoke(id: str, by: str, store: str, as_json: bool) -> None:
 
 def _find_question(approval_store: ApprovalStore, given: str) -> str:
     """Return the id of the question with this id, or with an id that begins so."""
+    if given and result_now(approval_store.list_approvals(state="", id=given)):
+        return given
     return expand_id(
         given,
         (
