@@ -1,6 +1,8 @@
 """A world that outlives the processes that change it: a far side in files, and one tool for each replay class."""
 
+import fcntl
 import os
+from contextlib import contextmanager
 
 import handrail as hr
 
@@ -25,6 +27,13 @@ class Far:
         # one write below a page, at the end: whole, whoever writes too
         with (self.folder / name).open("a") as file:
             file.write(f"{line}\n")
+
+    @contextmanager
+    def alone(self):
+        """Let one process at a time look and write, as a far side does that knows its keys; a killed one lets go."""
+        with (self.folder / "alone").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def lines(self, name):
         file = self.folder / name
@@ -51,10 +60,10 @@ def declaration(far, replay):
     def key(title: str, context: hr.Context[None]) -> str:
         """Open a ticket, once for each key: the far side knows them."""
         far.add("asked", title)
-        if context.idempotency_key not in [
-            line.split()[0] for line in far.lines("effects")
-        ]:
-            far.add("effects", f"{context.idempotency_key} {title}")
+        with far.alone():  # its run's next owner may ask while a frozen one is here
+            known = [line.split()[0] for line in far.lines("effects")]
+            if context.idempotency_key not in known:
+                far.add("effects", f"{context.idempotency_key} {title}")
         return f"opened {title}"
 
     def plain(title: str) -> str:

@@ -130,7 +130,8 @@ def test_another_server_takes_a_request_on_when_one_is_killed_and_pays_once(tmp_
                 headers=key,
             ) as stream,
         ):
-            wait_until((tmp_path / "paid").exists)
+            paid = tmp_path / "paid"
+            wait_until(lambda: paid.exists() and paid.read_text())
             waiting.start()  # the same request, at another server: it waits for the first
             process.kill()  # by SIGKILL, in the middle of the call
             stream.read()
@@ -139,7 +140,7 @@ def test_another_server_takes_a_request_on_when_one_is_killed_and_pays_once(tmp_
     assert len({each.id for each in answers}) == 1
     for answer in answers:
         assert "IN_DOUBT" in answer.choices[0].message.content
-    assert (tmp_path / "paid").read_text() == "7\n"
+    assert paid.read_text() == "7\n"
 
 
 def test_a_model_is_shown_by_its_name_which_has_slashes(shop):
