@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.selectors import terms as module
-from handrail.selectors.terms import MOST_CHARACTERS, scripts, sentences, words
+from handrail.selectors.terms import (
+    MOST_CHARACTERS,
+    pieces,
+    scripts,
+    sentences,
+    words,
+)
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -82,3 +88,24 @@ def test_a_document_in_a_question_is_read_up_to_its_bound():
 
 def test_the_examples_in_the_text_are_true():
     assert doctest.testmod(module).failed == 0
+
+
+_LETTERS = st.text(
+    alphabet=st.one_of(
+        st.sampled_from("aeGPS09 _-./=<'\t\u3000\u0338\u0301\u1100\u1161查天ｶﾞéß"),
+        st.characters(),
+    ),
+    max_size=30,
+)
+
+
+@given(st.lists(_LETTERS, max_size=4))
+def test_the_words_of_pieces_are_those_of_the_texts(texts):
+    assert [word for piece in pieces(texts) for word in words(piece)] == [
+        word for text in texts for word in words(text)
+    ]
+
+
+def test_of_each_text_only_the_beginning_is_cut_into_pieces():
+    long = "ab " * MOST_CHARACTERS
+    assert len(pieces([long, "end", long])) == 2 * (MOST_CHARACTERS // 3 + 1) + 1

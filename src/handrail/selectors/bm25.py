@@ -5,27 +5,22 @@ Probabilistic Relevance Framework", 2009). Words of its name count most, those o
 
 Rule 1: the order of the catalogue never matters; equal scores are ordered by name.
 Rule 2: `top(k)` is the beginning of `top(k + 1)`.
-Rule 3: everything that does not depend on the question is computed with the index. A question only adds up numbers.
+Rule 3: what a word is worth in a tool does not depend on the question, which only adds up numbers.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 
 from handrail.errors import Json
+from handrail.selectors.postings import Postings, TextField
 from handrail.selectors.terms import NOISE, sentences, words
 
 # Chosen on one half of the corpus's questions and confirmed on the other; docs/decisions/0009 has the table.
-SATURATION = 1.2
-"""k1: how soon a word that comes again in the same tool stops counting."""
-
 EVENNESS = 1.0
 """b, here in full: how much a long text must say to count like a short one. A schema of 50 fields is about none."""
 
@@ -67,15 +62,20 @@ class Bm25:
             tools, key=lambda tool: (tool.name, tool.description)
         )
         weights = weights or Weights()
-        texts = [_weigh_words(tool, weights) for tool in self.tools]
-        self._postings = postings(
-            texts,
-            sizes=[
-                sum(text.values()) - _weigh_aliases(tool, weights)
-                for tool, text in zip(self.tools, texts, strict=True)
+        self._postings = Postings(
+            map(_texts, self.tools),
+            [
+                TextField(weights.name),
+                TextField(weights.description),
+                TextField(weights.parameter),
+                TextField(weights.parameter_text),
+                TextField(weights.value),
+                # it says again what the tool is, and must not make the rest count less
+                TextField(weights.alias, is_sized=False),
             ],
+            words=_words,
             evenness=EVENNESS,
-            names=[_words(tool.name) for tool in self.tools],
+            naming=NAMING,
         )
 
     def top(self, query: str, k: int = 5) -> list[Any]:
@@ -89,7 +89,7 @@ class Bm25:
         parts = [
             part
             for part in map(significant_words, sentences(query))
-            if not part.isdisjoint(self._postings)
+            if any(word in self._postings for word in part)
         ]
         if len(parts) > 1:
             # A question that wants three things finds nine tools for the longest of them. Ranked separately, each
@@ -119,7 +119,7 @@ class Bm25:
         So ten tools that are alike leave room for what else was asked for. A list of tools may hold several of one
         name, a toolset may not; the best of them stands for all.
         """
-        matching: list[tuple[str, dict[int, float]]] = []
+        matching: list[tuple[str, Mapping[int, float]]] = []
         for word in sorted(wanted):
             if counts := self._postings.get(word):
                 matching.append((word, counts))
@@ -190,58 +190,53 @@ def significant_words(query: str) -> set[str]:
     return {word for word in _words(query) if not word.isdigit()}
 
 
-def _weigh_words(tool: Any, weights: Weights) -> dict[str, float]:
-    """Return the words of a tool, each with the sum of its weights."""
-    totals: dict[str, float] = {}
-    for text, weight in _texts(tool, weights):
-        for word in _words(text) if weight else ():
-            totals[word] = totals.get(word, 0.0) + weight
-    return totals
-
-
-# parameters of one name are many: `city`, "The name of the city."
-@lru_cache(maxsize=20_000)
 def _words(text: str) -> list[str]:
     return [word for word in words(text) if word not in NOISE]
 
 
-def _texts(tool: Any, weights: Weights) -> list[tuple[str, float]]:
-    texts = [(tool.name, weights.name), (tool.description or "", weights.description)]
-    texts += [(alias, weights.alias) for alias in _aliases(tool)]
-    _describe_schema(tool.parameters, weights, DEEPEST, texts)
-    return texts
-
-
-def _aliases(tool: Any) -> list[str]:
-    return [*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())]
-
-
-def _weigh_aliases(tool: Any, weights: Weights) -> float:
-    """Return the size of what only says again what the tool is: it must not make the rest count less."""
-    return weights.alias * sum(len(_words(alias)) for alias in _aliases(tool))
+def _texts(tool: Any) -> tuple[Sequence[str], ...]:
+    """Return the texts of a tool, in the order of the fields of `Weights`."""
+    parameters: list[str] = []
+    parameter_texts: list[str] = []
+    values: list[str] = []
+    _describe_schema(
+        tool.parameters, DEEPEST, parameters, parameter_texts, values
+    )
+    return (
+        (tool.name,),
+        (tool.description or "",),
+        parameters,
+        parameter_texts,
+        values,
+        (*getattr(tool, "aliases", ()), *getattr(tool, "tags", ())),
+    )
 
 
 def _describe_schema(
-    schema: Json, weights: Weights, levels: int, texts: list[tuple[str, float]]
+    schema: Json,
+    levels: int,
+    parameters: list[str],
+    texts: list[str],
+    values: list[str],
 ) -> None:
     """Add the names, descriptions and permitted values of parameters, the nested ones too."""
     if not isinstance(schema, dict) or not levels:
         return
     for value in schema.get("enum") or ():
-        texts.append((str(value), weights.value))
+        values.append(str(value))
     inner = _branches(schema)
     properties = schema.get("properties")
     if isinstance(properties, dict):
-        texts += [(name, weights.parameter) for name in properties]
+        parameters += properties
         inner += properties.values()
     for each in inner:
         if not isinstance(each, dict):
             continue
         text = each.get("description")
         if isinstance(text, str):
-            texts.append((text, weights.parameter_text))
-        if not each.keys().isdisjoint(_HOLDING_MORE):
-            _describe_schema(each, weights, levels - 1, texts)
+            texts.append(text)
+        if not _HOLDING_MORE.isdisjoint(each):
+            _describe_schema(each, levels - 1, parameters, texts, values)
 
 
 _HOLDING_MORE = frozenset(
@@ -254,48 +249,3 @@ def _branches(schema: Mapping[str, Json]) -> list[Json]:
     for key in ("anyOf", "oneOf", "allOf"):
         branches += schema.get(key) or ()
     return branches
-
-
-def _rarity(count: int, holding: int) -> float:
-    """Return how much a word tells that `holding` of `count` texts have."""
-    return math.log(1 + (count - holding + 0.5) / (holding + 0.5))
-
-
-def postings(
-    texts: Sequence[Mapping[str, float]],
-    *,
-    sizes: Sequence[float] | None = None,
-    evenness: float = 0.75,
-    names: Iterable[Iterable[str]] = (),
-) -> dict[str, dict[int, float]]:
-    """Return, for every word, the positions of the texts that hold it and what it is worth in each.
-
-    Args:
-        texts: The words of each text, each with the sum of its weights.
-        sizes: How long each text counts as, the sum of its weights unless given.
-        evenness: b, from 0 to 1: how much a long text must say to count like a short one.
-        names: The words of each text's name. Where given, words that texts are named after count more than others.
-    """
-    if sizes is None:
-        sizes = [sum(counts.values()) for counts in texts]
-    if any(sizes):
-        usual = sum(sizes) / len(sizes)
-    else:
-        usual = 1.0
-    rooms = [SATURATION * (1 - evenness + evenness * size / usual) for size in sizes]
-    held: defaultdict[str, dict[int, float]] = defaultdict(dict)
-    for place, counts in enumerate(texts):
-        for word, weight in counts.items():
-            held[word][place] = weight
-    named = Counter(word for name in names for word in set(name))
-    worth: dict[str, dict[int, float]] = {}
-    for word, weights in held.items():
-        most = (SATURATION + 1) * _rarity(len(texts), len(weights))
-        # Names are English in nearly every catalogue, so their silence says nothing about a word of another script.
-        if named and word.isascii():
-            most *= ((named[word] + 1) / (len(weights) + 2)) ** NAMING
-        worth[word] = {
-            place: most * weight / (weight + rooms[place])
-            for place, weight in weights.items()
-        }
-    return worth

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 MOST_CHARACTERS = 20_000
@@ -46,6 +47,9 @@ def words(text: str) -> list[str]:
     """
     text = text[:MOST_CHARACTERS]
     if text.isascii():
+        # one word, as most pieces are
+        if text.isalpha() and text[1:].islower():
+            return [stem(text)]
         return [stem(piece) for piece in _ASCII.findall(text)]
     text = _LATIN_ACCENTS.sub(_without_accents, unicodedata.normalize("NFKC", text))
     pieces: list[str] = []
@@ -56,6 +60,28 @@ def words(text: str) -> list[str]:
         else:
             pieces.append(stem(piece))
     return pieces
+
+
+# ASCII that is neither letter nor digit ends a word, whatever stands beside it.
+_ENDING = bytes(
+    code if code >= 128 or chr(code).isalnum() else ord(" ") for code in range(256)
+)
+
+
+def pieces(texts: Sequence[str]) -> list[str]:
+    """Return texts cut at spaces and punctuation: the words of the pieces are those of the texts, in order.
+
+    Far quicker than `words`, and pieces repeat: their words can be looked up.
+
+    >>> pieces(["getPowerOutputs of HTMLParser.v2", "查询天气 in Zürich"])
+    ['getPowerOutputs', 'of', 'HTMLParser', 'v2', '查询天气', 'in', 'Zürich']
+    """
+    joined = " ".join(texts)
+    if len(joined) > MOST_CHARACTERS:
+        joined = " ".join(text[:MOST_CHARACTERS] for text in texts)
+    # as bytes, for a text that is not ASCII would be translated character by character
+    spaced = joined.encode("utf-8", "surrogatepass").translate(_ENDING)
+    return spaced.decode("utf-8", "surrogatepass").split()
 
 
 def _without_accents(match: re.Match[str]) -> str:
@@ -94,15 +120,19 @@ def stem(word: str) -> str:
 
 
 def _without_plural(word: str) -> str:
+    if word[-1] != "s":
+        return word
     for ending, replacement, least in _STEPS:
         if word.endswith(ending) and len(word) - len(ending) >= least:
             return word.removesuffix(ending) + replacement
-    if word[-1] == "s" and word[-2] not in "isu":
+    if word[-2] not in "isu":
         return word[:-1]
     return word
 
 
 def _without_verb_ending(word: str) -> str:
+    if word[-1] not in "gd":
+        return word
     for ending in ("ing", "ed"):
         stem = word.removesuffix(ending)
         if stem == word or len(stem) < 3 or not _VOWEL.search(stem):

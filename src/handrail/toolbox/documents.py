@@ -24,7 +24,7 @@ from pydantic import Field
 
 from handrail.errors import ConfigError, ToolError
 from handrail.parsing import names
-from handrail.selectors.bm25 import postings
+from handrail.selectors.postings import Postings, TextField
 from handrail.selectors.terms import NOISE, words
 from handrail.toolbox.files import Files
 from handrail.tools.tool import BaseTool
@@ -154,14 +154,21 @@ class Index:
         self._passages = [
             _Passage(each, text) for each in documents for text in _passages(each)
         ]
-        self._postings = postings([_word_weights(each) for each in self._passages])
+        self._postings = Postings(
+            (
+                ([f"{each.document.title} {each.document.id}"], [each.text])
+                for each in self._passages
+            ),
+            [TextField(TITLE_WEIGHT), TextField(1.0)],
+            words=_words,
+        )
 
     def top(self, query: str, most: int) -> list[tuple[Document, str]]:
         """Return the documents that share words with the query, the best first, each with its summary."""
         wanted = set(_words(query))
         scores: dict[int, float] = {}
         for word in sorted(wanted):  # in one order, for sums of floats depend on it
-            for place, worth in self._postings.get(word, {}).items():
+            for place, worth in (self._postings.get(word) or {}).items():
                 scores[place] = scores.get(place, 0.0) + worth
         best: dict[str, tuple[Document, str]] = {}
         for place in sorted(scores, key=lambda place: (-scores[place], place)):
@@ -352,17 +359,6 @@ def _passages(document: Document) -> Iterator[str]:
             passage = f"{passage}\n\n{piece}" if passage else piece
     if passage:
         yield passage
-
-
-def _word_weights(passage: _Passage) -> Mapping[str, float]:
-    weights: dict[str, float] = {}
-    for text, weight in (
-        (passage.text, 1.0),
-        (f"{passage.document.title} {passage.document.id}", TITLE_WEIGHT),
-    ):
-        for word in _words(text):
-            weights[word] = weights.get(word, 0.0) + weight
-    return weights
 
 
 def _words(text: str) -> list[str]:
