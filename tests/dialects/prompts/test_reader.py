@@ -384,23 +384,35 @@ def test_reasoning_is_told_apart_and_holds_no_call():
     )  # fmt: skip
 
 
-def test_reasoning_stays_in_the_text_on_request_and_an_empty_one_is_left_out():
-    assert (
-        read("hermes", "<think>\nSo.\n</think>\n\nHi", reasoning=False).text
-        == "<think>\nSo.\n</think>\n\nHi"
-    )
-    assert (
-        read("hermes", "<think>\n\n</think>\n\nHi", reasoning=False).text.strip()
-        == "Hi"
-    )
-
-
-def test_a_message_of_reasoning_that_stays_in_the_text_keeps_its_header_and_the_next_loses_it():
-    text = "<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Hi"
-    assert (
-        read("harmony", text, reasoning=False).text
-        == "<|channel|>analysis<|message|>So.Hi"
-    )
+@pytest.mark.parametrize(
+    ("name", "written", "text", "calls"),
+    [
+        ("hermes", "<think>\nSo.\n</think>\n\nHi", "<think>\nSo.\n</think>\n\nHi", 0),
+        ("hermes", "<think>\n\n</think>\n\nHi", "Hi", 0),
+        ("hermes", "<think>\nSo", "So", 0),
+        ("hermes", "<think>\nSo <|im_end|>", "So", 0),
+        ("hermes", "<think>So.</think>Hi <think> more", "<think>So.</think>Hi <think> more", 0),
+        ("ling3", "<think>So.\n<tool_call>f\n</tool_call>", "So.", 1),
+        ("qwen3-coder", "<think>\nSo.\n<function=f>\n</function>", "So.", 1),
+        ("deepseek-v4", "<think>So.<｜DSML｜tool_calls>\n", "So.<｜DSML｜tool_calls>", 0),
+        ("kimi-k3", "<|open|>think<|sep|>So.<|open|>response<|sep|>Hi", "So.Hi", 0),
+        ("mistral", "[THINK]So.[/THINK]Hi", "[THINK]So.[/THINK]Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.<|end|>Hi",
+         "<|channel|>analysis<|message|>So.<|end|>Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Hi",
+         "So.Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.", "So.", 0),
+    ],
+)  # fmt: skip
+def test_reasoning_that_stays_in_the_text_has_both_of_its_marks_or_none(
+    name, written, text, calls
+):
+    whole = read(name, written, reasoning=False)
+    assert (whole.text.strip(), len(whole.calls), whole.reasoning) == (text, calls, "")
+    turn, deltas = feed(name, list(written), reasoning=False)
+    assert turn == whole
+    given = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+    assert whole.text.startswith("".join(given))
 
 
 def test_what_the_prompt_opened_is_the_beginning_of_the_answer():

@@ -142,8 +142,8 @@ class TextReader:
         self._lead = True  # white space here may turn out to be between calls only
         self._reasoned = False  # white space here separates reasoning from text
         self._thinking = False
-        # the mark of a reasoning that stays in the text, until it says something
-        self._tag: list[str] = []
+        # a reasoning that stays in the text, with the mark that opened it, until it is clear whether it is closed
+        self._tagged: list[str] = []
         self._over = False
         self._fences = Fences()
         # calls in a code fence, until it is clear whether text follows
@@ -176,7 +176,9 @@ class TextReader:
         """
         self._source.ended = True
         self._go()
-        if not (self._calls or self._reasoning or self._reasoned or self._tag):
+        if self._tagged:
+            self.end_reasoning("")
+        if not (self._calls or self._reasoning or self._reasoned):
             self._text += self._space
             self._space = []
         calls = call_assembly.with_ids(
@@ -379,16 +381,12 @@ class TextReader:
         if self._separate:
             self._space = []
         else:
-            self._tag = [mark]
+            self._tagged = [mark]
 
     def add_reasoning(self, text: str) -> None:
         """Add reasoning; see `AnswerSink`. White space around it does not belong to it."""
         if not self._separate:
-            if self._tag:
-                self._tag.append(text)
-            if text.strip(_SPACE) or not self._tag:
-                self.text("".join(self._tag) or text)
-                self._tag = []
+            self._tagged.append(text)
             return
         visible = text.strip(_SPACE)
         if not visible:
@@ -408,14 +406,17 @@ class TextReader:
         self._deltas.append(ReasoningDelta(visible))
 
     def end_reasoning(self, mark: str) -> None:
-        """End reasoning; see `AnswerSink`. Where it stays in the text, an empty one is left out with its marks."""
+        """End reasoning; see `AnswerSink`. One that stays in the text has both of its marks there, or none."""
         self._thinking = False
         if self._separate:
             self._space = []
             self._fresh = self._lead = self._reasoned = True
-        elif not self._tag:
-            self.text(mark)
-        self._tag = []
+            return
+        opens, *pieces = self._tagged
+        self._tagged = []
+        said = "".join(pieces)
+        if said.strip(_SPACE):
+            self.text(f"{opens}{said}{mark}" if mark else said)
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         """Return the schema of a tool's parameters; see `AnswerSink`."""
@@ -521,7 +522,8 @@ def make_reader(
             them all of those are text.
         opened: The beginning of the answer, where the prompt already holds it: `<think>`, or the mark of a call that
             was asked for. It is read as if the model had written it, and is a part of the turn.
-        reasoning: Whether reasoning is separated; else it stays in the text with its marks.
+        reasoning: Whether reasoning is separated; else it stays in the text, with its marks if both were written,
+            and is given once it has ended.
     """
     text_reader = TextReader(syntax, tools, reasoning=reasoning)
     text_reader.open_with(opened)
