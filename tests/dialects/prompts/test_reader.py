@@ -1,8 +1,10 @@
 """What open models write, read and written again: each rule by a case, each law over all families."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -1008,6 +1010,145 @@ def test_a_word_anywhere_in_a_call_loses_no_value_and_gives_none_to_another(name
             if call.name in right and isinstance(parsed, jsontext.Parsed):
                 city = str(dict(parsed.value).get("city", right[call.name]))
                 assert city == right[call.name] or "zebra" in city, broken
+
+
+NOTED = [
+    Described(
+        name,
+        "",
+        {"type": "object", "properties": {key: {"type": "string"} for key in ("city", "note")}},
+    )
+    for name in ("get_weather", "get_order")
+]  # fmt: skip
+
+
+def noted_calls() -> list[ToolCall]:
+    return [
+        ToolCall("", "get_weather", '{"city": "Paris", "note": "Left"}'),
+        ToolCall("", "get_order", '{"city": "Rome", "note": "Right"}'),
+    ]
+
+
+def marks_in(text: str, syntax: Syntax) -> list[tuple[int, int]]:
+    """Return where the marks of calls and the signs of literals stand in a text."""
+    channels = syntax.channels
+    formats = [*syntax.formats, *([channels.inside] if channels and channels.inside else [])]  # fmt: skip
+    marks = {mark for shape in formats for mark in (*shape.tokens, *shape.starts)}
+    marks |= {*syntax.tokens, *'"{}[]():,'}
+    marks |= {*channels.tokens, channels.recipient} if channels else set()
+    longest_first = sorted(marks - {""}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return [found.span() for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_a_missing_mark_or_two_mix_no_two_calls_and_lose_no_value(name):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    spans = marks_in(written, syntax)
+    broken = [written[:start] + written[end:] for start, end in spans]
+    broken += [
+        written[:start] + written[end:after] + written[beyond:]
+        for (start, end), (after, beyond) in pairwise(spans)
+    ]
+    foreign = {
+        "get_weather": ("Rome", "Right", "get_order"),
+        "get_order": ("Paris", "Left", "get_weather"),
+    }
+    for text in broken:
+        turn = texts.read_answer(syntax, text, NOTED)
+        for call in turn.calls:
+            parsed = jsontext.parse(call.arguments, turn.finish)
+            if isinstance(parsed, jsontext.Parsed):
+                said = str(parsed.value)
+                assert not [
+                    word for word in foreign.get(call.name, ()) if word in said
+                ], text
+        parts = [f"{call.name} {call.arguments}" for call in turn.calls]
+        kept = " ".join([turn.text, turn.reasoning, *parts])
+        for word in ("Paris", "Left", "Rome", "Right"):
+            assert word in kept or word not in text, text
+        if text in broken[::7]:
+            assert feed(name, list(text), NOTED)[0] == turn
+
+
+FLAT = [
+    name
+    for name in CALLING
+    for channels in [SYNTAXES[name].channels]
+    for shape in [*SYNTAXES[name].formats, channels and channels.inside]
+    if isinstance(shape, ParameterCalls) and not shape.nested
+]
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_call_within_a_value_of_another_call_is_a_part_of_that_value(name):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    example = shape.encode(noted_calls(), {tool.name: tool.parameters for tool in NOTED})  # fmt: skip
+    note = f"Write it like this:\n{example}\nand nothing else."
+    call = ToolCall("", "get_order", json.dumps({"note": note, "city": "Rome"}))
+    written = texts.write_answer(syntax, Turn(calls=[call]), NOTED)
+    turn, _ = feed(name, list(written), NOTED)
+    assert (calls_of(turn), turn.text) == (
+        [("get_order", {"note": note, "city": "Rome"})],
+        "",
+    )
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_parameter_that_is_not_closed_leaves_the_next_call_alone(name, missing):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    assert isinstance(shape, ParameterCalls)
+    good = ToolCall("", "get_order", '{"city": "Rome"}')
+    written = texts.write_answer(syntax, Turn(calls=[*noted_calls()[:1], good]), NOTED)
+    ends = [at for at in range(len(written)) if written.startswith(shape.parameter.closes, at)]  # fmt: skip
+    at = ends[missing - 1]
+    text = written[:at] + written[at + len(shape.parameter.closes) :]
+    turn, _ = feed(name, list(text), NOTED)
+    assert calls_of(turn) == [("get_order", {"city": "Rome"})]
+    assert "Paris" in turn.text and "Left" in turn.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("glm4", "I open with <tool_call> and then: <tool_call>f\n</tool_call>"),
+        ("glm4", "<tool_call>f<arg_key>count<tool_call>f\n</tool_call>"),
+        ("spark", "<tool_call>f<arg_key>count</arg<tool_call>f</tool_call>"),
+        ("qwen3-coder", "<function=f<function=f>\n</function>"),
+        ("qwen3-coder", "<function=f><parameter=count<tool_call><function=f>\n</function>"),
+        ("minimax-m2", '<invoke name="f<invoke name="f"></invoke>'),
+        ("kimi-k3", '<|open|>call tool="f" index="1<|open|>call tool="f"<|sep|><|close|>call<|sep|>'),
+        ("mistral", "[TOOL_CALLS] is a token. [TOOL_CALLS]f[ARGS]{}"),
+        ("mistral", "[TOOL_CALLS]f[CALL_ID]abc[TOOL_CALLS]f[ARGS]{}"),
+        ("kimi-k2", "<|tool_call_begin|>functions.f:0<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"),
+        ("deepseek-v3.1", "<｜tool▁call▁begin｜>f<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>"),
+    ],
+)  # fmt: skip
+def test_a_call_is_found_behind_the_beginning_of_one_that_is_none(name, text):
+    turn, _ = feed(name, list(text))
+    assert calls_of(turn) == [("f", {})]
+
+
+@pytest.mark.parametrize(
+    "beside", ['"note": "Left"', '"force": true', '"arguments_2": {"a": 1}']
+)
+@pytest.mark.parametrize("name", ["hermes", "granite4", "mistral", "cohere"])
+def test_an_argument_beside_the_arguments_is_not_dropped_in_silence(name, beside):
+    syntax = SYNTAXES[name]
+    call = ToolCall("", "wipe", '{"path": "/tmp"}')
+    text = texts.write_answer(syntax, Turn(calls=[call])).replace(
+        '"/tmp"}', f'"/tmp"}}, {beside}'
+    )
+    turn = read(name, text)
+    [wipe] = turn.calls
+    assert beside in wipe.arguments
+    assert isinstance(jsontext.parse(wipe.arguments, lossy=False), Failure)
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral"])
