@@ -1135,6 +1135,77 @@ def test_a_call_is_found_behind_the_beginning_of_one_that_is_none(name, text):
     assert calls_of(turn) == [("f", {})]
 
 
+WORDS_AS_MARKS = (
+    "command-r",
+    "functools",
+    "react",
+    "deepseek-v3",
+    "generic-json",
+    "xlam",
+)
+"""Families that mark calls with words or code fences, which anybody writes: those stay where they mark nothing."""
+
+
+@pytest.mark.parametrize("name", [name for name in CALLING if name not in WORDS_AS_MARKS])  # fmt: skip
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_a_mark_too_many_around_calls_is_not_shown_and_costs_no_call(name, between):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    wanted = [(call.name, call.arguments) for call in noted_calls()]
+    tokens = set(syntax.tokens)
+    shown = 0
+    for start, end in marks_in(written, syntax):
+        mark = written[start:end]
+        if mark not in tokens:
+            continue
+        text = f"{written[:start]}{mark}{between}{written[start:]}"
+        turn, _ = feed(name, list(text), NOTED)
+        if [(call.name, call.arguments) for call in turn.calls] == wanted:
+            assert not [token for token in tokens if token in turn.text], mark
+            shown += 1
+    assert shown or not tokens.intersection(
+        written[start:end] for start, end in marks_in(written, syntax)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("hermes", "<tool_call>", "<tool_call>"),
+        ("hermes", "The tag is <tool_call>", "The tag is <tool_call>"),
+        ("hermes", "Write <tool_call> </tool_call> so.", "Write <tool_call> </tool_call> so."),
+        ("hermes", "It ends with </tool_call> always", "It ends with </tool_call> always"),
+        ("mistral", "[TOOL_CALLS] [TOOL_CALLS] is written twice", "[TOOL_CALLS] [TOOL_CALLS] is written twice"),
+        ("kimi-k2", "<|tool_calls_section_begin|><|tool_calls_section_end|>",
+         "<|tool_calls_section_begin|><|tool_calls_section_end|>"),
+        ("harmony", "<|message|>Hi<|end|>", "Hi"),
+        ("harmony", "<|start|>assistant<|start|>assistant<|channel|>final<|message|>Hi", "Hi"),
+    ],
+)  # fmt: skip
+def test_a_mark_that_a_text_tells_of_stays_in_it(name, text, shown):
+    turn, deltas = feed(name, list(text))
+    assert (turn.text, turn.calls) == (shown, ())
+    assert shown.startswith(
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    )
+
+
+def test_text_behind_the_marks_of_calls_is_no_mark():
+    call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    turn = read("hermes", f"{call}</tool_call>\nDone. {call} See </tool_call>.")
+    assert (len(turn.calls), turn.text) == (2, "\nDone.  See </tool_call>.")
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_line_breaks_of_windows_and_a_byte_order_mark_change_no_call(name):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    for text in (written.replace("\n", "\r\n"), f"\ufeff{written}"):
+        turn, _ = feed(name, list(text), NOTED)
+        assert calls_of(turn) == calls_of(Turn(calls=noted_calls()))
+        assert turn.text.strip() == ""
+
+
 @pytest.mark.parametrize(
     "beside", ['"note": "Left"', '"force": true', '"arguments_2": {"a": 1}']
 )

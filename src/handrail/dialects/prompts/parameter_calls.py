@@ -100,7 +100,8 @@ class ParameterCalls(Struct, frozen=True):
     @property
     def starts(self) -> tuple[str, ...]:
         """The marks that open a section of calls."""
-        return (*(opens for opens, _ in self.sections), self.call.opens)
+        sections = (opens for opens, _ in self.sections)
+        return (*sections, *self.leads_in, self.call.opens)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -116,6 +117,8 @@ class ParameterCalls(Struct, frozen=True):
 
     def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
         """Read calls until something else follows; see `CallFormat.read`."""
+        if start in self.leads_in:
+            source.back(start)
         if start != self.call.opens and not (yield from self._read_opening(source)):
             return
         closes = marks(*(closes for _, closes in self.sections))
@@ -208,8 +211,13 @@ class ParameterCalls(Struct, frozen=True):
         if text is None:
             return "", ""
         follows = yield from source.read_mark(after)
+        return self._without_padding(text), follows
+
+    def _without_padding(self, text: str) -> str:
         pad = self.padding
-        return text.removeprefix(pad).removesuffix(pad) if pad else text, follows
+        if pad == "\n" and text.startswith("\r\n") and text.endswith("\r\n"):
+            pad = "\r\n"
+        return text.removeprefix(pad).removesuffix(pad)
 
     def _flat_value(self, source: TextBuffer, after: Marks) -> Step[str | None]:
         """Read up to the mark that closes a value, and the white space after it. Return the value.
