@@ -1,13 +1,12 @@
 """What 52 forms of open models' answers are read as, over the cases that three public servers agree on or dispute.
 
 Every row is read whole, one character at a time, in random pieces and in its own pieces, always with the same end.
-Rows that we read otherwise on purpose are pinned by id, with what we do instead.
+A row whose sources disagree is contested: it must lose no word and invent no call. Every other one is read as it says.
 """
 
 import json
 import random
 import re
-from collections import Counter
 
 import pytest
 
@@ -45,11 +44,17 @@ CORE = {
 WITHOUT_TYPES = {"minimax_m2_xml", "step3", "qwen3_coder_xml"}
 """Dialects whose values have no types without a schema: of rows without tools, text values are compared only."""
 
-PINNED = {
-    "ling3_xml-d78d555b": "reasoning that stays in the text keeps the mark that the prompt opened it with",
-    "minimax_m2_xml-f580134a": "the template escapes nothing, so `&lt;` is what the model wrote, and stays",
-    "qwen3_coder_xml-ef759abb": "a value is what stands between its marks; spaces are not trimmed",
+CONTESTED_SINCE = {
+    # The template escapes nothing, so a model that means `&lt;` writes just that, and decoding changes what it writes
+    # to a file. vLLM stopped decoding for this family (vllm-project/vllm#45025); smg, the row's source, for Qwen's
+    # (smg-project/smg#1899), and its row qwen3_coder_xml-f334dbee wants numeric entities as they stand.
+    "minimax_m2_xml-f580134a": "entities in a value are decoded",
+    # The source trims every value. The template puts one line break on each side and nothing else, the row
+    # qwen3_coder_xml-b7a9ff6c of llama.cpp wants the indentation of the first line, and vLLM mended the trimming as a
+    # fault, since an edit no longer found its place (vllm-project/vllm#48753, #48846).
+    "qwen3_coder_xml-ef759abb": "spaces around a value are trimmed",
 }
+"""Rows that the corpus gives as agreed, and what they demand: their own sources have withdrawn it, or contradict it."""
 
 
 class Tool:
@@ -237,26 +242,29 @@ def squeezed(text):
 
 # ---------------------------------------------------------------------- tests
 
-AGREED = [row for row in ROWS if "contested" not in row]
 CONTESTED = [row for row in ROWS if "contested" in row]
+AGREED = [
+    row for row in ROWS if "contested" not in row and row["id"] not in CONTESTED_SINCE
+]
 
 
-def test_every_agreed_row_is_read_as_it_demands_but_for_the_pinned_ones():
+def test_every_agreed_row_is_read_as_it_demands():
     found = {row["id"]: wrong for row in AGREED if (wrong := complaints(row))}
-    assert found.keys() == PINNED.keys(), json.dumps(
-        found, indent=1, ensure_ascii=False
-    )
+    assert not found, json.dumps(found, indent=1, ensure_ascii=False)
+    assert len(AGREED) == 426
 
 
-def test_the_core_dialects_have_no_pinned_row_and_the_others_few():
-    by_id = {row["id"]: row["dialect"] for row in AGREED}
-    others = sum(dialect not in CORE for dialect in by_id.values())
-    assert not [id for id in PINNED if by_id[id] in CORE]
-    assert len(PINNED) <= 0.03 * others
-    assert Counter(dialect in CORE for dialect in by_id.values()) == {
-        False: others,
-        True: len(by_id) - others,
-    }
+@pytest.mark.parametrize("id", CONTESTED_SINCE)
+def test_a_row_contested_since_gives_its_values_as_they_stand_between_their_marks(id):
+    [row] = [row for row in ROWS if row["id"] == id]
+    assert "contested" not in row and row["dialect"] not in CORE and complaints(row)
+    [(_, arguments)] = runnable(read(row)[0])
+    marked = r'<parameter(?: name="|=)(\w+)"?>(.*?)</parameter>'
+    written = dict(re.findall(marked, row["model_output_text"], re.DOTALL))
+    assert arguments.keys() == written.keys()
+    for key, value in arguments.items():
+        # Qwen's template puts a line break on each side
+        assert written[key] in (value, f"\n{value}\n", f"\n{value}")
 
 
 @pytest.mark.parametrize(

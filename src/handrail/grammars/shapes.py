@@ -387,8 +387,12 @@ def _parameter_values(
     name = path.rpartition(".")[2]
     mark = call_format.parameter.closes.replace("{name}", name)
     pad = call_format.padding
-    without = ("<![CDATA[",) if call_format.cdata else ()
-    form = bare_text(pad, pad + mark, mark, without=without)
+    # A value that holds these reads as a call within the value, and the call around it as one that has no end.
+    call = call_format.call
+    without = [call.opens, call.closes, call_format.parameter.opens]
+    if call_format.cdata:
+        without.append("<![CDATA[")
+    form = bare_text(pad, pad + mark, mark, without=tuple(without))
     written: dict[str, list[Expression]] = {}
     for branch in values.branches(schema, path):
         for kind, expression in _kinds(values, branch, path, form):

@@ -1,8 +1,10 @@
 """What open models write, read and written again: each rule by a case, each law over all families."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -384,23 +386,35 @@ def test_reasoning_is_told_apart_and_holds_no_call():
     )  # fmt: skip
 
 
-def test_reasoning_stays_in_the_text_on_request_and_an_empty_one_is_left_out():
-    assert (
-        read("hermes", "<think>\nSo.\n</think>\n\nHi", reasoning=False).text
-        == "<think>\nSo.\n</think>\n\nHi"
-    )
-    assert (
-        read("hermes", "<think>\n\n</think>\n\nHi", reasoning=False).text.strip()
-        == "Hi"
-    )
-
-
-def test_a_message_of_reasoning_that_stays_in_the_text_keeps_its_header_and_the_next_loses_it():
-    text = "<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Hi"
-    assert (
-        read("harmony", text, reasoning=False).text
-        == "<|channel|>analysis<|message|>So.Hi"
-    )
+@pytest.mark.parametrize(
+    ("name", "written", "text", "calls"),
+    [
+        ("hermes", "<think>\nSo.\n</think>\n\nHi", "<think>\nSo.\n</think>\n\nHi", 0),
+        ("hermes", "<think>\n\n</think>\n\nHi", "Hi", 0),
+        ("hermes", "<think>\nSo", "So", 0),
+        ("hermes", "<think>\nSo <|im_end|>", "So", 0),
+        ("hermes", "<think>So.</think>Hi <think> more", "<think>So.</think>Hi <think> more", 0),
+        ("ling3", "<think>So.\n<tool_call>f\n</tool_call>", "So.", 1),
+        ("qwen3-coder", "<think>\nSo.\n<function=f>\n</function>", "So.", 1),
+        ("deepseek-v4", "<think>So.<｜DSML｜tool_calls>\n", "So.<｜DSML｜tool_calls>", 0),
+        ("kimi-k3", "<|open|>think<|sep|>So.<|open|>response<|sep|>Hi", "So.Hi", 0),
+        ("mistral", "[THINK]So.[/THINK]Hi", "[THINK]So.[/THINK]Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.<|end|>Hi",
+         "<|channel|>analysis<|message|>So.<|end|>Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Hi",
+         "So.Hi", 0),
+        ("harmony", "<|channel|>analysis<|message|>So.", "So.", 0),
+    ],
+)  # fmt: skip
+def test_reasoning_that_stays_in_the_text_has_both_of_its_marks_or_none(
+    name, written, text, calls
+):
+    whole = read(name, written, reasoning=False)
+    assert (whole.text.strip(), len(whole.calls), whole.reasoning) == (text, calls, "")
+    turn, deltas = feed(name, list(written), reasoning=False)
+    assert turn == whole
+    given = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+    assert whole.text.startswith("".join(given))
 
 
 def test_what_the_prompt_opened_is_the_beginning_of_the_answer():
@@ -996,6 +1010,216 @@ def test_a_word_anywhere_in_a_call_loses_no_value_and_gives_none_to_another(name
             if call.name in right and isinstance(parsed, jsontext.Parsed):
                 city = str(dict(parsed.value).get("city", right[call.name]))
                 assert city == right[call.name] or "zebra" in city, broken
+
+
+NOTED = [
+    Described(
+        name,
+        "",
+        {"type": "object", "properties": {key: {"type": "string"} for key in ("city", "note")}},
+    )
+    for name in ("get_weather", "get_order")
+]  # fmt: skip
+
+
+def noted_calls() -> list[ToolCall]:
+    return [
+        ToolCall("", "get_weather", '{"city": "Paris", "note": "Left"}'),
+        ToolCall("", "get_order", '{"city": "Rome", "note": "Right"}'),
+    ]
+
+
+def marks_in(text: str, syntax: Syntax) -> list[tuple[int, int]]:
+    """Return where the marks of calls and the signs of literals stand in a text."""
+    channels = syntax.channels
+    formats = [*syntax.formats, *([channels.inside] if channels and channels.inside else [])]  # fmt: skip
+    marks = {mark for shape in formats for mark in (*shape.tokens, *shape.starts)}
+    marks |= {*syntax.tokens, *'"{}[]():,'}
+    marks |= {*channels.tokens, channels.recipient} if channels else set()
+    longest_first = sorted(marks - {""}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return [found.span() for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_a_missing_mark_or_two_mix_no_two_calls_and_lose_no_value(name):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    spans = marks_in(written, syntax)
+    broken = [written[:start] + written[end:] for start, end in spans]
+    broken += [
+        written[:start] + written[end:after] + written[beyond:]
+        for (start, end), (after, beyond) in pairwise(spans)
+    ]
+    foreign = {
+        "get_weather": ("Rome", "Right", "get_order"),
+        "get_order": ("Paris", "Left", "get_weather"),
+    }
+    for text in broken:
+        turn = texts.read_answer(syntax, text, NOTED)
+        for call in turn.calls:
+            parsed = jsontext.parse(call.arguments, turn.finish)
+            if isinstance(parsed, jsontext.Parsed):
+                said = str(parsed.value)
+                assert not [
+                    word for word in foreign.get(call.name, ()) if word in said
+                ], text
+        parts = [f"{call.name} {call.arguments}" for call in turn.calls]
+        kept = " ".join([turn.text, turn.reasoning, *parts])
+        for word in ("Paris", "Left", "Rome", "Right"):
+            assert word in kept or word not in text, text
+        if text in broken[::7]:
+            assert feed(name, list(text), NOTED)[0] == turn
+
+
+FLAT = [
+    name
+    for name in CALLING
+    for channels in [SYNTAXES[name].channels]
+    for shape in [*SYNTAXES[name].formats, channels and channels.inside]
+    if isinstance(shape, ParameterCalls) and not shape.nested
+]
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_call_within_a_value_of_another_call_is_a_part_of_that_value(name):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    example = shape.encode(noted_calls(), {tool.name: tool.parameters for tool in NOTED})  # fmt: skip
+    note = f"Write it like this:\n{example}\nand nothing else."
+    call = ToolCall("", "get_order", json.dumps({"note": note, "city": "Rome"}))
+    written = texts.write_answer(syntax, Turn(calls=[call]), NOTED)
+    turn, _ = feed(name, list(written), NOTED)
+    assert (calls_of(turn), turn.text) == (
+        [("get_order", {"note": note, "city": "Rome"})],
+        "",
+    )
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_parameter_that_is_not_closed_leaves_the_next_call_alone(name, missing):
+    syntax = SYNTAXES[name]
+    channels = syntax.channels
+    shape = channels.inside if channels and channels.inside else syntax.formats[0]
+    assert isinstance(shape, ParameterCalls)
+    good = ToolCall("", "get_order", '{"city": "Rome"}')
+    written = texts.write_answer(syntax, Turn(calls=[*noted_calls()[:1], good]), NOTED)
+    ends = [at for at in range(len(written)) if written.startswith(shape.parameter.closes, at)]  # fmt: skip
+    at = ends[missing - 1]
+    text = written[:at] + written[at + len(shape.parameter.closes) :]
+    turn, _ = feed(name, list(text), NOTED)
+    assert calls_of(turn) == [("get_order", {"city": "Rome"})]
+    assert "Paris" in turn.text and "Left" in turn.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("glm4", "I open with <tool_call> and then: <tool_call>f\n</tool_call>"),
+        ("glm4", "<tool_call>f<arg_key>count<tool_call>f\n</tool_call>"),
+        ("spark", "<tool_call>f<arg_key>count</arg<tool_call>f</tool_call>"),
+        ("qwen3-coder", "<function=f<function=f>\n</function>"),
+        ("qwen3-coder", "<function=f><parameter=count<tool_call><function=f>\n</function>"),
+        ("minimax-m2", '<invoke name="f<invoke name="f"></invoke>'),
+        ("kimi-k3", '<|open|>call tool="f" index="1<|open|>call tool="f"<|sep|><|close|>call<|sep|>'),
+        ("mistral", "[TOOL_CALLS] is a token. [TOOL_CALLS]f[ARGS]{}"),
+        ("mistral", "[TOOL_CALLS]f[CALL_ID]abc[TOOL_CALLS]f[ARGS]{}"),
+        ("kimi-k2", "<|tool_call_begin|>functions.f:0<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"),
+        ("deepseek-v3.1", "<｜tool▁call▁begin｜>f<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>"),
+    ],
+)  # fmt: skip
+def test_a_call_is_found_behind_the_beginning_of_one_that_is_none(name, text):
+    turn, _ = feed(name, list(text))
+    assert calls_of(turn) == [("f", {})]
+
+
+WORDS_AS_MARKS = (
+    "command-r",
+    "functools",
+    "react",
+    "deepseek-v3",
+    "generic-json",
+    "xlam",
+)
+"""Families that mark calls with words or code fences, which anybody writes: those stay where they mark nothing."""
+
+
+@pytest.mark.parametrize("name", [name for name in CALLING if name not in WORDS_AS_MARKS])  # fmt: skip
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_a_mark_too_many_around_calls_is_not_shown_and_costs_no_call(name, between):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    wanted = [(call.name, call.arguments) for call in noted_calls()]
+    tokens = set(syntax.tokens)
+    shown = 0
+    for start, end in marks_in(written, syntax):
+        mark = written[start:end]
+        if mark not in tokens:
+            continue
+        text = f"{written[:start]}{mark}{between}{written[start:]}"
+        turn, _ = feed(name, list(text), NOTED)
+        if [(call.name, call.arguments) for call in turn.calls] == wanted:
+            assert not [token for token in tokens if token in turn.text], mark
+            shown += 1
+    assert shown or not tokens.intersection(
+        written[start:end] for start, end in marks_in(written, syntax)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("hermes", "<tool_call>", "<tool_call>"),
+        ("hermes", "The tag is <tool_call>", "The tag is <tool_call>"),
+        ("hermes", "Write <tool_call> </tool_call> so.", "Write <tool_call> </tool_call> so."),
+        ("hermes", "It ends with </tool_call> always", "It ends with </tool_call> always"),
+        ("mistral", "[TOOL_CALLS] [TOOL_CALLS] is written twice", "[TOOL_CALLS] [TOOL_CALLS] is written twice"),
+        ("kimi-k2", "<|tool_calls_section_begin|><|tool_calls_section_end|>",
+         "<|tool_calls_section_begin|><|tool_calls_section_end|>"),
+        ("harmony", "<|message|>Hi<|end|>", "Hi"),
+        ("harmony", "<|start|>assistant<|start|>assistant<|channel|>final<|message|>Hi", "Hi"),
+    ],
+)  # fmt: skip
+def test_a_mark_that_a_text_tells_of_stays_in_it(name, text, shown):
+    turn, deltas = feed(name, list(text))
+    assert (turn.text, turn.calls) == (shown, ())
+    assert shown.startswith(
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    )
+
+
+def test_text_behind_the_marks_of_calls_is_no_mark():
+    call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    turn = read("hermes", f"{call}</tool_call>\nDone. {call} See </tool_call>.")
+    assert (len(turn.calls), turn.text) == (2, "\nDone.  See </tool_call>.")
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_line_breaks_of_windows_and_a_byte_order_mark_change_no_call(name):
+    syntax = SYNTAXES[name]
+    written = texts.write_answer(syntax, Turn(calls=noted_calls()), NOTED)
+    for text in (written.replace("\n", "\r\n"), f"\ufeff{written}"):
+        turn, _ = feed(name, list(text), NOTED)
+        assert calls_of(turn) == calls_of(Turn(calls=noted_calls()))
+        assert turn.text.strip() == ""
+
+
+@pytest.mark.parametrize(
+    "beside", ['"note": "Left"', '"force": true', '"arguments_2": {"a": 1}']
+)
+@pytest.mark.parametrize("name", ["hermes", "granite4", "mistral", "cohere"])
+def test_an_argument_beside_the_arguments_is_not_dropped_in_silence(name, beside):
+    syntax = SYNTAXES[name]
+    call = ToolCall("", "wipe", '{"path": "/tmp"}')
+    text = texts.write_answer(syntax, Turn(calls=[call])).replace(
+        '"/tmp"}', f'"/tmp"}}, {beside}'
+    )
+    turn = read(name, text)
+    [wipe] = turn.calls
+    assert beside in wipe.arguments
+    assert isinstance(jsontext.parse(wipe.arguments, lossy=False), Failure)
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral"])

@@ -182,6 +182,12 @@ class TextBuffer:
         self.at += len(found)
         return found
 
+    def next_is(self, wanted: Marks) -> Step[bool]:
+        """Return whether one of the marks comes next, or the end, without reading it."""
+        while (found := wanted.match(self.text, self.at, self.ended)) is None:
+            yield
+        return bool(found) or self.is_exhausted()
+
     def upto(self, wanted: Marks, *, most: int | None = None) -> Step[tuple[str, str]]:
         """Read until the next of the marks. Return the text before it, and the mark.
 

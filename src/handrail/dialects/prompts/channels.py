@@ -80,11 +80,11 @@ class Channels(Struct, frozen=True):
                 is_cut_header = (
                     self.channel
                     and has_opening
-                    and source.ended
-                    and source.at == len(source.text)
+                    and source.is_exhausted()
                     and _HEADER.fullmatch(rest)
                 )
-                if not is_cut_header:  # a header in which the answer ended says nothing
+                # a header in which the answer ended says nothing, nor does one that only begins
+                if not (is_cut_header or rest.strip() == self.starts):
                     sink.text(rest)
                 closed = yield from source.flow(self._follows, sink.text)
             else:
@@ -97,10 +97,12 @@ class Channels(Struct, frozen=True):
     def _header(self, source: TextBuffer) -> Step[tuple[bool, str | None]]:
         """Read a header. Return whether one begins here, and its text; None if it is not whole."""
         opening = yield from source.read_mark(
-            marks(self.starts, self.channel, self.recipient)
+            marks(self.starts, self.channel, self.recipient, self.body.strip())
         )
         if not opening:
             return False, None
+        if opening == self.body:
+            return True, ""
         if opening != self.starts:
             source.back(opening)
         # One without a body is no header: it must not take that of the next message.
@@ -139,6 +141,10 @@ class Channels(Struct, frozen=True):
             start = yield from source.read_mark(marks(*self.inside.starts))
             if start:
                 yield from self.inside.read(source, sink, start)
+                left = source.unmark()
+                sink.text(left)
+                if not left.strip():
+                    yield from self._read_closing(source, self.inside)
         elif is_name(name) and (yield from source.peek()) == "{":
             source.unmark()
             sink.begin(name)
@@ -151,6 +157,13 @@ class Channels(Struct, frozen=True):
             source.back(closed)
             sink.end(whole=bool(closed))
         sink.text(source.unmark())
+
+    def _read_closing(self, source: TextBuffer, inside: CallFormat) -> Step[None]:
+        """Read marks behind a call that close what is closed already."""
+        closing = marks(*(each for each in inside.tokens if each.startswith("</")))
+        yield from source.space()
+        while (yield from source.read_mark(closing)):
+            yield from source.space()
 
     def _parse_header(self, header: str) -> tuple[str, str]:
         """Return the recipient and the channel that a header names."""

@@ -266,7 +266,7 @@ class _Object:
         return key in {*self._format.name, *self._format.id, "type"}
 
     def _take_value(self, key: str, value: str) -> bool:
-        """Take the name or the id, if the key is of either. Return False for a second name."""
+        """Take the name or the id, if the key is of either. Return False for a second name, and a stray argument."""
         if key in self._format.name and value not in ("", self._name):
             if self._name:
                 return False
@@ -277,6 +277,8 @@ class _Object:
                 self._sink.identify(value)
         elif key not in {*self._format.name, *self._format.id, "type"}:
             self._has_others = True
+            # beside the arguments it may be one of them, so the call says less than the model meant
+            return not self._has_arguments()
         return True
 
     def _arguments(self, first: str) -> Step[bool]:

@@ -87,16 +87,14 @@ class NamedCalls(Struct, frozen=True):
         if self.lead and not (yield from source.read_literal(self.lead)):
             return False
         yield from source.space()
-        name, mark = yield from source.upto(
-            marks(self.id_mark, "{", *self.name_ends), most=MOST_NAME_CHARS
-        )
+        ends = marks("{", self.id_mark, *self.name_ends, *self.starts)
+        name, mark = yield from source.upto(ends, most=MOST_NAME_CHARS)
         id = ""
         if mark and mark == self.id_mark:
-            id, mark = yield from source.upto(
-                marks("{", *self.name_ends), most=MOST_NAME_CHARS
-            )
-        if mark == "{":
+            id, mark = yield from source.upto(ends, most=MOST_NAME_CHARS)
+        if mark not in self.name_ends:
             source.back(mark)
+            mark = mark if mark == "{" else ""
         name = name.strip()
         if self.counted:
             id = name

@@ -100,7 +100,8 @@ class ParameterCalls(Struct, frozen=True):
     @property
     def starts(self) -> tuple[str, ...]:
         """The marks that open a section of calls."""
-        return (*(opens for opens, _ in self.sections), self.call.opens)
+        sections = (opens for opens, _ in self.sections)
+        return (*sections, *self.leads_in, self.call.opens)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -116,6 +117,8 @@ class ParameterCalls(Struct, frozen=True):
 
     def read(self, source: TextBuffer, sink: AnswerSink, start: str) -> Step[None]:
         """Read calls until something else follows; see `CallFormat.read`."""
+        if start in self.leads_in:
+            source.back(start)
         if start != self.call.opens and not (yield from self._read_opening(source)):
             return
         closes = marks(*(closes for _, closes in self.sections))
@@ -151,14 +154,10 @@ class ParameterCalls(Struct, frozen=True):
         yield from source.space()
         mark = yield from source.read_mark(after)
         while mark == self.parameter.opens:
-            key, named = yield from source.upto(
-                marks(self.parameter.named), most=MOST_NAME_CHARS
-            )
+            key, named = yield from self._head(source, self.parameter.named)
             attributes = ""
             if named and self.parameter.begins:
-                attributes, named = yield from source.upto(
-                    marks(self.parameter.begins), most=MOST_NAME_CHARS
-                )
+                attributes, named = yield from self._head(source, self.parameter.begins)
                 if not self.parameter.has_room(attributes):
                     return False
             # that closes an element which was not open
@@ -180,18 +179,27 @@ class ParameterCalls(Struct, frozen=True):
     def _name(self, source: TextBuffer) -> Step[str]:
         """Read the name and what separates it from the first parameter."""
         ends = (self.call.named, self.parameter.opens, self.call.closes)
-        name, mark = yield from source.upto(marks(*ends), most=MOST_NAME_CHARS)
+        name, mark = yield from self._head(source, *ends)
         if mark != self.call.named:
             source.back(mark)
         elif self.call.begins:
-            attributes, mark = yield from source.upto(
-                marks(self.call.begins), most=MOST_NAME_CHARS
-            )
+            attributes, mark = yield from self._head(source, self.call.begins)
             if not self.call.has_room(attributes):
                 return ""
         if mark:
             return name.strip()
         return ""
+
+    def _head(self, source: TextBuffer, *ends: str) -> Step[tuple[str, str]]:
+        """Read a part of the head of an element, and the mark that ends it; empty if another mark comes first."""
+        both = (self.call.closes, self.parameter.opens, self.parameter.closes)
+        text, mark = yield from source.upto(
+            marks(*ends, *self.starts, *both), most=MOST_NAME_CHARS
+        )
+        if mark not in ends:
+            source.back(mark)
+            return text, ""
+        return text, mark
 
     def _value(
         self, source: TextBuffer, key: str, after: Marks
@@ -199,22 +207,42 @@ class ParameterCalls(Struct, frozen=True):
         """Read a value. Return it with the mark that follows its own; an end without that is a part of the value."""
         if self.nested:
             return (yield from self._nested_value(source, key, after))
-        ending = marks(self.parameter.closes)
+        text = yield from self._flat_value(source, after)
+        if text is None:
+            return "", ""
+        follows = yield from source.read_mark(after)
+        return self._without_padding(text), follows
+
+    def _without_padding(self, text: str) -> str:
+        pad = self.padding
+        if pad == "\n" and text.startswith("\r\n") and text.endswith("\r\n"):
+            pad = "\r\n"
+        return text.removeprefix(pad).removesuffix(pad)
+
+    def _flat_value(self, source: TextBuffer, after: Marks) -> Step[str | None]:
+        """Read up to the mark that closes a value, and the white space after it. Return the value.
+
+        None if the call ends without that mark, or the text does. A call that a value tells of is a part of it.
+        """
         pieces: list[str] = []
         if self.cdata and (yield from source.read_literal(_CDATA[0])):
             text, _ = yield from source.upto(marks(_CDATA[1]))
             pieces.append(text)
+        inner = _InnerCalls(self)
         while True:
-            text, closed = yield from source.upto(ending)
-            space = yield from source.space()
-            follows = yield from source.read_mark(after)
-            if follows or not closed:
-                value = "".join([*pieces, text])
-                pad = self.padding
-                return value.removeprefix(pad).removesuffix(
-                    pad
-                ) if pad else value, follows
-            pieces += (text, closed, space)
+            text, mark = yield from source.upto(inner.marks)
+            pieces.append(text)
+            if not mark:
+                return None
+            space = ""
+            if not inner.take(mark):
+                space = yield from source.space()
+                if mark == self.parameter.closes:
+                    if (yield from source.next_is(after)):
+                        return "".join(pieces)
+                elif (yield from source.next_is(self._outside)):
+                    return None
+            pieces += (mark, space)
 
     def _nested_value(
         self, source: TextBuffer, key: str, after: Marks
@@ -241,6 +269,12 @@ class ParameterCalls(Struct, frozen=True):
                 return "".join(pieces), follows
             pieces += (mark, space)
             depth = 1
+
+    @property
+    def _outside(self) -> Marks:
+        """The marks that can only follow a whole call."""
+        sections = (mark for pair in self.sections for mark in pair)
+        return marks(*sections, *self.leads_in, *self.leads_out, self.call.opens)
 
     def _parse_value(self, value: str, attributes: str, schema: Json) -> Json:
         """Return the value as what the text or the schema says that it is; what is neither stays text."""
@@ -316,6 +350,42 @@ class ParameterCalls(Struct, frozen=True):
                 text = elements
         closes = element.closes.replace("{name}", key)
         return f"{element.opens}{key}{element.named}{attributes}{element.begins}{pad}{text}{pad}{closes}"
+
+
+class _InnerCalls:
+    """Follows the calls that a value tells of, so that their marks do not end the value.
+
+    A parameter that nobody closed looks like such a call too, and then its call ends within the value: it is not whole.
+    """
+
+    def __init__(self, call_format: ParameterCalls) -> None:
+        self._call = call_format.call
+        self._parameter = call_format.parameter
+        self._depths = [
+            0
+        ]  # how many parameters are open: in the value itself, and in each call within it
+        self.marks = marks(
+            self._call.opens,
+            self._call.closes,
+            self._parameter.opens,
+            self._parameter.closes,
+        )
+
+    def take(self, mark: str) -> bool:
+        """Take the next mark. Return whether it belongs to something within the value."""
+        if mark == self._call.opens:
+            self._depths.append(0)
+        elif mark == self._parameter.opens:
+            self._depths[-1] += 1
+        elif mark == self._call.closes:
+            if len(self._depths) == 1:
+                return False
+            self._depths.pop()
+        elif self._depths[-1]:
+            self._depths[-1] -= 1
+        else:
+            return len(self._depths) > 1
+        return True
 
 
 def _properties(parameters: Mapping[str, Json] | None) -> Mapping[str, Json]:

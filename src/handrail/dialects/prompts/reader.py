@@ -36,6 +36,7 @@ from handrail.messages import (
 )
 
 _SPACE = " \t\r\n"
+_BYTE_ORDER_MARK = "\ufeff"
 _MOST_SILENT_CHARS = 64
 _PREFIXED = re.compile(r"functions\.([^:]+)(?::\d+)?")
 """A name in harmony's namespace, perhaps with the number of the call, as Kimi writes it."""
@@ -142,8 +143,12 @@ class TextReader:
         self._lead = True  # white space here may turn out to be between calls only
         self._reasoned = False  # white space here separates reasoning from text
         self._thinking = False
-        # the mark of a reasoning that stays in the text, until it says something
-        self._tag: list[str] = []
+        # a reasoning that stays in the text, with the mark that opened it, until it is clear whether it is closed
+        self._tagged: list[str] = []
+        # marks of calls that hold none, until it is clear whether a call follows them
+        self._idle: list[str] = []
+        # nothing but white space and marks of calls came since the last call
+        self._behind_call = False
         self._over = False
         self._fences = Fences()
         # calls in a code fence, until it is clear whether text follows
@@ -176,7 +181,11 @@ class TextReader:
         """
         self._source.ended = True
         self._go()
-        if not (self._calls or self._reasoning or self._reasoned or self._tag):
+        if self._tagged:
+            self.end_reasoning("")
+        if not self._behind_call:
+            self._release_idle()
+        if not (self._calls or self._reasoning or self._reasoned):
             self._text += self._space
             self._space = []
         calls = call_assembly.with_ids(
@@ -206,6 +215,7 @@ class TextReader:
     # ------------------------------------------------------------------ reading
 
     def _read(self) -> Step[None]:
+        yield from self._source.read_literal(_BYTE_ORDER_MARK)
         if self._syntax.channels:
             yield from self._syntax.channels.read(self._source, self)
             return
@@ -268,6 +278,8 @@ class TextReader:
             self._lead = True
             if closes:
                 yield from self._source.upto(marks(closes), most=_MOST_SILENT_CHARS)
+        elif mark in self._marks.closes:
+            self._take_closing(mark)
         elif mark in self._marks.loose:
             self._source.back(mark)
             yield from self._section("", mark)
@@ -286,10 +298,11 @@ class TextReader:
         if formats[0].leads and start:
             yield from source.space()
             lead = yield from source.peek()
+            is_written_twice = yield from source.next_is(marks(start))
             formats = [
                 each
                 for each in formats
-                if not each.leads or (lead and lead in each.leads)
+                if not (is_written_twice or (each.leads and lead not in each.leads))
             ]
         if formats:
             yield from formats[0].read(source, self._fenced or self, start)
@@ -317,8 +330,25 @@ class TextReader:
                 self._release()
         elif self._thinking:
             self.add_reasoning(left)
+        elif left.strip(_SPACE) and not self._marks.calls.sub("", left).strip(_SPACE):
+            self._idle.append(left)
         else:
             self.text(left)
+
+    def _take_closing(self, mark: str) -> None:
+        """Take a mark that closes calls where none is open. Behind a call it says nothing; elsewhere it is a word."""
+        if self._fenced or not (self._behind_call or self._idle):
+            self.text(mark)
+        elif self._idle:
+            self._idle.append(mark)
+        else:
+            self._fresh = True
+
+    def _release_idle(self) -> None:
+        """Report marks of calls that hold none, and that no call follows."""
+        idle = self._idle
+        self._idle = []
+        self.text("".join(idle))
 
     def _release(self) -> None:
         """Report the contents of a code fence as text."""
@@ -334,6 +364,7 @@ class TextReader:
         if self._thinking:
             self.end_reasoning("")
         self._reasoned = False
+        self._idle = []
         self._calls.append(_PartialCall(self._own_name(name), id))
         self._deltas.append(
             ArgumentsDelta(len(self._calls) - 1, self._calls[-1].name, "")
@@ -352,13 +383,18 @@ class TextReader:
     def end(self, *, whole: bool = True) -> None:
         """End the call; see `AnswerSink`."""
         self._calls[-1].whole = whole
-        self._fresh = self._lead = True
+        self._fresh = self._lead = self._behind_call = True
 
     def text(self, text: str) -> None:
         """Add text; see `AnswerSink`. White space that may turn out to be between calls only is held back."""
         if self._fenced:
             if not self._fenced.stays(text):
                 self._release()
+            return
+        if self._idle:
+            self._idle.append(text)
+            if text.strip(_SPACE):
+                self._release_idle()
             return
         if self._lead or self._space:
             visible = text.lstrip(_SPACE)
@@ -368,7 +404,7 @@ class TextReader:
             text = "".join(self._space) + visible
             self._space = []
         if text:
-            self._fresh = self._lead = self._reasoned = False
+            self._fresh = self._lead = self._reasoned = self._behind_call = False
             self._text.append(text)
             self._deltas.append(TextDelta(text))
 
@@ -379,16 +415,12 @@ class TextReader:
         if self._separate:
             self._space = []
         else:
-            self._tag = [mark]
+            self._tagged = [mark]
 
     def add_reasoning(self, text: str) -> None:
         """Add reasoning; see `AnswerSink`. White space around it does not belong to it."""
         if not self._separate:
-            if self._tag:
-                self._tag.append(text)
-            if text.strip(_SPACE) or not self._tag:
-                self.text("".join(self._tag) or text)
-                self._tag = []
+            self._tagged.append(text)
             return
         visible = text.strip(_SPACE)
         if not visible:
@@ -408,14 +440,17 @@ class TextReader:
         self._deltas.append(ReasoningDelta(visible))
 
     def end_reasoning(self, mark: str) -> None:
-        """End reasoning; see `AnswerSink`. Where it stays in the text, an empty one is left out with its marks."""
+        """End reasoning; see `AnswerSink`. One that stays in the text has both of its marks there, or none."""
         self._thinking = False
         if self._separate:
             self._space = []
             self._fresh = self._lead = self._reasoned = True
-        elif not self._tag:
-            self.text(mark)
-        self._tag = []
+            return
+        opens, *pieces = self._tagged
+        self._tagged = []
+        said = "".join(pieces)
+        if said.strip(_SPACE):
+            self.text(f"{opens}{said}{mark}" if mark else said)
 
     def parameters(self, name: str) -> Mapping[str, Json] | None:
         """Return the schema of a tool's parameters; see `AnswerSink`."""
@@ -477,7 +512,24 @@ class _Marks:
         starts = (
             start for call_format in syntax.formats for start in call_format.starts
         )
-        self.text = Marks([*starts, *self.loose, *self.silent, *syntax.ends])
+        marks = {
+            mark.strip()
+            for call_format in syntax.formats
+            for mark in (*call_format.starts, *call_format.tokens)
+        }
+        no_words = [
+            each
+            for each in marks
+            if len(each) > 2 and (each[0] in "<[]" or each[-1] == ">")
+        ]
+        longest_first = sorted(no_words, key=len, reverse=True)
+        self.calls = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self.closes = {each for each in marks if _is_control(each)}.difference(
+            self.formats, self.silent, syntax.ends
+        )
+        self.text = Marks(
+            [*starts, *self.loose, *self.silent, *self.closes, *syntax.ends]
+        )
         reasoning = syntax.reasoning or Reasoning()
         self.reasoning = Marks(
             [reasoning.closes, *reasoning.ended_by, *syntax.ends, *self.silent]
@@ -521,7 +573,8 @@ def make_reader(
             them all of those are text.
         opened: The beginning of the answer, where the prompt already holds it: `<think>`, or the mark of a call that
             was asked for. It is read as if the model had written it, and is a part of the turn.
-        reasoning: Whether reasoning is separated; else it stays in the text with its marks.
+        reasoning: Whether reasoning is separated; else it stays in the text, with its marks if both were written,
+            and is given once it has ended.
     """
     text_reader = TextReader(syntax, tools, reasoning=reasoning)
     text_reader.open_with(opened)

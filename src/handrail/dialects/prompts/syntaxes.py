@@ -170,7 +170,7 @@ def _deepseek(
     section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
     return NamedCalls(
         "<｜tool▁call▁begin｜>",
-        (name_end,),
+        tuple(dict.fromkeys((name_end, name_end.replace("\n", "\r\n")))),
         section,
         lead,
         closes=(*close, "<｜tool▁call▁end｜>"),
@@ -523,7 +523,11 @@ _ROWS: Final[Mapping[str, Syntax]] = {
         _COHERE,
         formats=(
             JsonCalls(
-                ("Action: ```json\n", "Action:```json\n", "Action:\n```json\n"),
+                tuple(
+                    f"Action:{between}```json{newline}"
+                    for newline in ("\n", "\r\n")
+                    for between in (" ", "", newline)
+                ),
                 ("```",),
                 ("tool_name", "name"),
                 ("parameters", "arguments"),
