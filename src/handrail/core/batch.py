@@ -28,9 +28,10 @@ from handrail.core.admission import (
     refuse_call,
     refuse_caller,
 )
+from handrail.core.attempts import start_attempt
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute
-from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
+from handrail.core.plain_calls import is_plain, take_last_step
 from handrail.core.policy import Decision, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
@@ -511,7 +512,7 @@ class Batch:
         settings = self._settings
         if settings.tell is not None or settings.trail is not None:
             self._note_admission(admitted)
-        self.todo.append((state, take_first_step(admitted, state.since, settings)))
+        self.todo.append((state, start_attempt(admitted, 1, state.since, settings)))
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
@@ -521,7 +522,8 @@ class Batch:
             )
             admitted = replace(admitted, place=place)
         state.admitted = admitted
-        self._note_admission(admitted)
+        if self._settings.tell is not None or self._settings.trail is not None:
+            self._note_admission(admitted)
         state.execution = self._execute(admitted)
         try:
             self.todo.append((state, next(state.execution)))
