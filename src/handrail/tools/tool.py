@@ -623,7 +623,7 @@ class BaseTool:
                 declared[setting] = list(value) if type(value) is tuple else value
         return declared
 
-    @property
+    @cached_property
     def replay_class(self) -> ReplayClass:
         """What may happen after a lost answer: ask again with the key, verify, or neither."""
         if self.replay == "key":
