@@ -264,6 +264,7 @@ class Returned(Struct):
         has_iterators: Whether the value may hold iterators, which can be read only once.
         late: It returned after its deadline, but before the call had a result.
         pending: Its value is still to be awaited: a plain function returned a coroutine.
+        plain: Its value is a scalar, or lists and dicts of scalars, and not long; see `materialize.is_plain`.
     """
 
     value: Any
@@ -271,6 +272,7 @@ class Returned(Struct):
     has_iterators: bool = True
     late: bool = False
     pending: bool = False
+    plain: bool = False
 
 
 class Raised(Struct, frozen=True):

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.core.attempts import CallOutcome
+from handrail.core.attempts import CallOutcome, start_attempt
 from handrail.core.execution import execute, shape_at_length
 from handrail.core.plain_calls import (
     is_plain,
     shape_plainly,
-    take_first_step,
     take_last_step,
 )
 from handrail.core.policy import Policy, Rule
@@ -81,7 +80,7 @@ def test_the_two_steps_of_a_plain_call_are_those_of_its_execution(
         )
 
     assert is_plain(call)
-    assert take_first_step(call, began, run) == next(execute(call, run, began))
+    assert start_attempt(call, 1, began, run) == next(execute(call, run, began))
     quick = outcome()
     result = take_last_step(call, quick, run) or end_of_execution(
         execute(call, run, began), quick

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field
 
 from handrail.calls import ToolCall
+from handrail.context import Injected
 from handrail.core.admission import ParsedCall, admit, parse_call
 from handrail.core.budgets import Budget
 from handrail.core.policy import Decision, Policy, Rule, Verdict
@@ -20,6 +21,7 @@ from handrail.core.quick_admission import admit_quickly
 from handrail.errors import Code, Failure, ToolDefinitionError
 from handrail.events import CallFinished
 from handrail.sync import SyncRuntime
+from handrail.testing import ScriptedModel
 from handrail.tools.function_tool import FunctionTool
 from handrail.tools.tool import BaseTool
 from handrail.tools.toolset import Toolset
@@ -28,6 +30,11 @@ from handrail.tools.toolset import Toolset
 def look_up(city: str) -> str:
     """Look something up."""
     return city
+
+
+def look_up_as(tenant: Annotated[str, Injected], city: str) -> str:
+    """Look something up for somebody."""
+    return f"{tenant} {city}"
 
 
 def reading() -> FunctionTool:
@@ -93,17 +100,20 @@ NEARLY_WRITTEN = st.tuples(
 )
 
 
+@pytest.mark.parametrize(
+    "resource", [None, "city:{city}", ["city:{city}", "day:{days}"]]
+)
 @pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("fn", [measure, count, collect])
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     text=WRITTEN
     | NEARLY_WRITTEN.map(lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] :])
 )
 def test_what_is_admitted_quickly_is_what_every_check_would_have_admitted(
-    fn, effect, text
+    fn, effect, resource, text
 ):
-    tool = FunctionTool(fn, effect=effect)
+    tool = FunctionTool(fn, effect=effect, resource=resource)
     call = ToolCall("1", tool.name, text)
     key = "r_1/1/0" if tool.writes else ""
     admitted = admit_quickly(call, tool, Policy(), key)
@@ -111,6 +121,16 @@ def test_what_is_admitted_quickly_is_what_every_check_would_have_admitted(
         known = parse_call(call, Toolset([tool]), "calls")
         assert isinstance(known, ParsedCall)
         assert admitted == admit(known, Policy(), key)
+
+
+ASKED = (
+    '{"city": "Bern"}',
+    '{"city": "Rome"}',
+    '{"city": {"$call": "c0"}}',
+    '{"city": "\\u0024c0$"}',
+    "{",
+)
+"""What calls of a turn ask for that may have to wait for one another."""
 
 
 class OwnPolicy(Policy):
@@ -121,20 +141,26 @@ class OwnPolicy(Policy):
 @given(
     calls=st.lists(
         st.tuples(
-            st.sampled_from(["measure", "count", "collect"]),
-            WRITTEN | st.sampled_from(['{"city": "Bern"}', '{"city": "Rome"}', "{"]),
+            st.sampled_from(["measure", "count", "collect", "look_up"]),
+            WRITTEN | st.sampled_from(ASKED),
         ),
         max_size=5,
     ),
     most=st.none() | st.integers(0, 3),
+    resource=st.none() | st.sampled_from(["city:{city}", "place:{days}"]),
 )
 def test_a_turn_of_writes_tells_and_records_the_same_whichever_way_it_was_admitted(
-    calls, most
+    calls, most, resource
 ):
     told = []
     for policy in (Policy(), OwnPolicy()):
         events = []
-        tools = [FunctionTool(fn, effect="write") for fn in (measure, count, collect)]
+        tools = [
+            FunctionTool(measure, effect="write", resource=resource),
+            FunctionTool(count, effect="write", resource="city:{city}"),
+            FunctionTool(collect, effect="write"),
+            FunctionTool(look_up, effect="read", resource="city:{city}"),
+        ]
         runtime = SyncRuntime(
             tools,
             policy=policy,
@@ -171,6 +197,30 @@ def test_a_plain_write_is_admitted_quickly_under_the_key_of_its_place():
     assert admitted.key == "r_1/1/0"
     assert admitted.arguments == {"city": "Bern", "days": 1, "share": 0.5}
     assert admit_quickly(call, tool, Policy()) is None
+
+
+def test_a_plain_call_is_admitted_quickly_with_what_it_touches():
+    tool = FunctionTool(look_up, effect="write", resource="city:{city}")
+    call = ToolCall("1", "look_up", '{"city": "Bern"}')
+    admitted = admit_quickly(call, tool, Policy(), "r_1/1/0")
+    assert [each.key for each in admitted.resources] == ["city:Bern"]
+    injected = FunctionTool(
+        look_up_as, effect="write", resource="{tenant}:{city}", name="look_up"
+    )
+    assert admit_quickly(call, injected, Policy(), "r_1/1/0") is None
+
+
+@pytest.mark.parametrize("policy", [Policy(ask_from=None), OwnPolicy(ask_from=None)])
+def test_a_read_of_high_risk_is_asked_about_whichever_way_it_was_admitted(policy):
+    page = FunctionTool(look_up, name="page", effect="read")
+    tool = FunctionTool(measure, effect="read", risk="high", destination="city")
+    script = [
+        ToolCall("1", "page", '{"city": "Bern"}'),
+        ToolCall("2", "measure", '{"city": "evil.example"}'),
+    ]
+    runtime = SyncRuntime([page, tool], policy=policy)
+    run = runtime.run("?", model=ScriptedModel([[call] for call in script] + ["done"]))
+    assert run.status == "waiting"
 
 
 def test_a_write_whose_class_makes_its_key_is_left_to_every_check():
@@ -317,7 +367,7 @@ def test_a_rule_sees_what_the_tool_gets_also_where_calls_are_admit_quickly(condi
 @pytest.mark.parametrize(("setting", "value"), [
     ("approve", True),
     ("check", lambda city: "not today"),
-    ("resource", "city:{city}"),
+    ("rate", "1/h"),
     ("isolation", "isolated"),
     ("ends_run", True),
     ("effect", "destructive"),
@@ -401,7 +451,6 @@ def test_a_plain_call_is_admit_quickly():
         ({"effect": "write"}, Policy()),
         ({"approve": "days > 3"}, Policy()),
         ({"check": lambda **_: "no"}, Policy()),
-        ({"resource": "city:{city}"}, Policy()),
         ({"rate": "1/h"}, Policy()),
         ({"max_concurrency": 1}, Policy()),
         ({"isolation": "process"}, Policy()),

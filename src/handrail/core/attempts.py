@@ -49,6 +49,8 @@ class CallOutcome(Struct):
     """About how many bytes the value takes as JSON; 0 where nobody measured it."""
     done_under: str = ""
     """The ledger's key of the write, if it is not the key with which the call was admitted."""
+    plain: bool = False
+    """The value is plain, for sure; see `effects.Returned`."""
 
 
 def reserve(call: Admitted) -> Generator[Effect[Admitted], Any, Failure | None]:
@@ -158,7 +160,14 @@ def make_outcome(call: Admitted, outcome: Returned, attempts: int) -> CallOutcom
     value = outcome.value
     if outcome.has_iterators:
         value = _read_iterators(value)
-    return CallOutcome(call, value, attempts=attempts, note=note, size=outcome.size)
+    return CallOutcome(
+        call,
+        value,
+        attempts=attempts,
+        note=note,
+        size=outcome.size,
+        plain=outcome.plain,
+    )
 
 
 def _read_iterators(value: Any) -> Any:

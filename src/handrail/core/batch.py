@@ -28,9 +28,10 @@ from handrail.core.admission import (
     refuse_call,
     refuse_caller,
 )
+from handrail.core.attempts import start_attempt
 from handrail.core.budgets import Budget, Spent
 from handrail.core.execution import Execution, execute
-from handrail.core.plain_calls import is_plain, take_first_step, take_last_step
+from handrail.core.plain_calls import is_plain, take_last_step
 from handrail.core.policy import Decision, Verdict
 from handrail.core.quick_admission import admit_quickly
 from handrail.core.run_settings import RunSettings
@@ -88,6 +89,7 @@ class CallState(Struct, eq=False):
 
 
 NextEffect: TypeAlias = tuple[CallState, Effect[Admitted]]
+QuickCall: TypeAlias = tuple[CallState, Admitted]
 
 
 class CallPosition(Struct, frozen=True):
@@ -184,54 +186,77 @@ class Batch:
             self.by_code or self._recorded or settings.refusal
         )
         must_plan = False
+        held: list[QuickCall] = []
         by_name = tools.by_name
         for state in self.states:
-            if may_be_quick and self._start_quickly(state, by_name):
-                continue
-            parsed = parse_call(
-                state.call,
-                tools,
-                finish,
-                repair=settings.repair,
-                sees=settings.policy.sees,
-            )
-            if type(parsed) is ParsedCall and self._from_model:
-                parsed = refuse_caller(parsed) or parsed
-            if type(parsed) is Failure:
-                self._end_unparsed(state, parsed)
-            elif self._may_wait(parsed):
-                state.pending = parsed
-                must_plan = True
-            else:
-                self._begin(state, parsed)
+            if may_be_quick:
+                admitted = self._admit_quickly(state, by_name)
+                if admitted is not None:
+                    if admitted.tool.resource:
+                        held.append((state, admitted))
+                    else:
+                        self._start_quickly(state, admitted)
+                    continue
+            must_plan = self._parse(state, finish, tools) or must_plan
+        if held and (must_plan or _share_resources(held)):
+            for state, _ in held:
+                must_plan = self._parse(state, finish, tools) or must_plan
+        elif held:
+            for state, admitted in held:
+                self._start_quickly(state, admitted)
         if must_plan:
             self._plan()
 
-    def _start_quickly(self, state: CallState, by_name: Mapping[str, BaseTool]) -> bool:
-        """Start a plain call by quick admission; return whether it was admitted."""
+    def _parse(self, state: CallState, finish: Finish, tools: Toolset) -> bool:
+        """Parse a call and start it; return whether it has to be planned first, since others may have to come first."""
+        parsed = parse_call(
+            state.call,
+            tools,
+            finish,
+            repair=self._settings.repair,
+            sees=self._settings.policy.sees,
+        )
+        if type(parsed) is ParsedCall and self._from_model:
+            parsed = refuse_caller(parsed) or parsed
+        if type(parsed) is Failure:
+            self._end_unparsed(state, parsed)
+            return False
+        if self._may_wait(parsed):
+            state.pending = parsed
+            return True
+        self._begin(state, parsed)
+        return False
+
+    def _admit_quickly(
+        self, state: CallState, by_name: Mapping[str, BaseTool]
+    ) -> Admitted | None:
+        """Return a plain call as quick admission admits it; None where every step of admission has to decide."""
         call = state.call
-        if not placeholders.none_in(call.arguments):
-            return False
+        text = call.arguments
+        if not placeholders.none_in(text):
+            return None
         tool = by_name.get(call.name)
-        if tool is None:
-            return False
-        writes = tool.writes
-        default_key = self.locate(state) if writes else ""
+        # an escape may spell a reference, on which a resource may depend
+        if tool is None or (tool.resource and "\\u" in text):
+            return None
+        default_key = self.locate(state) if tool.writes else ""
         admitted = admit_quickly(call, tool, self._settings.policy, default_key)
         if admitted is None:
-            return False
+            return None
         if self._closing and self._closes_circle(state, admitted):
-            return False
-        failure = budgets.spend_call(self._budget, self._spent, call.name)
+            return None
+        return admitted
+
+    def _start_quickly(self, state: CallState, admitted: Admitted) -> None:
+        """Count a call that was admitted quickly, and start it."""
+        tool = admitted.tool
+        failure = budgets.spend_call(self._budget, self._spent, tool.name)
         if failure is not None:
-            self._end(state, refuse_call(call, failure))
-        elif writes:
-            if tool.sends and self._trust is not None:
-                admitted = self._check_provenance(state, admitted, self._trust)
-            self._start(state, admitted)
+            self._end(state, refuse_call(state.call, failure))
+        elif tool.writes or tool.resource or tool.sends:
+            self._start_checked(state, admitted)
         else:
             self._start_plain(state, admitted)
-        return True
 
     def _may_wait(self, parsed: ParsedCall) -> bool:
         """Whether a call may touch what others touch or refer to another one, so that it must be planned."""
@@ -414,6 +439,10 @@ class Batch:
         if type(admitted) is Failure:
             self._end(state, refuse_call(state.call, admitted, parsed.repairs))
             return
+        self._start_checked(state, admitted)
+
+    def _start_checked(self, state: CallState, admitted: Admitted) -> None:
+        """Start a call, with a question where nobody trusted has named what it reaches."""
         if admitted.tool.sends and self._trust is not None:
             admitted = self._check_provenance(state, admitted, self._trust)
         if is_plain(admitted):
@@ -483,7 +512,7 @@ class Batch:
         settings = self._settings
         if settings.tell is not None or settings.trail is not None:
             self._note_admission(admitted)
-        self.todo.append((state, take_first_step(admitted, state.since, settings)))
+        self.todo.append((state, start_attempt(admitted, 1, state.since, settings)))
 
     def _start(self, state: CallState, admitted: Admitted) -> None:
         """Start the execution of a call that was admitted."""
@@ -493,7 +522,8 @@ class Batch:
             )
             admitted = replace(admitted, place=place)
         state.admitted = admitted
-        self._note_admission(admitted)
+        if self._settings.tell is not None or self._settings.trail is not None:
+            self._note_admission(admitted)
         state.execution = self._execute(admitted)
         try:
             self.todo.append((state, next(state.execution)))
@@ -677,6 +707,14 @@ def _waits_for_nobody(call: ParsedCall) -> bool:
     text = call.call.arguments
     # an escape may spell the sign of a reference, and so may a text that had to be repaired
     return not (call.tool.after or call.repairs or "$" in text or "\\u" in text)
+
+
+def _share_resources(held: Sequence[QuickCall]) -> bool:
+    """Whether two of these calls touch the same resource."""
+    if len(held) == 1:
+        return False
+    touched = [each.key for _, admitted in held for each in admitted.resources]
+    return len(set(touched)) < len(touched)
 
 
 def _step_to_plan(state: CallState, injected: Mapping[str, Any]) -> planning.Step:

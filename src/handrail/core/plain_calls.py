@@ -18,10 +18,10 @@ from pydantic_core import from_json
 from handrail.calls import ToolResult
 from handrail.core import results
 from handrail.core.admission import Admitted
-from handrail.core.attempts import CallOutcome, start_attempt
+from handrail.core.attempts import CallOutcome
 from handrail.core.policy import Decision
 from handrail.core.run_settings import RunSettings
-from handrail.effects import Invoke, Returned
+from handrail.effects import Returned
 from handrail.invisible import is_clean
 from handrail.tools import materialize
 
@@ -36,13 +36,6 @@ def is_plain(call: Admitted) -> bool:
         or tool.deferred
         or call.verdict.decision is Decision.ASK
     )
-
-
-def take_first_step(
-    call: Admitted, began: float, settings: RunSettings
-) -> Invoke[Admitted]:
-    """Return the first effect of a plain call."""
-    return start_attempt(call, 1, began, settings)
 
 
 def take_last_step(
@@ -70,7 +63,7 @@ def shape_plainly(outcome: CallOutcome, settings: RunSettings) -> ToolResult | N
     value = outcome.value
     if call.repairs or call.note or outcome.note:
         return None
-    if not materialize.is_plain(value, type(value)):
+    if not (outcome.plain or materialize.is_plain(value, type(value))):
         return None
     tool = call.tool
     text = results.encode_if_it_fits(value, tool.result_bytes or settings.result_bytes)

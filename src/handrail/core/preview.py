@@ -51,8 +51,12 @@ class Preview(Struct, frozen=True):
 class PreviewBatch(Batch):
     """A batch that checks its calls and carries none of them out. Observers hear nothing of it."""
 
-    def _start_quickly(self, state: CallState, by_name: Mapping[str, BaseTool]) -> bool:  # noqa: ARG002  # a check is quick enough
-        return False
+    def _admit_quickly(
+        self,
+        state: CallState,  # noqa: ARG002  # a check is quick enough
+        by_name: Mapping[str, BaseTool],  # noqa: ARG002
+    ) -> Admitted | None:
+        return None
 
     def _start_plain(self, state: CallState, admitted: Admitted) -> None:
         self._start(state, admitted)

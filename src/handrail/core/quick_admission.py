@@ -49,15 +49,18 @@ def admit_quickly(
         )
         if type(bound) is Failure:
             return None
-        # what decides by arguments, and the ledger, see what the tool gets
-        if policy.rules or default_key:
+        # what decides by arguments, the ledger and resources see what the tool gets
+        if policy.rules or default_key or tool.resource:
             arguments = tool.normalize_arguments(arguments, bound)
         verdict = policy.judge(tool, arguments)
         if verdict.decision is not _ALLOW:
             return None
+        resources = tool.resolve_resources(arguments) if tool.resource else ()
     except KeyboardInterrupt:
         raise
     except BaseException:
         # what JSON cannot hold, or the author's own validator: `admit` says what it is
         return None
-    return Admitted(call, tool, arguments, bound, verdict, key=default_key)
+    return Admitted(
+        call, tool, arguments, bound, verdict, key=default_key, resources=resources
+    )

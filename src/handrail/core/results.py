@@ -118,6 +118,11 @@ def plain(value: Any) -> Json:
     return _parse(_encode(value))
 
 
+def copy_plain(value: Any) -> Json:
+    """Return what `plain` returns for a value that `materialize.is_plain`."""
+    return as_text(value) if type(value) is str else _parse(_encode(value))
+
+
 def media_in(value: Any) -> Sequence[Media]:
     """Return the media in a value: itself, or those in its list or under its keys."""
     kind = type(value)

@@ -222,7 +222,9 @@ def find_objection(
         configured: Values of the set-up beside the trusted words.
         is_asked: A person is asked about the call anyway, and sees its arguments.
     """
-    words = _Words([*trust.words, *_texts_in(list(configured))], trust.entries)
+    values = list(configured)
+    texts = [*trust.words, *_texts_in(values)] if values else trust.words
+    words = _Words(texts, trust.entries)
     unnamed: dict[str, list[str]] = {}
     if taint is not None:
         is_risky = tool.effective_risk == "high" and not is_asked
@@ -265,9 +267,8 @@ def _find_unnamed_addresses(
     tool: BaseTool, name: str, value: Json, words: _Words
 ) -> list[str]:
     """Return the addresses within the texts of an argument that occur in no trusted words."""
-    found = [
-        (text, address) for text in _texts_in(value) for address in find_addresses(text)
-    ]
+    texts = [value] if type(value) is str else _texts_in(value)
+    found = [(text, address) for text in texts for address in find_addresses(text)]
     if not found:
         return []
     fixed = _texts_in(_fixed_values(tool, name))

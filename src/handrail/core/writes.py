@@ -379,9 +379,12 @@ def _perform(
             return _outcome_in_ledger(held), None
     value = None
     if state == "done":
-        value = yield from compute(
-            outcome.size, lambda: results.plain(settings.redact(outcome.value))
-        )
+        if outcome.plain and settings.secrets is None:
+            value = results.copy_plain(outcome.value)
+        else:
+            value = yield from compute(
+                outcome.size, lambda: results.plain(settings.redact(outcome.value))
+            )
     try:
         yield Settle(
             claim.scope,

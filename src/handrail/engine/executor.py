@@ -213,6 +213,8 @@ class BatchExecutor:
                     self.settle_ahead(state, effect)
                 else:
                     self.ask_store(state, effect, self.engine.store.settle, effect)
+            case Reserve():
+                self.reserve(state, effect)
             case LookUp(claim=claim):
                 assert self.engine.looks_up is not None  # else no call asks for it
                 self.ask_store(
@@ -228,8 +230,6 @@ class BatchExecutor:
                 self.ask_store(
                     state, effect, self.engine.store.save_result, self.active.id, text
                 )
-            case Reserve():
-                self.reserve(state, effect)
             case Wait(seconds=seconds):
                 pending = self.wait(state, effect)
                 pending.stop = self.scheduler.call_later(
@@ -251,7 +251,9 @@ class BatchExecutor:
             self.batch.answer(state, answer)
         except Exception as error:
             self.fail(error)
-        if self.reserving or not self.is_running:
+        if not self.is_running or (
+            self.reserving and self.batch.results[state.index] is not None
+        ):
             self.resume_call(state)
 
     def throw(self, state: CallState, error: Exception) -> None:
@@ -512,20 +514,27 @@ class BatchExecutor:
 
     def reserve(self, state: CallState, effect: Reserve[Admitted]) -> None:
         """Stand in line for resources, at most until the run's time is over."""
-        pending = self.wait(state, effect)
         call = effect.call
-        if not call.resources:
-            self.keep_rate(state, pending, call)
+        pending = PendingEffect(effect)
+        if call.resources:
+            self.reserving.add(state)
+            turn = partial(
+                self.scheduler.call_soon_threadsafe,
+                self.take_turn,
+                state,
+                pending,
+                call,
+            )
+            resources = self.engine.qualify_resources(call.resources)
+            if not self.engine.services.reserve(state, resources, turn):
+                self.waits[state] = pending
+                self.wait_for_turn(state, pending)
+                return
+        if call.tool.rate_limit is None:
+            self.answer(state, True)
             return
-        self.reserving.add(state)
-        turn = partial(
-            self.scheduler.call_soon_threadsafe, self.take_turn, state, pending, call
-        )
-        resources = self.engine.qualify_resources(call.resources)
-        if self.engine.services.reserve(state, resources, turn):
-            self.keep_rate(state, pending, call)
-        else:
-            self.wait_for_turn(state, pending)
+        self.waits[state] = pending
+        self.keep_rate(state, pending, call)
 
     def wait_for_turn(self, state: CallState, pending: PendingEffect) -> None:
         """Wait for the run's end, which moves while people are asked."""

@@ -170,9 +170,10 @@ class SharedResources:
         """Let go of resources and of waiting for them, and call those whose turn it is."""
         with self._guard:
             self._waiting.pop(owner, None)
-            turns = [
-                self._waiting.pop(freed, None) for freed in self._locks.release(owner)
-            ]
+            freed = self._locks.release(owner)
+            if not freed:
+                return
+            turns = [self._waiting.pop(each, None) for each in freed]
         for turn in filter(None, turns):
             turn()
 

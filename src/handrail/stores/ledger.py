@@ -95,22 +95,26 @@ class Ledger:
         Args:
             approval: The approval that the claim names; None if there is none of that id.
         """
-        answer = self.look_up(claim, now)
+        row = self.rows.get((claim.scope, claim.key))
+        answer = self._answer(row, claim, now)
         if answer is not None:
             self.mark_in_doubt(claim, answer)
             return answer
-        row = self.rows.get((claim.scope, claim.key))
         if claim.approval and not _is_approved(approval, claim, row, now):
             return Claimed(ClaimState.UNAPPROVED)
         if row is None:
             return self._add_row(claim, now, fence=1, stored=False)
         if row.state == "failed":
+            self.forget(row)
             return self._add_row(claim, now, fence=row.fence + 1, stored=row.stored)
         return _take_over(row, claim, now)
 
     def look_up(self, claim: Claim, now: float) -> Claimed | None:
         """Answer a claim whose write may not start; None if it may. Changes nothing."""
-        row = self.rows.get((claim.scope, claim.key))
+        return self._answer(self.rows.get((claim.scope, claim.key)), claim, now)
+
+    def _answer(self, row: Row | None, claim: Claim, now: float) -> Claimed | None:
+        """Answer a claim from the row of its key, if there is one."""
         if row is None:
             return self._answer_repeat(claim, now)
         if row.state == "failed":
@@ -176,27 +180,27 @@ class Ledger:
     def _add_row(
         self, claim: Claim, now: float, *, fence: int, stored: bool
     ) -> Claimed:
-        """Let the caller start the write, in a new row that replaces an earlier one of the key."""
-        earlier = self.rows.get((claim.scope, claim.key))
-        if earlier is not None:
-            self.forget(earlier)
-        row = Row(
-            scope=claim.scope,
-            key=claim.key,
-            fingerprint=claim.fingerprint,
-            run_id=claim.run_id,
-            state="claimed",
-            replay=claim.replay,
-            fence=fence,
+        """Let the caller start the write, in a new row."""
+        scope = claim.scope
+        key = claim.key
+        fingerprint = claim.fingerprint
+        run_id = claim.run_id
+        row = self.rows[scope, key] = Row(
+            scope,
+            key,
+            fingerprint,
+            run_id,
+            "claimed",
+            claim.replay,
+            fence,
             lease_until=now + claim.lease_s,
             begun=now,
             epoch=claim.epoch,
             stored=stored,
         )
-        self.rows[claim.scope, claim.key] = row
-        self._by_act[row.act] = row
+        self._by_act[run_id, scope, fingerprint] = row
         if claim.guard and claim.repeat_window_s:
-            self._recent_acts[row.scope, row.fingerprint] = row
+            self._recent_acts[scope, fingerprint] = row
         return Claimed(ClaimState.FRESH, fence)
 
     def _answer_repeat(self, claim: Claim, now: float) -> Claimed | None:

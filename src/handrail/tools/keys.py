@@ -50,16 +50,21 @@ def template(text: str) -> Template:
         if sign == "%" or _separates(sign)
     }
 
+    first = literals[0]
+    fields = list(zip(paths, literals[1:], strict=True))
+
     def fill(arguments: Mapping[str, Json]) -> str:
-        parts = [literals[0]]
-        for path, literal in zip(paths, literals[1:], strict=True):
-            value = _look_up(path, arguments)
+        filled = first
+        for path, literal in fields:
+            value: Json = arguments
+            for name in path:
+                value = value[name]
             if not isinstance(value, str) or _LIKE_OTHER_JSON.match(value):
                 value = canonical(value)
             # letters and digits alone, as most of what names something
-            parts.append(value if value.isalnum() else value.translate(escapes))
-            parts.append(literal)
-        return "".join(parts)
+            filled += value if value.isalnum() else value.translate(escapes)
+            filled += literal
+        return filled
 
     return fill
 

@@ -35,8 +35,9 @@ class Locks:
         if len(resources) == 1 and owner not in self._asked:
             resource = resources[0]
             if resource.key not in self._lines:  # mostly nobody else wants it
-                self._asked[owner] = {resource.key: resource.room}
-                self._lines[resource.key] = {owner: resource.room}
+                room = resource.room
+                self._asked[owner] = {resource.key: room}
+                self._lines[resource.key] = {owner: room}
                 return True
         wanted = dict(self._asked.get(owner, {}))
         for resource in resources:
@@ -51,7 +52,7 @@ class Locks:
     def release(self, owner: Hashable) -> list[Hashable]:
         """Leave every line, held or waiting; return those who may go on now."""
         freed: dict[Hashable, None] = {}
-        for key in self._asked.pop(owner, {}):
+        for key in self._asked.pop(owner, ()):
             line = self._lines[key]
             if len(line) == 1:
                 del self._lines[key]
@@ -61,6 +62,8 @@ class Locks:
             freed.update(
                 dict.fromkeys(other for other in _inside(line) if other not in before)
             )
+        if not freed:
+            return []
         return [other for other in freed if self._may_go(other)]
 
     def describe(self) -> list[Json]:

@@ -500,8 +500,13 @@ class BaseTool:
 
     @cached_property
     def plain_check(self) -> Fits | None:
-        """The check of the arguments, if nothing else but the policy decides about a call; else None."""
+        """The check of the arguments, if nothing else but the policy decides about a call; else None.
+
+        A call may name resources, where that takes its arguments alone.
+        """
         if self.concurrency_slot or self.isolation != "none":
+            return None
+        if self.resource and not self._names_resources:
             return None
         if self.writes and not self._has_default_key:
             return None
@@ -523,6 +528,12 @@ class BaseTool:
         """Whether the key of a write is its place in the run."""
         resolves = getattr(self.resolve_key, "__func__", None)
         return not self.key and resolves is BaseTool.resolve_key
+
+    @property
+    def _names_resources(self) -> bool:
+        """Whether its templates name what a call touches, from nothing but the arguments."""
+        resolves = getattr(self.resolve_resources, "__func__", None)
+        return resolves is BaseTool.resolve_resources and not self.injected_in_rules
 
     @cached_property
     def admission_may_block(self) -> bool:
@@ -612,7 +623,7 @@ class BaseTool:
                 declared[setting] = list(value) if type(value) is tuple else value
         return declared
 
-    @property
+    @cached_property
     def replay_class(self) -> ReplayClass:
         """What may happen after a lost answer: ask again with the key, verify, or neither."""
         if self.replay == "key":
@@ -937,7 +948,6 @@ class BaseTool:
 _DECIDING = (
     "approve",
     "check",
-    "resource",
     "after",
     "rate",
     "then",
