@@ -13,11 +13,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from threading import Event, RLock, local
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ref
 
 T = TypeVar("T")
@@ -49,13 +49,31 @@ class StoreFuture(Future[T]):
     def __init__(self) -> None:
         # what `Future.__init__` sets, without a condition of its own
         self._state = "PENDING"
-        self._result = None
-        self._exception = None
+        self._result: T | None = None
+        self._exception: BaseException | None = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Callable[..., Any]] = []
 
+    def done(self) -> bool:
+        """See `Future.done`."""
+        return self._state not in _UNDER_WAY
+
+    def set_result(self, result: T) -> None:
+        """See `Future.set_result`, which notifies a condition for nobody."""
+        with self._condition:
+            if self._state not in _UNDER_WAY:
+                raise InvalidStateError(f"{self._state}: {self!r}")
+            self._result = result
+            self._state = "FINISHED"
+            for waiter in self._waiters:
+                waiter.add_result(self)
+        if self._done_callbacks:
+            self._invoke_callbacks()  # type: ignore[attr-defined]
+
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
+        if self._state == "FINISHED" and self._exception is None:
+            return cast(T, self._result)
         self._wait_until_done(timeout)
         return super().result(0)
 
