@@ -166,7 +166,7 @@ AGAIN = "/again-"
 """What follows the key of a write in the key of its repetition by a person; see `Claim`."""
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """Take the right to perform the write named by (`scope`, `key`), or learn what became of it.
 
     Attributes:
@@ -232,7 +232,7 @@ class ClaimState(Enum):
 _TAKEN = (ClaimState.FRESH, ClaimState.AGAIN, ClaimState.CHECK)
 
 
-class Claimed(Struct, frozen=True):
+class Claimed(Struct, frozen=True, gc=False):
     """A store's answer to a claim. `fence` grows with every new owner; `value` is the earlier result when DONE.
 
     `repeated` marks an answer of the repeat guard (another key, the same act). `key` is then the key of the earlier
@@ -342,7 +342,7 @@ class Wait(Struct, frozen=True):
 SettledState: TypeAlias = Literal["done", "failed", "in_doubt"]
 
 
-class Settle(Struct, frozen=True):
+class Settle(Struct, frozen=True, gc=False):
     """Record how a claimed write ended. `failed` means: certainly without effect, the key may be claimed again.
 
     Attributes:

@@ -13,11 +13,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from threading import Event, RLock, local
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ref
 
 T = TypeVar("T")
@@ -38,24 +38,51 @@ class _StateLock(type(RLock())):  # type: ignore[misc]  # a class that has no na
 
 
 class StoreFuture(Future[T]):
-    """A future of a store: three objects in place of the sixteen that a `Future` makes for its own condition.
+    """A future of a store: two objects in place of the sixteen that a `Future` makes for its own condition.
 
     A crowd of durable runs makes thousands a second and holds many of them at once. Python's garbage collector looks
     at each such object, which was a third of what a durable write cost.
     """
 
     _condition = _StateLock()
+    _present_waiters: list[Any] | None = None
 
     def __init__(self) -> None:
         # what `Future.__init__` sets, without a condition of its own
         self._state = "PENDING"
-        self._result = None
-        self._exception = None
-        self._waiters: list[Any] = []
+        self._result: T | None = None
+        self._exception: BaseException | None = None
         self._done_callbacks: list[Callable[..., Any]] = []
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]  # `Future` never sets it elsewhere
+        """Where `concurrent.futures.wait` puts whom it waits for: a list once it looks for that."""
+        if self._present_waiters is None:
+            self._present_waiters = []
+        return self._present_waiters
+
+    def done(self) -> bool:
+        """See `Future.done`."""
+        return self._state not in _UNDER_WAY
+
+    def set_result(self, result: T) -> None:
+        """See `Future.set_result`, which notifies a condition for nobody."""
+        with self._condition:
+            if self._state not in _UNDER_WAY:
+                raise InvalidStateError(f"{self._state}: {self!r}")
+            self._result = result
+            self._state = "FINISHED"
+            for waiter in self._present_waiters or ():
+                waiter.add_result(self)
+        if self._done_callbacks:
+            self._invoke_callbacks()  # type: ignore[attr-defined]
+            # whoever keeps the answer does not keep those who waited for it
+            self._done_callbacks.clear()
 
     def result(self, timeout: float | None = None) -> T:
         """See `Future.result`."""
+        if self._state == "FINISHED" and self._exception is None:
+            return cast(T, self._result)
         self._wait_until_done(timeout)
         return super().result(0)
 

@@ -236,3 +236,11 @@ def test_no_known_secret_is_left_in_any_text(text, secrets):
     known = [secret for secret in secrets if len(secret) >= 6 and secret not in HIDDEN]
     told = Redactor(known).text("".join([text, *known, text]))
     assert not any(secret in told.replace(HIDDEN, "") for secret in known)
+
+
+def test_letters_that_hide_nothing_are_no_disguise():
+    usual = [
+        char for char in map(chr, range(0x80, 0x10000)) if not re.match(redaction._UNUSUAL, char)
+    ]
+    assert {"é", "，", "：", "—", "ひ", "密"} <= set(usual)
+    assert not [char for char in usual if re.match(redaction._DISGUISED, char)]

@@ -22,6 +22,7 @@ from handrail.core.redaction import Redactor
 from handrail.effects import ClaimState, Settle
 from handrail.errors import ConfigError, HandrailError, StoreUnavailable
 from handrail.events import CallAdmitted, CallFinished
+from handrail.records import JournalEntry, JournalStep, RunRecord
 from handrail.stores import maintenance, sql_runs, sqlite
 from handrail.stores.sqlite import VERSION, SqliteStore
 from tests.stores.contract import A_REFUND
@@ -428,3 +429,35 @@ def test_a_copy_can_show_that_a_text_is_the_result_that_came_back(file, tmp_path
         assert keys[0] == source_key
     with SqliteStore(tmp_path / "copy.db") as target:
         assert target.digest_key.hex() == source_key[0]
+
+
+def test_a_store_with_steps_by_their_runs_keeps_its_runs_and_its_repeats(file, monkeypatch):
+    [by_arrival] = [
+        number
+        for number, name in enumerate(sqlite._MIGRATIONS)
+        if "TABLE steps_11" in sqlite._SQL[name]
+    ]
+    old = sqlite._MIGRATIONS[:by_arrival]
+    steps = [JournalStep(f"{turn}.m", "model", {"turn": turn}, 0.5) for turn in (1, 2, 3)]
+    with monkeypatch.context() as past:
+        past.setattr(sqlite, "_MIGRATIONS", old)
+        past.setattr(sqlite, "VERSION", len(old))
+        with SqliteStore(file) as store:
+            for run_id in ("r_2", "r_1"):
+                store.begin_run(RunRecord(run_id, {}), steps=steps[:1]).result(10)
+            store.append_entry(JournalEntry("r_1", 1, steps[1:])).result(10)
+            fence = store.claim(replace(A_REFUND, run_id="r_1")).result(10).fence
+            ended = Settle(A_REFUND.scope, A_REFUND.key, fence, "done", "sent")
+            assert store.settle(ended).result(10)
+    for _ in range(2):
+        with SqliteStore(file) as store:
+            assert store.load_run("r_1").result(10).steps == tuple(steps)
+            assert store.load_run("r_2").result(10).steps == tuple(steps[:1])
+            another = replace(A_REFUND, key="refund:882", run_id="r_1")
+            repeated = store.claim(another).result(10)
+            assert (repeated.state, repeated.value) == (ClaimState.DONE, "sent")
+            assert repeated.repeated
+    with SqliteStore(file) as store:
+        more = JournalStep("4.m", "model", {}, 0.5)
+        store.append_entry(JournalEntry("r_1", 1, [more])).result(10)
+        assert store.load_run("r_1").result(10).steps == (*steps, more)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from msgspec.json import Encoder
@@ -57,6 +59,9 @@ _MOST_QUICK_CHARS = 2048
 _BLOCK_BYTES = 64
 """What SHA-256 takes at once."""
 _PLAIN = frozenset((str, int, bool, type(None)))
+_MOST_IDS = 64
+_LONGEST_ID = 64
+"""How many ids of calls are remembered as they are recorded, and how long they may be."""
 
 _quote = json.encoder.encode_basestring_ascii
 _encode = Encoder(order="sorted").encode
@@ -76,7 +81,8 @@ class AuditBuilder:
     """
 
     __slots__ = (
-        "_digest_pads",
+        "_ids",
+        "_keyed",
         "_labels",
         "_open_calls",
         "_principal",
@@ -94,7 +100,9 @@ class AuditBuilder:
         self._run_id = run_id
         self._redactor = redactor
         self._principal = _quote(principal) if principal else ""
-        self._digest_pads = _make_pads(digest_key) if digest_key else None
+        self._keyed = _begin_digests(digest_key) if digest_key else None
+        self._ids: dict[str, str] = {}
+        """Ids of calls as they are recorded: each is in the answer, at its call's admission, its end and in labels."""
         self._labels: tuple[Label | None, str] = (None, "")
         """The label that was described last, and its description."""
         self._open_calls: dict[int, tuple[ToolCall, _Texts | None]] = {}
@@ -158,7 +166,7 @@ class AuditBuilder:
         redactor = self._redactor
         calls = ",".join(
             [
-                f"[{_quote(_line(call.id, redactor))},{_quote(_tool(call, redactor))}]"
+                f"[{self._describe_id(call.id)},{_quote(_tool(call, redactor))}]"
                 for call in answer.calls
             ]
         )
@@ -187,7 +195,7 @@ class AuditBuilder:
         """Return the record of a call that may run; none of a read at low risk, of which that is held back."""
         redactor = self._redactor
         texts = self._describe_arguments(arguments, key)
-        texts["call"] = _quote(_line(call.id, redactor))
+        texts["call"] = self._describe_id(call.id)
         texts["tool"] = _quote(_tool(call, redactor))
         texts["repairs"] = canonical_json(list(repairs)) if repairs else "[]"
         texts["risk"] = _quote(risk)
@@ -211,13 +219,12 @@ class AuditBuilder:
         self, call: ToolCall, result: ToolResult, seconds: float, recalled: bool = False
     ) -> Records:
         """Return the record of a call's end, which is that of its admission too where that is held back."""
-        redactor = self._redactor
         text = result.text
         _, admitted = self._open_calls.pop(id(call), (None, None))
         if admitted is None:
             texts = {
-                "call": _quote(_line(call.id, redactor)),
-                "tool": _quote(_tool(call, redactor)),
+                "call": self._describe_id(call.id),
+                "tool": _quote(_tool(call, self._redactor)),
             }
             if self._principal:
                 texts["principal"] = self._principal
@@ -238,12 +245,14 @@ class AuditBuilder:
 
     def _digest(self, text: str) -> str:
         """Return the digest of a result: of the whole text where there is a key, else of the redacted one."""
-        pads = self._digest_pads
-        if pads is None:
+        if self._keyed is None:
             return _digest(text, self._redactor)
         # HMAC (RFC 2104, section 2) in two steps: `hmac.digest` sets up anew for each text, at five times the cost
-        inner = hashlib.sha256(pads[0] + text.encode("utf-8", "surrogatepass"))
-        return f"{KEYED}{hashlib.sha256(pads[1] + inner.digest()).hexdigest()}"
+        inner = self._keyed[0].copy()
+        outer = self._keyed[1].copy()
+        inner.update(text.encode("utf-8", "surrogatepass"))
+        outer.update(inner.digest())
+        return f"{KEYED}{outer.hexdigest()}"
 
     def _describe_arguments(self, arguments: Mapping[str, Json], key: str) -> _Texts:
         """Return arguments, their digest, and the key of a write."""
@@ -264,8 +273,30 @@ class AuditBuilder:
     def _describe_label(self, label: Label) -> str:
         last, described = self._labels
         if last is not label:
-            described = _describe_label(label, self._redactor)
+            described = self._spell_label(label)
             self._labels = (label, described)
+        return described
+
+    def _spell_label(self, label: Label) -> str:
+        """Return a label, all of it: who finds none in a record knows nothing of that result."""
+        texts = {
+            "integrity": _quote(label.integrity),
+            "confidentiality": _quote(label.confidentiality),
+        }
+        if label.source:
+            texts["source"] = _quote(self._redactor.name(label.source))
+        if label.call:
+            texts["call"] = self._describe_id(label.call)
+        return _join(texts)
+
+    def _describe_id(self, id: str) -> str:
+        described = self._ids.get(id)
+        if described is None:
+            described = _quote(_line(id, self._redactor))
+            if len(id) <= _LONGEST_ID:
+                if len(self._ids) >= _MOST_IDS:
+                    self._ids.clear()
+                self._ids[id] = described
         return described
 
     def _take_held_back(self) -> Records:
@@ -292,8 +323,17 @@ _Texts: TypeAlias = "dict[str, str]"
 
 def _join(texts: _Texts) -> str:
     """Return a body as canonical JSON."""
-    members = ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)])
-    return f"{{{members}}}"
+    layout, in_order = _lay_out(tuple(texts))
+    body: str = layout % in_order(texts)
+    return body
+
+
+@lru_cache(maxsize=256)
+def _lay_out(names: tuple[str, ...]) -> tuple[str, Callable[[_Texts], Any]]:
+    """Return canonical JSON with a place for the value of each name, and what takes the values in that order."""
+    ordered = sorted(names)
+    members = ",".join(f'"{name}":%s' for name in ordered)
+    return f"{{{members}}}", itemgetter(*ordered)
 
 
 def _name(event: Event) -> str:
@@ -329,12 +369,14 @@ def _in_ascii(text: str) -> str:
     return _quote(text)[1:-1].replace('\\"', '"')
 
 
-def _make_pads(key: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before the text, and before its digest, in an HMAC with SHA-256."""
+@lru_cache(maxsize=64)
+def _begin_digests(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """Return the two digests of an HMAC with SHA-256, begun with the key: that of the text, and that of this digest."""
     if len(key) > _BLOCK_BYTES:
         key = hashlib.sha256(key).digest()
     block = key.ljust(_BLOCK_BYTES, b"\0")
-    return bytes(each ^ 0x36 for each in block), bytes(each ^ 0x5C for each in block)
+    inner = hashlib.sha256(bytes(each ^ 0x36 for each in block))
+    return inner, hashlib.sha256(bytes(each ^ 0x5C for each in block))
 
 
 def _count_bytes(text: str) -> int:
@@ -421,19 +463,6 @@ def _describe_approval(event: ApprovalGiven, redactor: Redactor) -> dict[str, Js
     if approval.arguments is None:
         return body
     return body | _arguments(approval.arguments, redactor)
-
-
-def _describe_label(label: Label, redactor: Redactor) -> str:
-    """Return a label, all of it: who finds none in a record knows nothing of that result."""
-    texts = {
-        "integrity": _quote(label.integrity),
-        "confidentiality": _quote(label.confidentiality),
-    }
-    if label.source:
-        texts["source"] = _quote(redactor.name(label.source))
-    if label.call:
-        texts["call"] = _quote(_line(label.call, redactor))
-    return _join(texts)
 
 
 def _describe_late_end(event: FinishedLate, redactor: Redactor) -> dict[str, Json]:

@@ -310,6 +310,7 @@ class Engine:
         self._keeps = self.store if isinstance(self.store, RunStore) else None
         self.leases = self.store if isinstance(self.store, LeaseStore) else None
         self.looks_up = self.store if isinstance(self.store, LookUpStore) else None
+        self._gathers = self.store if isinstance(self.store, GatheringStore) else None
         self.unrecorded = Unrecorded(self.store, self._keeps)
         self.settings = replace(
             self.settings,
@@ -1109,8 +1110,8 @@ class Engine:
 
     def hurry(self) -> None:
         """Make the store commit what it has delayed: somebody waits for it."""
-        if isinstance(self.store, GatheringStore):
-            self.store.hurry()
+        if self._gathers is not None:
+            self._gathers.hurry()
 
     # ------------------------------------------------------------------ stored runs
 

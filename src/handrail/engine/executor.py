@@ -61,7 +61,7 @@ from handrail.engine.engine import Engine, current_engine
 from handrail.engine.leases import BEAT_S, Lease
 from handrail.engine.nested_runs import Nested, hold_while
 from handrail.engine.scheduler import AsyncWork, Handle, Scheduler
-from handrail.errors import Code, Failure, Fenced, HeldBack, NoEffect, StoreUnavailable
+from handrail.errors import Code, Failure, HeldBack, NoEffect, StoreUnavailable
 from handrail.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -606,15 +606,18 @@ class BatchExecutor:
             answer = ask(*args)
         except Exception as error:
             # a driver's own errors too: whatever it raises, the store did not answer
-            self.throw_unavailable(state, effect, store_unavailable(error))
+            self.throw_unavailable(state, effect, late_results.store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
             self.take_store_answer(state, effect, answer)
             return
         pending = self.wait(state, effect)
         answer.add_done_callback(
-            lambda done: self.scheduler.call_soon_threadsafe(
-                self.read_store_answer, state, pending, done
+            partial(
+                self.scheduler.call_soon_threadsafe,
+                self.read_store_answer,
+                state,
+                pending,
             )
         )
         if not answer.done():
@@ -651,30 +654,23 @@ class BatchExecutor:
             answer = self.engine.store.settle(replace(effect, may_wait=True))
         except Exception as error:
             # a driver's own errors too: whatever it raises, the store did not answer
-            self.throw_unavailable(state, effect, store_unavailable(error))
+            self.throw_unavailable(state, effect, late_results.store_unavailable(error))
             return
         if not isinstance(answer, ThreadFuture):
             self.take_store_answer(state, effect, answer)
             return
         # Of its own: whoever waits for it and is cancelled must not cancel the settlement.
         self.active.unsettled.append(_follow(answer))
-        answer.add_done_callback(partial(self.take_settled, state, effect))
+        sent = late_results.SentSettlement(
+            self.active,
+            state.call,
+            self.leases[state].claim,
+            effect,
+            self.engine.unrecorded,
+            self.scheduler,
+        )
+        answer.add_done_callback(sent.take_answer)
         self.answer(state, True)
-
-    def take_settled(
-        self, state: CallState, effect: Settle, done: ThreadFuture[bool]
-    ) -> None:
-        """Keep the end of a write that the store did not take, or report one that it refused; in the store's thread."""
-        refused = partial(late_results.tell_refused, self.active, state, effect)
-        if (error := done.exception()) is not None:
-            store_unavailable(error)
-            claim = self.leases[state].claim
-            self.engine.unrecorded.settle(effect, claim, refused)
-        elif done.result() is False:
-            try:
-                self.scheduler.call_soon_threadsafe(refused)
-            except RuntimeError:  # the event loop is closed
-                refused()
 
     def read_store_answer(
         self, state: CallState, pending: PendingEffect, done: ThreadFuture[Any]
@@ -687,7 +683,7 @@ class BatchExecutor:
         try:
             answer = done.result()
         except Exception as error:
-            self.throw_unavailable(state, pending.effect, store_unavailable(error))
+            self.throw_unavailable(state, pending.effect, late_results.store_unavailable(error))
         else:
             self.take_store_answer(state, pending.effect, answer)
 
@@ -696,7 +692,7 @@ class BatchExecutor:
     ) -> None:
         """Remember a claim, report a settlement that met no row, and answer the call."""
         if isinstance(effect, Settle) and answer is False:
-            late_results.tell_refused(self.active, state, effect)
+            late_results.tell_refused(self.active, state.call, effect)
         elif isinstance(effect, Claim):
             self.leases[state] = Lease(
                 effect, answer, self.asked_at[state], state.call.name
@@ -708,7 +704,9 @@ class BatchExecutor:
     ) -> None:
         """Throw that the store has not answered; keep the end of a write until it does."""
         if isinstance(effect, Settle):
-            refused = partial(late_results.tell_refused, self.active, state, effect)
+            refused = partial(
+                late_results.tell_refused, self.active, state.call, effect
+            )
             self.engine.unrecorded.settle(effect, self.leases[state].claim, refused)
         self.throw(state, error)
 
@@ -1089,16 +1087,6 @@ async def _wait_for_all(answers: Sequence[ThreadFuture[Any]]) -> None:
     for answer in answers:
         with suppress(Exception):
             await wait_for(answer)
-
-
-def store_unavailable(error: BaseException) -> StoreUnavailable:
-    """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
-    if isinstance(error, StoreUnavailable):
-        return error
-    if isinstance(error, Fenced):
-        return StoreUnavailable(str(error))
-    logs.log_exception("the store raised instead of answering", error)
-    return StoreUnavailable(type(error).__name__)
 
 
 def record_failure(tool: BaseTool, cause: Exception) -> Raised:

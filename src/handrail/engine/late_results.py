@@ -7,19 +7,23 @@ the store is unreachable at that moment, the claim is settled as soon as the sto
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 
+from msgspec import Struct
+
 from handrail import logs
+from handrail.calls import ToolCall
 from handrail.core.batch import CallState
 from handrail.core.redaction import KnownSecrets
 from handrail.core.results import plain
 from handrail.core.retries import done_but_too_large
-from handrail.effects import Outcome, Raised, Returned, Settle
+from handrail.effects import Claim, Outcome, Raised, Returned, Settle
 from handrail.engine.active_run import ActiveRun
 from handrail.engine.leases import Lease
+from handrail.engine.scheduler import Scheduler
 from handrail.engine.unsaved_records import Unrecorded
-from handrail.errors import NoEffect, TooLarge
+from handrail.errors import Fenced, NoEffect, StoreUnavailable, TooLarge
 from handrail.events import FinishedLate, LateResult
 from handrail.ports import Store
 
@@ -46,7 +50,7 @@ def settle(
     settlement = _settlement(state, lease, outcome, active.settings.secrets)
     if settlement is None or not (newest or settlement.state == "done"):
         return
-    refused = partial(tell_refused, active, state, settlement)
+    refused = partial(tell_refused, active, state.call, settlement)
     keep = partial(unrecorded.settle, settlement, lease.claim, refused)
     try:
         answer = store.settle(settlement)
@@ -76,12 +80,12 @@ def tell(active: ActiveRun, state: CallState, outcome: Outcome) -> None:
             active.tell(FinishedLate(state.call, error="it was stopped at last"))
 
 
-def tell_refused(active: ActiveRun, state: CallState, settle: Settle) -> None:
+def tell_refused(active: ActiveRun, call: ToolCall, settle: Settle) -> None:
     """Tell observers that the ledger refused how a write ended: another owner has it, or has settled it."""
     if active.is_heard:
         active.tell(
             LateResult(
-                state.call,
+                call,
                 settle.scope,
                 settle.key,
                 settle.fence,
@@ -89,6 +93,45 @@ def tell_refused(active: ActiveRun, state: CallState, settle: Settle) -> None:
                 settle.value,
             )
         )
+
+
+class SentSettlement(Struct, eq=False):
+    """The end of a write that was sent to the store while its run goes on.
+
+    It holds what the store's answer needs, and nothing of the batch that the call belongs to: that is over by then.
+    """
+
+    active: ActiveRun
+    call: ToolCall
+    claim: Claim
+    settle: Settle
+    unrecorded: Unrecorded
+    scheduler: Scheduler
+
+    def take_answer(self, done: Future[bool]) -> None:
+        """Keep an end that the store did not take, or report one that it refused; in the store's thread."""
+        error = CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            store_unavailable(error)
+            self.unrecorded.settle(self.settle, self.claim, self._tell_refused)
+        elif done.result() is False:
+            try:
+                self.scheduler.call_soon_threadsafe(self._tell_refused)
+            except RuntimeError:  # the event loop is closed
+                self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        tell_refused(self.active, self.call, self.settle)
+
+
+def store_unavailable(error: BaseException) -> StoreUnavailable:
+    """Return what an execution is told of a store that did not answer. Why it did not is for the log."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    if isinstance(error, Fenced):
+        return StoreUnavailable(str(error))
+    logs.log_exception("the store raised instead of answering", error)
+    return StoreUnavailable(type(error).__name__)
 
 
 def _settlement(

@@ -18,7 +18,7 @@ from handrail.effects import Claim, Claimed, LookUp, Renew, Settle
 from handrail.stores.database import Connection, SavedResult
 from handrail.stores.group_commit import GATHER_S, Writer
 from handrail.stores.reading import Reader
-from handrail.stores.sql_values import encode_name, encode_optional, statements
+from handrail.stores.sql_values import encode_journal, encode_name, statements
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class DurableStore:
         """
         scope = encode_name(settle.scope)
         key = encode_name(settle.key)
-        value = encode_optional(settle.value)
+        value = None if settle.value is None else encode_journal(settle.value)
         return self._writer.submit(
             Settle(
                 scope, key, settle.fence, settle.state, value=value, locks=settle.locks

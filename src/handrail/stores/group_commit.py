@@ -55,7 +55,7 @@ share a commit."""
 MAX_DECISIONS = 100
 
 
-class _Queued(Struct, eq=False):
+class _Queued(Struct, eq=False, gc=False):
     """A request, or a job that needs the connection for itself; and the future of its answer."""
 
     request: StoreRequest | Callable[[Any], Any]
@@ -67,7 +67,7 @@ class _Queued(Struct, eq=False):
         return self.is_final or self.answer.set_running_or_notify_cancel()
 
 
-class _SharedRequest(Struct, eq=False):
+class _SharedRequest(Struct, eq=False, gc=False):
     """One request for all who want the same thing done: their arguments, and the answer to all of them."""
 
     arguments: list[Any]

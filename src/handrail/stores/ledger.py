@@ -22,7 +22,7 @@ from handrail.effects import Claim, Claimed, ClaimState, Renew, ReplayClass, Set
 from handrail.process_identity import has_died_here
 
 
-class Row(Struct, eq=False):
+class Row(Struct, eq=False, gc=False):
     """One write: who claimed it, and its state.
 
     Attributes:

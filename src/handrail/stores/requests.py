@@ -24,7 +24,7 @@ from handrail.stores.sql_values import encode_name, row_from, statements
 _SQL = statements("locks.sql")
 
 
-class GroupOperation(Struct, frozen=True):
+class GroupOperation(Struct, frozen=True, gc=False):
     """Something to be done in the transaction of a group: once for all of a group that share `run`.
 
     Attributes:

@@ -642,7 +642,7 @@ def _load_digest_key(connection: Connection) -> bytes:
 # ---------------------------------------------------------------------- journal entries
 
 
-class _EncodedEntry(Struct, frozen=True):
+class _EncodedEntry(Struct, frozen=True, gc=False):
     """An entry as its rows hold it; `steps` are (key, kind, body, elapsed_s)."""
 
     run_id: str

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import (
@@ -599,7 +600,7 @@ class BaseTool:
             self.effect,
             self.effective_risk,
             self.parameters,
-            self._flow_as_json(),
+            _flow_settings(self),
         )
         if self._declaration.identity != identity:
             described = {
@@ -971,6 +972,7 @@ _FLOW: Mapping[str, Any] = {
     "destination": None,
 }
 """Settings about where words come from and go to, and what each is where it is left out."""
+_flow_settings = attrgetter(*_FLOW)
 
 _INTERNAL = {"_DECLARABLE", "_declaration", "trace_type"}
 """What a tool records about itself, which declares nothing, and what its class is."""
