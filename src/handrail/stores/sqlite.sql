@@ -121,6 +121,10 @@ CREATE TABLE breakers(
 -- schema_10: What digests of results are made with, so that nobody can check a guess who has only the audit log.
 CREATE TABLE digest_keys(name TEXT PRIMARY KEY, key TEXT NOT NULL, made REAL NOT NULL) WITHOUT ROWID;
 
+-- schema_11: From when on a worker knows that the store was in reach, and whether a segment's last worker was found dead.
+ALTER TABLE workers ADD COLUMN since REAL;
+ALTER TABLE segments ADD COLUMN after_death INTEGER NOT NULL DEFAULT 0;
+
 -- migrated: The tables have reached a version.
 INSERT INTO schema_version(version, at) VALUES (?1, (julianday('now') - 2440587.5) * 86400.0)
 
